@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -120,8 +121,19 @@ def require_own_packages() -> None:
         )
 
 
+def require_utf8() -> None:
+    """Start this command again in Python's UTF-8 mode where the locale has another encoding for names of files.
+
+    A path with an umlaut could not be written into a trail otherwise, which is UTF-8 on every machine.
+    """
+    if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
 def main() -> None:
     """Run the command line; report every expected error as one message with its exit code."""
+    require_utf8()
     try:
         from sessions.run.private_files import keep_private
         from sessions.terminal import mask_output

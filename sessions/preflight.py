@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,21 +14,27 @@ from reviews.gate.gate_decision import settle
 from reviews.gate.packet import build_design_packet
 from reviews.gate.packet_derivation import check_design_files
 from reviews.reviewers.checklist import Checklist
+from sessions.jobs import machine_capacity
 from sessions.money.estimate import require_disk, require_disk_limit
 from sessions.plugin_imports import require_importable
 from sessions.report.live_display import told_together
 from sessions.report.overview import EXIT_CODES
-from sessions.wiring import cache_folder, make_builder, make_reviewer, require_machine
+from sessions.wiring import cache_folder, make_builder, make_reviewer, require_launchers, require_machine
 from specs.code_state import CodeState
+from specs.confinement.bubblewrap import why_unavailable
 from specs.digests import digest_value
-from specs.errors import ExitCode, SpecError, UserError
+from specs.errors import Blocked, ExitCode, SpecError, UserError
+from specs.extras import install_hint
 from specs.session.loading import spec_error
+from specs.session.needed_packages import missing_packages
 from specs.session.problems import LintProblem, suggest
-from specs.session.session_spec import ResolvedSpec
+from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.registry import kind_of
 from specs.trail.verdict import CLOSED, CheckResult, Decision
 from training.jobs.base_model import SourceError, find
+from training.jobs.tokenizer_alone import tokenizer_folder
 from training.planning.data_fit import Fault, Unchecked, data_faults
+from training.planning.memory_fit import misfits
 from training.running_code import code_state
 
 
@@ -83,14 +90,19 @@ def require_startable(resolved: ResolvedSpec, path: Path, profile: str | None, r
         SpecError: an attempt of each stage may leave more than ``budget.max_disk_gb``; registered rows do not fit the
             model that trains on them or is asked; or a criterion names a check that does not run at its stage.
         PluginFault: what the spec uses of other distributions cannot be imported.
-        Blocked: the machine or its disk lacks what a stage asks for.
-        UserError: a key, a package, a price or the model is missing; or the spec requires clean code, and this is not.
+        Blocked: the machine or its disk lacks what a stage asks for, or its planned memory.
+        UserError: a launcher cannot be made; a key, a package, a price or the model is missing; or the spec requires
+            clean code, and this is not.
     """
     spec = resolved.spec
     require_importable(resolved)
     make_builder(spec)
     make_reviewer(spec)
+    require_launchers(spec, runs / spec.name)
+    require_packages(spec)
     require_machine(spec)
+    require_memory(resolved)
+    _require_cache()
     require_disk_limit(resolved, path, profile)
     require_disk(resolved, runs)
     if faults := [one for one in data_fit(resolved) if one.closing]:
@@ -106,6 +118,45 @@ def require_startable(resolved: ResolvedSpec, path: Path, profile: str | None, r
         hint = "run from a git checkout of Peergate without changes, or leave the line out: it is recorded then"
         raise UserError(f"the spec requires clean code, and this is {state}", where="clean_code", hint=hint)
     return state
+
+
+def require_packages(spec: SessionSpec) -> None:
+    """Raise Blocked for the first stage that runs here and needs a package which is not installed."""
+    if missing := missing_packages(spec):
+        first = missing[0]
+        named = ", ".join(dict.fromkeys(package.module for package in missing if package.extra == first.extra))
+        hint = install_hint(first.extra)
+        raise Blocked(f"needs packages that are not installed: {named}", where=first.where, hint=hint)
+
+
+def require_memory(resolved: ResolvedSpec) -> None:
+    """Raise Blocked for the first stage whose planned memory exceeds what will run it, with changes that would fit."""
+    spec = resolved.spec
+    for misfit in misfits(spec, Path(resolved.origin), machine_capacity.capacities(spec)):
+        if misfit.exceeds:
+            changes = " | ".join(misfit.changes) or "none of batch, length, checkpointing, lora or qlora suffices"
+            hint = f"changes that would fit: {changes}; or choose a larger machine or a smaller model"
+            raise Blocked(misfit.message, where=misfit.stage, hint=hint)
+
+
+def machine_warnings(resolved: ResolvedSpec) -> Iterator[str]:
+    """Yield a line for each stage that hardly fits what will run it, or whose script has no sandbox here."""
+    spec = resolved.spec
+    for stage in spec.stages:
+        if kind_of(stage).runs_code and spec.launcher_of(stage.name) == "local" and (why := why_unavailable()):
+            yield f"WARN {stage.name}: no sandbox, so a person will be asked to allow its script: {why}"
+    for misfit in misfits(spec, Path(resolved.origin), machine_capacity.capacities(spec)):
+        if not misfit.exceeds:
+            yield f"WARN {misfit.stage}: {misfit.message}: less than a tenth is left"
+
+
+def _require_cache() -> None:
+    """Raise UserError if converted models cannot be kept in the cache folder."""
+    folder = cache_folder()
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
+        hint = "PEERGATE_CACHE names another folder"
+        raise UserError("the folder for converted models cannot be written to", where=str(folder), hint=hint)
 
 
 def _unknown_checks(resolved: ResolvedSpec) -> Iterator[LintProblem]:
@@ -125,14 +176,28 @@ def _unknown_checks(resolved: ResolvedSpec) -> Iterator[LintProblem]:
             )
 
 
-def data_fit(resolved: ResolvedSpec) -> list[Fault]:
-    """Return what of the registered rows does not fit the model; a warning if its tokenizer is not here to tell."""
-    spec, origin = resolved.spec, Path(resolved.origin)
+def data_fit(resolved: ResolvedSpec, folder: Path | None = None) -> list[Fault]:
+    """Return what of the registered rows does not fit the model; a warning if its tokenizer is not here to tell.
+
+    ``folder`` is where the spec will lie, if not where it was read.
+    """
+    spec, origin = resolved.spec, folder or Path(resolved.origin)
     try:
-        return list(data_faults(spec, resolved.read_data(), lambda: _tokenizer_of(spec.model.source, origin)))
+        source = spec.model.source
+        folders = (lambda: _tokenizer_of(source, origin), lambda: _converted_tokenizer(source, origin))
+        return list(data_faults(spec, resolved.read_data(), *folders))
     except Unchecked:
         message = f"not checked yet whether the data fit: the tokenizer of {spec.model.source} is not here"
         return [Fault(("model", "source"), message, "the gates of the stages check it", closing=False)]
+
+
+def _converted_tokenizer(source: str, origin: Path) -> Path | None:
+    """Return a folder with the tokenizer of a model whose weights still have to be converted; None if there is none."""
+    try:
+        found = find(source, origin)
+        return tokenizer_folder(found, cache_folder()) if found.suffix == ".gguf" else None
+    except (SourceError, ImportError, OSError, ValueError):
+        return None
 
 
 def _tokenizer_of(source: str, origin: Path) -> Path | None:

@@ -30,6 +30,7 @@ from specs.digests import digest_value
 from specs.errors import EvidenceMissing, UserError
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.session.yaml_positions import dumped
+from specs.session_words import session_words
 from specs.trail.session_bodies import Replicated, Replicates
 from specs.trail.session_bodies import Replication as Plan
 
@@ -62,9 +63,9 @@ def plan_seeds(run: Path, number: int, by: str) -> Recorded:
         entries, store = read_entries(run / TRAIL), Store(run / STORE)
         opened = find(entries, "open")
         if opened is None or find(entries, "close") is None:
-            raise UserError("the session has not ended", where=str(run), hint=f"`peergate resume {run.name}`")
+            raise UserError("the session has not ended", where=str(run), hint=f"`peergate resume {session_words(run)}`")
         if (of := opened.body.get("replicates")) is not None:
-            hint = f"`peergate replicate {of['session']}` shows its seeds"
+            hint = f"`peergate replicate {session_words(run.parent / of['session'])}` shows its seeds"
             raise UserError("the session is itself one of several registered seeds", where=str(run), hint=hint)
         if (before := find(entries, "replication")) is not None:
             if len(before.body["seeds"]) != number:
@@ -195,7 +196,7 @@ def _further(seed: int) -> Any:
 
 def _require_plan(run: Path, entries: list[Recorded]) -> Recorded:
     if (entry := find(entries, "replication")) is None:
-        hint = f"`peergate replicate {run.name} --seeds 3` registers and runs them"
+        hint = f"`peergate replicate {session_words(run)} --seeds 3` registers and runs them"
         raise UserError("no further seeds are registered", where=str(run), hint=hint)
     return entry
 

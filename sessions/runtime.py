@@ -6,6 +6,7 @@ import gc
 import getpass
 import os
 import platform
+import shutil
 import signal
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from reviews.gate.reviewer import Unanswered
 from reviews.reviewers.process.confinement import is_confined
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from reviews.trail.tables.pointer import database_of
+from reviews.trail.tables.pointer import database_of, pointer_of
 from reviews.trail.trail import Trail
 from sessions.disk_errors import no_room, telling_no_room
 from sessions.jobs.benchmarks import environment
@@ -47,6 +48,7 @@ from specs.masking import current
 from specs.resources import LauncherName
 from specs.session.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
+from specs.session_words import session_words
 from specs.system.new_folder import new_folder
 from specs.system.reporting import turn_off_reporting
 from specs.text import plain
@@ -108,11 +110,17 @@ def begin(
     """Register a session in a new folder and run it; raises UserError if files are not what the spec registers."""
     register(run, resolved, material, state, replicates, signed)
     with lease(run) as held:
-        session = make_session(run, display, resolved)
-        session.trail.fence = 1
-        held.on_loss = session.stop.set
-        if wire is not None:
-            wire(session)
+        try:
+            session = make_session(run, display, resolved)
+            session.trail.fence = 1
+            held.on_loss = session.stop.set
+            if wire is not None:
+                wire(session)
+        except BaseException:
+            # Nothing was started, so nothing stays. A trail in a database keeps its registration.
+            if pointer_of(run / TRAIL) is None:
+                shutil.rmtree(run, ignore_errors=True)
+            raise
         drive(session, None)
 
 
@@ -129,7 +137,7 @@ def _new_folder(runs: Path, name: str, display: Terminal, *, chosen: bool) -> Pa
     if not chosen and is_run(run) and spent_nothing(run):
         display.say(f"{name} spent nothing and is kept; this session is {free.name}")
         return free
-    hint = f"`peergate resume {name}` continues it; or choose another name: --name {free.name}"
+    hint = f"`peergate resume {session_words(run)}` continues it; or choose another name: --name {free.name}"
     raise UserError(f"{run} exists already", hint=hint)
 
 
@@ -297,8 +305,7 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
             _run_graph(session, answer)
             session.tell()
     except Paused:
-        number = sum(1 for _ in session.trail.iterate("pause")) + 1
-        session.trail.append("pause", f"pause/{number}", {"by": pause.asked_by(session.run)})
+        _record_pause(session, pause.PAUSE)
         raise
     except Unanswered as waiting:
         session.display.say(str(waiting))
@@ -376,7 +383,15 @@ def _end_cancelled(session: Session) -> None:
         return
     act.end_jobs(session, list(session.trail.iterate("launch")), "the session was cancelled")
     end_witnesses(session, list(session.trail.iterate("challenge")), "the session was cancelled")
+    if session.trail.find("report") is None:
+        _record_pause(session, pause.CANCEL)
     act.close_with(session, "cancelled")
+
+
+def _record_pause(session: Session, what: str) -> None:
+    """Record who paused the session, or ended it."""
+    number = sum(1 for _ in session.trail.iterate("pause")) + 1
+    session.trail.append("pause", f"pause/{number}", {"by": pause.asked_by(session.run, what)})
 
 
 @contextmanager

@@ -40,7 +40,6 @@ from specs import plugins, task_file
 from specs.confinement.program_process import require_sandbox
 from specs.confinement.verifier_command import NoSandbox
 from specs.errors import Blocked, PluginFault, UserError
-from specs.extras import install_command
 from specs.resources import LAUNCHERS, LauncherName
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.recipes import script_file
@@ -94,25 +93,27 @@ def require_machine(spec: SessionSpec) -> None:
     """Raise Blocked for the first stage that runs, or is judged, on this machine and asks for more than it has."""
     for stage in spec.with_resources().stages:
         if kind_of(stage).judged_in_sandbox:
-            _require_sandbox(stage.name)
+            _require_sandbox(stage.name, "its gate runs programs")
         if spec.launcher_of(stage.name) != "local":
             continue
+        if kind_of(stage).environment:
+            _require_sandbox(stage.name, "it runs another library's task")
         machine_capacity.require(stage.resources, stage.parameters.model_dump(), stage.name)
         if asks_lm_eval(stage):
             require_own("lm-eval", stage.name)
         if missing := script_file.lacking(getattr(stage.parameters, "requires", ())):
             named = " ".join(f"'{one}'" if {*one} & {*"<>"} else one for one in missing)
-            hint = f"install it into the Python environment of peergate: {install_command(named)}"
-            hint += f"; or, if it conflicts with what is there, into a folder that {script_file.PACKAGES} names"
+            # What a script needs may pin other versions than Peergate: its own environment stays as it is.
+            install = f"{sys.executable} -m pip install --target script-packages {named}"
+            hint = f"{install} && export {script_file.PACKAGES}=$PWD/script-packages"
             raise Blocked(f"its script needs what is not installed: {', '.join(missing)}", where=stage.name, hint=hint)
 
 
-def _require_sandbox(stage: str) -> None:
+def _require_sandbox(stage: str, what: str) -> None:
     try:
         require_sandbox()
     except NoSandbox as error:
-        hint = "install bubblewrap 0.8 or newer, or let it make user namespaces here"
-        raise Blocked(f"its gate runs programs in a sandbox: {error}", where=stage, hint=hint) from error
+        raise Blocked(f"{what} in a sandbox: {error}", where=stage, hint="see docs/how-to/install.md") from error
 
 
 def make_launcher(spec: SessionSpec, run: Path) -> Launcher:
@@ -122,6 +123,16 @@ def make_launcher(spec: SessionSpec, run: Path) -> Launcher:
     if len(made) == 1:
         return next(iter(made.values()))
     return PerStage({stage: made[name] for stage, name in names.items()})
+
+
+def require_launchers(spec: SessionSpec, run: Path) -> None:
+    """Raise UserError if a launcher of a session that is about to start cannot be made, or lacks its library."""
+    make_launcher(spec, run)
+    if any(spec.launcher_of(stage.name) == "ray" for stage in spec.stages):
+        from sessions.jobs.ray.cluster_head import SessionCluster, require_ray
+
+        if SessionCluster(run).is_own:
+            require_ray(str(run))
 
 
 def _one_launcher(name: LauncherName, run: Path) -> Launcher:

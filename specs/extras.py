@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from importlib.util import find_spec
+
+_OF_EXTRA = re.compile(r"(?P<name>[\w.-]+).*; extra == '(?P<extra>[\w-]+)'")
 
 
 def install_hint(extra: str) -> str:
@@ -13,6 +17,22 @@ def install_hint(extra: str) -> str:
     environment that uv made has no pip.
     """
     return install_command(f"'peergate[{extra}]'")
+
+
+def extra_with(package: str) -> str | None:
+    """Return the smallest extra of Peergate that brings a package, named as itself or its module; None if none does."""
+    names = (package, *packages_distributions().get(package, ()))
+    wanted = {re.sub(r"[-_.]+", "-", name).lower() for name in names}
+    extras: dict[str, set[str]] = {}
+    try:
+        required = requires("peergate") or []
+    except PackageNotFoundError:
+        return None
+    for line in required:
+        if match := _OF_EXTRA.fullmatch(line):
+            extras.setdefault(match["extra"], set()).add(match["name"].lower())
+    having = [name for name in extras if extras[name] & wanted]
+    return min(having, key=lambda name: (name in ("dev", "demo", "llama"), len(extras[name]), name), default=None)
 
 
 def install_command(*packages: str) -> str:

@@ -30,10 +30,12 @@ _MAY_BE_SPLIT = tuple((hint, form) for hint, form in HINTED if form.may_be_split
 SHORTEST_VALUE = 8
 """Shorter values are words and settings; masking them would garble the text."""
 _NAMED_LIKE_A_SECRET = re.compile(
-    r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|PWD|CREDENTIAL|BEARER|DATABASE_URL|(?:^|_)(?:DSN|AUTH)(?:_|$)|^PEERGATE_",
+    r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|PWD|CREDENTIAL|BEARER|DATABASE_URL|(?:^|_)(?:DSN|AUTH)(?:_|$)"
+    r"|^PEERGATE_(?:DATABASE|NOTIFY|TRACKERS|PLACE)",
     re.IGNORECASE,
 )
-_NAMED_LIKE_A_PLACE = re.compile(r"(?:^|_)(?:PATH|FILE|DIR|FOLDER|CACHE|PYTHON|ROOT|HOME|SOCK)$", re.IGNORECASE)
+"""Of Peergate's own variables, those that may hold a password in an address; the others are places and settings."""
+_NAMED_LIKE_A_PLACE = re.compile(r"(?:^|_)(?:PATH|FILE|DIR|FOLDER|CACHE|PYTHON|ROOT|HOME|SOCK|PLACE)$", re.IGNORECASE)
 _A_PASSWORD = re.compile(r"PASSW|PASSPHRASE|PWD", re.IGNORECASE)
 _SETTING = re.compile(r"[a-z]{1,19}|[A-Z]{1,19}|[A-Z]?[a-z]{1,18}|[0-9.]+|(?:[A-Za-z]+-)+key", re.ASCII)
 """One word, a number, or the placeholder of a key that is not needed (``no-key``)."""
@@ -102,7 +104,7 @@ def forms_only() -> Masker:
 
 @lru_cache(maxsize=1024)
 def _may_name_a_secret(name: str) -> bool:
-    return _NAMED_LIKE_A_SECRET.search(name) is not None and _NAMED_LIKE_A_PLACE.search(name) is None
+    return _NAMED_LIKE_A_SECRET.search(name) is not None
 
 
 @lru_cache(maxsize=8)
@@ -258,6 +260,8 @@ def _secrets_in(name: str, value: str) -> Iterator[str]:
     if "://" in value:
         yield from secrets_of_address(value)
         return
+    if _NAMED_LIKE_A_PLACE.search(name):
+        return
     if _is_secret(value) and (not re.search(r"\s", value) or _A_PASSWORD.search(name)):
         yield value
 
@@ -277,7 +281,17 @@ def _is_secret(value: str) -> bool:
     """Say whether a value can be masked everywhere: it is no place, no setting, no word."""
     if len(value) < SHORTEST_VALUE or value.startswith(("~", "./", "../")) or _SETTING.fullmatch(value):
         return False
-    return not (value.startswith("/") and pathlib.Path(value).exists())
+    return not _is_place(value)
+
+
+def _is_place(value: str) -> bool:
+    """Return whether a value is a path: something is there, or could be made there."""
+    path = pathlib.Path(value)
+    try:
+        is_below = path.parent not in (pathlib.Path("/"), pathlib.Path()) and path.parent.is_dir()
+        return "/" in value and (path.exists() or is_below)
+    except (OSError, ValueError):  # A name that no file can have.
+        return False
 
 
 def _spellings(value: str) -> set[str]:

@@ -22,6 +22,7 @@ from specs.confinement.verifier_limits import VerifierLimits
 from specs.digests import digest_bytes
 from specs.errors import PluginFault, Problem, SpecError
 from specs.masking import current
+from specs.newer_python import syntax_fault
 from specs.session.problems import printable
 from specs.system.user_marks import has_mark, keep_mark
 from specs.text import plain
@@ -173,7 +174,7 @@ def module_of(task: str) -> ModuleType:
     try:
         code = compile(text, path, "exec", dont_inherit=True)
     except SyntaxError as error:
-        raise TaskFault(f"not valid Python: {error.msg}", path, error.lineno or 1, error.offset or 1) from error
+        raise TaskFault(syntax_fault(error, text), path, error.lineno or 1, error.offset or 1) from error
     except ValueError as error:
         raise TaskFault(f"not valid Python: {error}", path, 1) from error
     module = ModuleType(f"peergate_task_{task[-64:]}")

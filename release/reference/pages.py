@@ -219,8 +219,10 @@ def _kind(one: Any) -> str:
     if getattr(one, "is_flag", False):
         return ""
     annotation = one.type_descriptor.annotation
-    if choices := getattr(annotation, "__args__", None):
+    choices = [value for value in getattr(annotation, "__args__", ()) if not isinstance(value, type)]
+    if choices:
         return " or ".join(f"`{value}`" for value in choices)
+    annotation = next(iter(getattr(annotation, "__args__", ())), annotation)
     named = one.metavar if one.param_type_name == "option" else ""
     return named or getattr(annotation, "__name__", "").lower()
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import signal
 from typing import Any
 
 from reviews.checks.definition import Checks, Found, listed, manifest_of, unless
 from reviews.evidence.evidence import Evidence
 from specs.errors import EvidenceMissing
-from specs.job_records import CLOCK_TOLERANCE_S, CLOCK_TOLERANCE_SHARE
+from specs.job_records import CLOCK_TOLERANCE_S, CLOCK_TOLERANCE_SHARE, ExitRecord
 from specs.resources import usd_per_hour
 from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of, outputs_of
@@ -30,10 +31,31 @@ def _exit(evidence: Evidence, _: MetricSet | None) -> Found:
     if record.code != 0 or record.reason != "exited":
         lines = [line for line in evidence.log_tail.splitlines() if line.strip()][-5:]
         shown = tuple({"log": line} for line in lines)
-        return Found("FAIL", f"the job ended with code {record.code} ({record.reason})", float(record.code), shown)
+        return Found("FAIL", f"the job {how_it_ended(record)}", float(record.code), shown)
     if evidence.log_left is not None and evidence.log_left != record.log:
         return Found("FAIL", "the log is not the one that the job's wrapper closed: it was edited since")
     return Found("PASS", f"exit code 0 after {record.seconds:.0f} s", 0.0)
+
+
+def how_it_ended(record: ExitRecord) -> str:
+    """Return what ended a job that did not end by itself."""
+    most = f"; its processes held up to {record.peak_rss_mb:,.0f} MB" if record.peak_rss_mb is not None else ""
+    match record.reason:
+        case "timeout":
+            return f"was ended when its time limit was over, after {record.seconds / 60:.1f} min"
+        case "signal":
+            return f"was killed by {_signal_name(-record.code)}{most}"
+        case "cancelled" | "dead_man" | "refused":
+            return f"ended with code {record.code} ({record.reason})"
+        case "exited":
+            return f"ended with code {record.code}{most}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 @CHECKS.add("jobs.granted", "The job ran what was granted", source="guard bypassed by calling another route")

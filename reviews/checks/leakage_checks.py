@@ -61,13 +61,19 @@ def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresh
 
 
 def texts_of(item: Item, least: int) -> tuple[str, ...]:
-    """Return the texts of a held-out item that may not be trained on: its prompt, and other turns of ``least`` words.
+    """Return the texts of a held-out item that may not be trained on: what it asks, and turns of ``least`` words.
 
-    Shorter turns ("What comes after that?") occur in many texts.
+    Shorter turns ("What comes after that?") occur in many conversations.
     """
     prompt, *later = said_in(item)
-    others = [*later, *(turn.content for turn in item.before if turn.role == "user")]
-    return (prompt, *(text for text in others if len(words_of(text)) >= least))
+    earlier = [turn.content for turn in item.before if turn.role == "user"]
+    others = [*later, *earlier, *([prompt] if earlier else ())]
+    return (asked_of(item), *(text for text in others if len(words_of(text)) >= least))
+
+
+def asked_of(row: Item | Example | Preference) -> str:
+    """Return what a row asks: the turns of the user up to its prompt, of which the last alone may say nothing."""
+    return "\n".join([*(turn.content for turn in row.before if turn.role == "user"), row.prompt])
 
 
 def spread(found: tuple[Overlap, ...]) -> list[Overlap]:
@@ -149,13 +155,13 @@ def _named_in(prompt: str, names: dict[Words, str]) -> set[str]:
 def nearest_pairs(train: Iterable[tuple[str, str]], heldout: Sequence[Item]) -> Found:
     """Choose (id, text) pairs of training that may ask what a held-out prompt asks, for a reader to judge."""
     ours = list({text: (id, text) for id, text in train}.values())
-    near = nearest_of([text for _, text in ours], [item.prompt for item in heldout], [item.group for item in heldout])
+    near = nearest_of([text for _, text in ours], list(map(asked_of, heldout)), [item.group for item in heldout])
     shown = tuple(
         {
             "train": ours[one.train][0],
             "train_text": ours[one.train][1],
             "heldout": heldout[one.heldout].id,
-            "heldout_text": heldout[one.heldout].prompt,
+            "heldout_text": asked_of(heldout[one.heldout]),
             "similarity": round(one.similarity, 3),
         }
         for one in near
@@ -212,7 +218,9 @@ def _examples(evidence: Evidence) -> tuple[Example, ...]:
 def _texts(evidence: Evidence) -> Iterable[tuple[str, str]]:
     """Return all turns that are trained on, with the ids of their items."""
     return dict.fromkeys(
-        (one.item, text) for one in _examples(evidence) for text in (one.prompt, one.completion, *said_before(one))
+        (one.item, text)
+        for one in _examples(evidence)
+        for text in (one.prompt, asked_of(one), one.completion, *said_before(one))
     )
 
 

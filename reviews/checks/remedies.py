@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from reviews.checks.job_endings import ending_of_check
+from specs.trail.verdict import CheckResult
+
 REMEDIES: dict[str, str] = {
     "design.power": "more held-out items (`analysis.n`), or a larger `minimum_effect`; the check says how many",
     "design.paired": "more held-out items, or a larger minimum for the paired test",
@@ -11,6 +14,8 @@ REMEDIES: dict[str, str] = {
     "design.items": "correct or remove the items shown, and register the new digest",
     "design.answers": "take the answer out of the prompts shown",
     "design.common_answer": "held-out items whose right answers differ, or a larger `thresholds.common_answer`",
+    "design.distinct": "right answers that are told apart by more than marks, articles or capitals; final answers in "
+    "the place of rationales, or `find: last_number`",
     "design.scorer": "another scorer, or more labelled answers for it",
     "design.verdicts": "mend the verifier: asked twice, it has to say the same",
     "design.labelled": "label more samples, of the rarer label too (`thresholds.labelled_items`)",
@@ -22,7 +27,7 @@ REMEDIES: dict[str, str] = {
     "amendment.loosens": "mend what failed; or `peergate amend --override` with a reason, which every report counts",
     "registration.model": "name the pinned weights again, or begin another session with the new ones",
     "registration.split": "restore the held-out file, or begin another session with the new one",
-    "jobs.exit": "read the end of the job's log; for too little memory a smaller `batch_size`, or another machine",
+    "jobs.exit": "what the end of the job's log names: a missing package, an option, memory or disk",
     "jobs.cost": "a larger `max_cost_usd` or `max_minutes` of the stage, by `peergate amend`",
     "jobs.device": "a machine with the granted device and precision, the same for both arms",
     "leakage.overlap": "take the rows shown out of the training data, and begin another session",
@@ -59,8 +64,10 @@ REMEDIES: dict[str, str] = {
     "health.truncation": "a larger `max_new_tokens`, or `stops` at which an answer is complete; if long answers are to "
     "be expected of this model, a larger `thresholds.truncated_answers`, registered beforehand",
     "health.empty": "look at the prompt format and the `stops`: one that begins every answer empties it",
-    "health.labels": "`thresholds.label_answers` for a task that asks for a word; else prompts that ask for more",
-    "health.collapse": "fewer steps or a lower `learning_rate`; more varied training data",
+    "health.labels": "for a task that asks for a word, short right answers that `known_answers()` names, or "
+    "`thresholds.label_answers`; else prompts that ask for more",
+    "health.collapse": "fewer steps or a lower `learning_rate`; more varied training data, with as many examples "
+    "of each label where answers are labels",
     "health.template": "`model.kind` or the prompt format of the stage: instruct models need their chat template",
     "health.kept": "a larger `max_new_tokens` or `samples_per_prompt`, easier prompts, or a model that can do some",
     "residue.delimiters": "`stops` at the delimiters shown, or `thresholds.delimiters`",
@@ -119,6 +126,14 @@ REMEDIES: dict[str, str] = {
 }
 """By check. In back quotes are parameters of the stage and keys of the spec."""
 
+_UNTRAINED: dict[str, str] = {
+    "health.collapse": "look at the answer shown: the prompt format, `stops` that cut every answer, or a model that "
+    "cannot do the task; where one answer is right for many items, name the right ones: `answer` in the items, or "
+    "`known_answers()` beside `verify`",
+    "drift.kept": "the registered limit of the drift, or the model: no stage has trained it",
+}
+"""The same for a stage whose weights no stage of the session has trained."""
+
 _GROUPS: dict[str, str] = {
     "registration": "restore what was registered; a change needs `peergate amend`, or another session",
     "jobs": "run the stage again on a machine that nobody else changes; `peergate audit show` has its records",
@@ -145,6 +160,19 @@ _GROUPS: dict[str, str] = {
 """For the checks of a group that have no line of their own."""
 
 
-def remedy_of(check: str) -> str:
-    """Return what can be changed where a check fails; empty for one of another distribution, or of advice alone."""
-    return REMEDIES.get(check) or _GROUPS.get(check.split(".")[0], "")
+def remedy_of_result(check: CheckResult, *, trained: bool = True) -> str:
+    """Return what can be changed where a check failed as recorded: of a job that broke, by the end of its log."""
+    if check.id == "jobs.exit" and check.status == "FAIL":
+        return ending_of_check(check).remedy
+    return remedy_of(check.id, trained=trained)
+
+
+def remedy_of(check: str, *, trained: bool = True) -> str:
+    """Return what can be changed where a check fails; empty for one of another distribution, or of advice alone.
+
+    Args:
+        check: its id.
+        trained: whether a stage of the session has trained the weights that the check is about.
+    """
+    own = "" if trained else _UNTRAINED.get(check, "")
+    return own or REMEDIES.get(check) or _GROUPS.get(check.split(".")[0], "")

@@ -90,15 +90,18 @@ def load_data(store: Store, resolved: ResolvedSpec, name: str) -> tuple[Item, ..
     return tuple(as_item(line, held, number) for number, line in enumerate(lines, 1))
 
 
+_TAUGHT = ("completion", "chosen", "rejected")
+
+
 def load_texts(store: Store, resolved: ResolvedSpec) -> tuple[tuple[str, str], ...]:
-    """Return what registered examples and pairs teach a model to say, and the turns before it, each with a name."""
+    """Return what registered examples and pairs show a model as answers, and the turns before, each with a name."""
     found: list[tuple[str, str]] = []
     for name, named in sorted(resolved.spec.data.items()):
         if named.held in ("examples", "preferences"):
             lines = store.get(resolved.data_digests[name]).splitlines()
             for number, line in enumerate((one for one in lines if one.strip()), 1):
                 row = json.loads(line)
-                found += [(f"{name}:{number}", row[column]) for column in ("completion", "chosen") if column in row]
+                found += [(f"{name}:{number}", row[column]) for column in _TAUGHT if column in row]
                 found += [(f"{name}:{number}", turn["content"]) for turn in row.get("before", ())]
     return tuple(found)
 

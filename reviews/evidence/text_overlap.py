@@ -6,7 +6,7 @@ ones, and about one near pair in ten thousand at the threshold, because candidat
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -14,7 +14,7 @@ from typing import Literal
 
 from specs.session.thresholds import Thresholds
 from training.rules.disguise import Bag, Words, bag_of, decoded, turned
-from training.rules.similarity import Shelf, check_threshold, jaccard, shingles_of, words_of
+from training.rules.similarity import Shelf, Shingles, check_threshold, jaccard, shingles_of, words_of
 
 How = Literal["exact", "normalised", "decoded", "shuffled", "reordered", "near", "contained"]
 
@@ -22,6 +22,11 @@ DEFAULTS = Thresholds()
 """For callers without a spec."""
 
 _STRENGTH = {"reordered": 0, "contained": 1, "near": 2, "shuffled": 3, "decoded": 4, "normalised": 5, "exact": 6}
+SHARED = 0.2
+"""Fraction of the held-out texts: a shingle of as many is a part of an instruction that they share, and says nothing
+about whether two of them ask the same."""
+FEWEST_SHARED = 5
+"""Held-out texts that share a shingle at least, before it counts as a part of an instruction."""
 SHUFFLED = 0.1
 """Similarity below which the same words are in an order that no other question of these words has."""
 
@@ -58,7 +63,8 @@ def find_overlaps(
       fillers left out, numbers in the same order.
     - ``shuffled``, likewise: such a text with next to no three words in a row of the other (:data:`SHUFFLED`).
     - ``near``: the sets of word 3-shingles of the normalised texts have a Jaccard similarity (Broder 1997) of at
-      least ``threshold``. A text of one or two words is one shingle. Candidates come from MinHash with
+      least ``threshold``, and they are near without an instruction that the held-out texts share
+      (:data:`SHARED`). A text of one or two words is one shingle. Candidates come from MinHash with
       locality-sensitive hashing (as in Lee et al. 2022, arXiv:2107.06499); each is confirmed by its true similarity.
     - ``contained``: a held-out text of ``contained`` words or more is in the training text, in order and together.
 
@@ -191,10 +197,43 @@ def _near(ours: list[Words], theirs: list[Words], threshold: float) -> Iterator[
     shelf = Shelf(threshold)
     for place, words in enumerate(theirs):
         shelf.add(place, shingles_of(words))
+    shared = _shared_shingles(theirs)
     for words in ours:
         for place, similarity in shelf.near(shingles_of(words)):
-            if words != theirs[place]:
+            if words != theirs[place] and _asks_the_same(words, theirs[place], shared, threshold):
                 yield words, theirs[place], similarity
+
+
+def _shared_shingles(texts: list[Words]) -> Shingles:
+    """Return the shingles of the instruction that texts share."""
+    counts = Counter(shingle for words in texts for shingle in shingles_of(words))
+    least = max(FEWEST_SHARED, SHARED * len(texts))
+    return frozenset(shingle for shingle, count in counts.items() if count >= least)
+
+
+def _asks_the_same(words: Words, held: Words, shared: Shingles, threshold: float) -> bool:
+    """Return whether two near texts are near without the instruction that all share.
+
+    They are if the rest of one is that of the other with more words, or if the two are near themselves.
+    """
+    if not shared:
+        return True
+    one, other = _own_words(words, shared), _own_words(held, shared)
+    if not one or not other:
+        return True
+    counts = Counter(one), Counter(other)
+    return (
+        counts[0] <= counts[1] or counts[1] <= counts[0] or jaccard(shingles_of(one), shingles_of(other)) >= threshold
+    )
+
+
+def _own_words(words: Words, shared: Shingles) -> Words:
+    """Return the words of a text that are in no shingle of a shared instruction."""
+    covered: set[int] = set()
+    for start in range(len(words) - 2):
+        if words[start : start + 3] in shared:
+            covered.update((start, start + 1, start + 2))
+    return tuple(word for place, word in enumerate(words) if place not in covered)
 
 
 def _strength(overlap: Overlap) -> tuple[int, float]:

@@ -13,7 +13,7 @@ from reviews.trail.store import Store
 from specs.job_records import JobOrder
 from specs.session.session_spec import SessionSpec
 from specs.stages.recipes.parameters import RecipeParameters
-from specs.stages.registry import STAGE_KINDS, outputs_of
+from specs.stages.registry import STAGE_KINDS, Stage, kind_of, outputs_of
 
 NAMED = ("model", "control")
 """References to weights that the spec names."""
@@ -64,6 +64,21 @@ def trained_from(spec: SessionSpec, reference: str) -> tuple[str, ...]:
             break
         way += read
     return tuple(way)
+
+
+def is_trained(spec: SessionSpec, stage: Stage) -> bool:
+    """Return whether a stage trains, or reads weights that an earlier stage of the session trained."""
+    owners = {
+        weights.partition(".")[0]
+        for reference in stage.inputs.values()
+        if _is_checkpoint(spec, reference)
+        for weights in trained_from(spec, reference)
+    }
+    return any(_trains(named) for named in spec.stages if named.name in owners or named.name == stage.name)
+
+
+def _trains(stage: Stage) -> bool:
+    return bool(kind_of(stage).trains or getattr(stage.parameters, "trains", None))
 
 
 def _is_checkpoint(spec: SessionSpec, reference: str) -> bool:

@@ -29,6 +29,7 @@ from specs.trail.verdict import (
     Vote,
 )
 
+JOB_EXIT = "jobs.exit"
 REASON_CHARACTERS = 500
 HELP_CHARACTERS = 150
 
@@ -45,6 +46,8 @@ class _Blocker:
     """No parameter can mend it: the data or the design itself is wrong."""
     for_a_person: bool = False
     """Evidence is missing, which no change mends. What has no change at all goes to a person anyway."""
+    lacks_evidence: bool = False
+    """It follows from a job that did not end by itself, if there is one, and is no reason of its own then."""
 
 
 class _Pointed:
@@ -125,7 +128,7 @@ def decide(
         for blocker in blockers
     }
     changes = _distinct([one for blocker in blockers for one in usable[id(blocker)]])
-    reasons = [blocker.reason for blocker in blockers] + silent
+    reasons = [*_root_causes(blockers), *silent]
     if any(blocker.hopeless for blocker in blockers):
         outcome = "reject"
     elif any(blocker.for_a_person or not usable[id(blocker)] for blocker in blockers):
@@ -168,6 +171,15 @@ def decide(
     )
 
 
+def _root_causes(blockers: list[_Blocker]) -> list[str]:
+    """Return the reasons, with one line for all evidence that is missing because the job did not end by itself."""
+    reasons = [blocker.reason for blocker in blockers if not blocker.lacks_evidence]
+    missing = [blocker.reason for blocker in blockers if blocker.lacks_evidence]
+    if len(missing) > 1 and any(reason.startswith(f"check {JOB_EXIT} is FAIL") for reason in reasons):
+        missing = [f"{len(missing)} checks and criteria have no evidence, because the job did not end by itself"]
+    return reasons + missing
+
+
 def _finding_blockers(
     verdict: Verdict, pointed: _Pointed, floor: tuple[str, ...], raised: tuple[str, ...]
 ) -> list[_Blocker]:
@@ -197,6 +209,7 @@ def _check_blockers(checks: tuple[CheckResult, ...], lifted: Mapping[str, str], 
             [*([check.required_change] if check.required_change else []), *pointed.changes_at(f"/checks/{index}")],
             hopeless=check.status == "FAIL" and not check.repairable,
             for_a_person=check.status not in ("FAIL", "WARN"),
+            lacks_evidence=check.status == "BLOCKED",
         )
         for index, check in enumerate(checks)
         if check.closes and check.id not in lifted
@@ -212,7 +225,7 @@ def _criterion_blockers(criteria: tuple[CriterionResult, ...], pointed: _Pointed
     for index, result in enumerate(criteria):
         place = f"/criteria/{index}"
         if result.value is None:
-            found.append(_Blocker(f"{result.criterion} was not measured", place))
+            found.append(_Blocker(f"{result.criterion} was not measured", place, lacks_evidence=True))
         elif not result.met and not result.hypothesis:
             found.append(_Blocker(result.unmet(), place, pointed.changes_at(place)))
     return found

@@ -17,7 +17,7 @@ from specs.exact import exact, holds
 from specs.resources import attempt_usd
 from specs.session.lint.party_rules import makers
 from specs.session.session_spec import ResolvedSpec, SessionSpec
-from specs.stages.artifacts import Item
+from specs.stages.artifacts import Item, said_before
 from specs.stages.registry import Stage, kind_of
 from specs.trail.verdict import CheckResult
 from training.rules.tasks import CONVERSATION
@@ -100,7 +100,12 @@ def _overlap(design: Design) -> Found:
 
 
 def _prompts(design: Design) -> list[tuple[str, str]]:
-    return [(f"{name}:{item.id}", item.prompt) for name, items in _trained(design).items() for item in items]
+    return [
+        (f"{name}:{item.id}", text)
+        for name, items in _trained(design).items()
+        for item in items
+        for text in dict.fromkeys((item.prompt, leakage_checks.asked_of(item)))
+    ]
 
 
 @DESIGN_CHECKS.add(
@@ -161,13 +166,13 @@ def _unique(design: Design) -> Found:
     Prompts that nearly repeat another may ask something else ("3 + 4", "3 + 5"): the reviewer sees them. Where more
     than a tenth of the items do so, and are judged alike, the split is smaller than it says.
     """
-    prompts = [(item.id, "\n".join(said_in(item))) for item in design.heldout]
+    prompts = [(item.id, "\n".join([leakage_checks.asked_of(item), *said_in(item)[1:]])) for item in design.heldout]
     shown = [
         {"heldout": one.train, "repeats": one.heldout, "text": one.train_text}
         for one in leakage_checks.repeats_of(prompts)
     ]
     message, right = f"{len(shown)} held-out prompts repeat another", f"all {len(prompts)} held-out prompts differ"
-    alone = [(item.id, item.prompt) for item in design.heldout if len(said_in(item)) == 1]
+    alone = [(item.id, leakage_checks.asked_of(item)) for item in design.heldout if len(said_in(item)) == 1]
     near = leakage_checks.near_repeats_of(alone, design.resolved.spec.thresholds)
     if shown or not near:
         return unless(shown, message, right, repairable=False)
@@ -212,7 +217,15 @@ def _answers(design: Design) -> Found:
 )
 def _common_answer(design: Design) -> Found:
     """Count the items of which the most common right answer is right: accuracy shows little where one word passes."""
-    return label_checks.common_answer(design.resolved.spec, design.heldout, design.data)
+    return label_checks.common_answer(design.resolved.spec, design.heldout, design.data, design.texts)
+
+
+@DESIGN_CHECKS.add(
+    "design.distinct", "Right answers that differ are not compared as one", source=label_checks.DISTINCT_SOURCE
+)
+def _distinct(design: Design) -> Found:
+    """Look for right answers of `exact_answer` that differ in what it ignores, and for rationales in their place."""
+    return label_checks.distinct_answers(design.resolved.spec, design.heldout, design.data)
 
 
 @DESIGN_CHECKS.add(
@@ -278,7 +291,8 @@ def _duplicates(design: Design) -> Found:
     More than half is a failure, unless the spec registers that share: most of the data are then not what they count as.
     """
     thresholds = design.resolved.spec.thresholds
-    found = leakage_checks.duplicates_of(((item.prompt,) for item in _every(design)), thresholds)
+    asked = ((*said_before(item), item.prompt) for item in _every(design))
+    found = leakage_checks.duplicates_of(asked, thresholds)
     if found.status == "WARN" and found.figure is not None and found.figure > MOST_REPEATED:
         return replace(found, status="FAIL", detail=f"{found.detail}, more than half", repairable=False)
     return found

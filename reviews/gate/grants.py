@@ -19,6 +19,7 @@ from specs.digests import digest_value
 from specs.errors import GrantRefused
 from specs.job_records import JobOrder
 from specs.session.session_spec import ResolvedSpec
+from specs.session_words import session_words
 from specs.stages.registry import kind_of, resolve_parameters
 from specs.trail.grant_and_claim import Grant
 from specs.trail.verdict import Outcome
@@ -163,17 +164,18 @@ def _require_settled(trail: Trail, resolved: ResolvedSpec, opening: Opening, now
     """Refuse while a condition keeps the stage from starting, or when the approval that opens it has ended."""
     entries = list(trail.iterate())
     opener = next(one for one in entries if one.digest == opening.entry)
+    named = session_words(trail.path.parent)
     if (expires := opener.body.get("expires")) is not None and now > expires:
         raise GrantRefused(
             f"{opener.body['by']}'s approval ended {now - expires:.0f} s ago",
             where=f"{trail.session}.{opening.stage}",
-            hint=f"take it back with `peergate retract {trail.session} {opener.entry.seq}`; the gate asks again",
+            hint=f"take it back: `peergate retract {named} {opener.entry.seq} --reason WHY`; the gate asks again",
         )
     for one in open_for(entries, resolved, opening.stage, int(now * 1e9)):
         raise GrantRefused(
             f"condition {one.id} is open: {one.condition.text}",
             where=f"{trail.session}.{opening.stage}",
-            hint=f"`peergate override {trail.session} --condition {one.id}` waives it",
+            hint=f"`peergate override {named} --reason WHY --condition {one.id}` waives it",
         )
 
 

@@ -86,7 +86,7 @@ def heading(line: str) -> tuple[int, str]:
 def tidy(line: str) -> str:
     """Return a line without emphasis, with one kind of apostrophe and hyphen, and file names as one mark."""
     line = re.sub(r"^\s*\*\*([\w ]{4,24})\*\*\s+(?=[A-Z])", r"\1: ", line)
-    line = re.sub(r"~~[^~]{1,200}~~", "\u00a4", line)
+    line = re.sub(r"~~[^~]{1,200}~~", "", line)
     bare = re.sub(r"\*+|(?<!\w)_+(?=\w)|(?<=\w)_+(?!\w)", "", line)
     bare = re.sub(r"(?<=[A-Za-z])_(?=[A-Za-z])", " ", unicodedata.normalize("NFKC", bare))
     bare = re.sub("[\u2010\u2011]", "-", bare.replace("\u2019", "'").replace("\u2018", "'"))

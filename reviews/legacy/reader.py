@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import stat
 from pathlib import Path
 from typing import Literal
 
-from reviews.legacy.dates import Times, stated_dates
-from reviews.legacy.encoding import decode
-from reviews.legacy.labels import read_verdict
-from reviews.legacy.own_words import Words, own_words
+from reviews.legacy.own_words import own_words
 from reviews.legacy.records import Record, one_line
 from reviews.legacy.structured import Fault, words_of_json
-from reviews.legacy.transport_errors import cut_off, failed_call
+from reviews.legacy.verdicts import read_verdict
 from specs.digests import digest_bytes, digest_file
 from specs.regular_files import MOST_BYTES, read_regular
+from specs.text import plain
 
 MAX_BYTES = 1_048_576
 """A larger file is not read; its record says so and holds its digest."""
@@ -23,16 +22,15 @@ MOST_LINES = 3000
 MOST_CHARACTERS = 150_000
 """Longer texts are logs; reviews have hundreds of words."""
 _LONGEST_LINE = 4000
-_MOST = 500
-_PAGE = re.compile(r"(?i)\s*<(?:!doctype|html|head|body|p|div|h[1-6]|table|section|article|ul|ol|del)\b")
-
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\ufffd]")
+_TAGGED = re.compile(r"(?is)<(verdict|decision|recommendation|status)>([^<]{1,200})</\1>")
 
 Unread = Literal["undetermined", "transport_error", "incomplete"]
 
 
 def unread(source: str, why: str, status: Unread, digest: str | None = None, size: int | None = None) -> Record:
     """Return the record of a file without a verdict, with the reason."""
-    return Record(source, status, None, "none", one_line(why), digest, why=one_line(why), bytes=size)
+    return Record(source, status, None, one_line(why), digest, why=one_line(why), bytes=size)
 
 
 def read_file(path: Path, source: str) -> Record:
@@ -54,35 +52,51 @@ def read_file(path: Path, source: str) -> Record:
 
 
 def read_bytes(raw: bytes, source: str, suffix: str = ".txt") -> Record:
-    """Return the record of a review's bytes, whatever they are, with the dates that it states."""
-    text, digest = decode(raw, 2 * MAX_BYTES), digest_bytes(raw)
+    """Return the record of a review's bytes, whatever they are."""
+    text, digest = _decoded(raw), digest_bytes(raw)
     try:
-        found = Fault("transport_error", "not text") if text is None else _words(text, suffix)
+        words = Fault("transport_error", "not text") if text is None else _words(text, suffix)
     except RecursionError:
-        found = Fault("undetermined", "nested too deeply")
-    if isinstance(found, Fault):
-        return unread(source, found.text, found.status, digest, len(raw))
-    return _record(found, source, digest, len(raw))._replace(time=Times(stated=stated_dates(found.raw)))
+        words = Fault("undetermined", "nested too deeply")
+    if isinstance(words, Fault):
+        return unread(source, words.text, words.status, digest, len(raw))
+    if not words.strip():
+        return unread(source, "empty", "transport_error", digest, len(raw))
+    reading, lines = read_verdict(own_words(words)), words.split("\n")
+    shown = reading.why if reading.line is None else f"{reading.line}: {lines[reading.line - 1].strip()}"
+    status = "verdict" if reading.verdict else "undetermined"
+    return Record(source, status, reading.verdict, one_line(shown), digest, reading.why, len(raw))
 
 
-def _words(text: str, suffix: str) -> Words | Fault:
+def _decoded(raw: bytes) -> str | None:
+    """Return the bytes as plain text, or None when they are not text."""
+    wide = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    for name in ("utf-16",) if wide else ("utf-8-sig", "cp1252"):
+        try:
+            text = raw.decode(name)
+        except UnicodeDecodeError:
+            continue
+        return None if len(_CONTROL.findall(text)) > max(4, len(text) // 8) else plain(text, 2 * MAX_BYTES)
+    return None
+
+
+def _words(text: str, suffix: str) -> str | Fault:
     """Return the reviewer's words, or what is wrong with the call that a file records."""
     if why := _too_much(text):
         return Fault("undetermined", why)
     if suffix in (".json", ".jsonl") or text.lstrip()[:1] in ("{", "["):
-        found = words_of_json(text, lines=suffix == ".jsonl")
-        if isinstance(found, Fault) and (suffix in (".json", ".jsonl") or found.status != "incomplete"):
-            return found
-        if isinstance(found, str):
-            return Fault("undetermined", why) if (why := _too_much(found)) else own_words(found)
-    if _PAGE.match(text):
-        failed = failed_call([(1, line) for line in re.split(r"<[^<>]*>|\n", text) if line.strip()])
-        return Fault("transport_error", failed[1]) if failed else Fault("undetermined", "HTML is not read")
-    return own_words(text)
+        words = words_of_json(text)
+        if isinstance(words, Fault) and (suffix in (".json", ".jsonl") or words.status != "incomplete"):
+            return words
+        if isinstance(words, str):
+            return Fault("undetermined", why) if (why := _too_much(words)) else words
+    # An answer may hold its verdict in a tag, and the rest in others.
+    tagged = _TAGGED.sub(lambda tag: f"{tag[1]}: {tag[2].strip()}", text)
+    return re.sub(r"</?[a-z_]{1,20}>", "", tagged) if tagged != text else text
 
 
 def _too_much(text: str) -> str:
-    """Say why a text is too much to be a review; empty when it is not."""
+    """Return why a text is too much to be a review; empty when it is not."""
     lines = text.split("\n")
     if len(lines) > MOST_LINES:
         return f"{len(lines)} lines; at most {MOST_LINES} are read as a review"
@@ -90,19 +104,3 @@ def _too_much(text: str) -> str:
         return f"{len(text)} characters; at most {MOST_CHARACTERS} are read as a review"
     longest = max(map(len, lines))
     return f"a line of {longest} characters; at most {_LONGEST_LINE} are read" if longest > _LONGEST_LINE else ""
-
-
-def _record(words: Words, source: str, digest: str, size: int) -> Record:
-    numbered = [one for one in enumerate(words.raw, 1) if one[1].strip()]
-    own = [(line.number, words.raw[line.number - 1]) for line in words.lines if line.text]
-    if not numbered:
-        return unread(source, "empty", "transport_error", digest, size)
-    if failed := failed_call(own):
-        return unread(source, f"{failed[0]}: {failed[1].strip()}", "transport_error", digest, size)
-    if cut := cut_off(own, numbered[-1], open_fence=words.open_fence):
-        return unread(source, f"{cut[0]}: {cut[1].strip()}", "incomplete", digest, size)
-    reading = read_verdict(words.lines)
-    shown = reading.why if reading.line is None else f"{reading.line}: {words.raw[reading.line - 1].strip()}"
-    status = "verdict" if reading.verdict else "undetermined"
-    said = reading.said[:_MOST]
-    return Record(source, status, reading.verdict, reading.confidence, one_line(shown), digest, reading.why, size, said)

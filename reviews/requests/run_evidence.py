@@ -21,6 +21,7 @@ from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import is_trail
 from specs.errors import EvidenceMissing
 from specs.session.session_spec import ResolvedSpec
+from specs.session_words import session_words
 from specs.stages.metric import MetricSet
 from specs.trail.verdict import CheckResult
 
@@ -62,7 +63,7 @@ def add_run(reader: Reader, run: Path, *, claims: bool, rendered: Mapping[str, b
     if claims:
         for name in (REPORT,) if rendered is None else (REPORT, REPORT_JSON):
             if not (run / name).is_file() or (rendered is not None and name not in rendered):
-                hint = f"`peergate status {run.name}` shows its state; a report is written when the session closes"
+                hint = f"`peergate status {session_words(run)}` shows its state; a report comes with its end"
                 raise EvidenceMissing("the session has no report yet", where=str(run), hint=hint)
             reader.add_text(f"{run.name}/{name}", (run / name).read_bytes(), "claims")
             if rendered is not None:

@@ -13,6 +13,7 @@ from reviews.acceptance.criterion_state import Acceptance, CriterionState, State
 from reviews.evidence.gather import accepted_attempt, registered_spec
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
+from sessions.acceptance.effort import gpus_of
 from sessions.acceptance.siblings import Sibling, siblings_of
 from sessions.diagnosis.actions import minutes_of
 from sessions.money import ledger
@@ -39,6 +40,8 @@ class Item(NamedTuple):
     gain: float
     """What it adds to ship-%, in points."""
     hours: float
+    gpu_hours: float
+    """Of ``hours``, times the GPUs that each of its stages asks for."""
     basis: str
     """What the hours are: ``stated``, ``measured`` or ``limit``."""
     usd: float
@@ -103,6 +106,8 @@ def _item(entries: Sequence[Recorded], resolved: ResolvedSpec, one: CriterionSta
     run = [name for name in names if name == criterion.stage or accepted_attempt(entries, name) is None]
     minutes, measured = minutes_of(entries, resolved, run)
     spec = resolved.spec.with_resources()
+    billed = [(name, gpus) for name in run if (gpus := gpus_of(spec.stage(name)))]
+    gpu_minutes = sum(minutes_of(entries, resolved, [name])[0] * gpus for name, gpus in billed)
     usd = sum(attempt_usd(spec.budget, spec.stage(name)) for name in run)
     stated = criterion.effort_hours
     return Item(
@@ -115,6 +120,7 @@ def _item(entries: Sequence[Recorded], resolved: ResolvedSpec, one: CriterionSta
         refuted_by=criterion.refuted_by(),
         gain=100 * criterion.weight / total,
         hours=minutes / 60 if stated is None else stated,
+        gpu_hours=round(gpu_minutes / 60, 4),
         basis="stated" if stated is not None else "measured" if measured else "limit",
         usd=round(usd, 6),
         stages=tuple(run),

@@ -8,12 +8,18 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from reviews.evidence.gather import registered_spec
 from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
 from sessions import human_actions
-from sessions.commands.options import DEFAULT_RUNS, By, Run, Runs, SomeRun, chosen, session_words
+from sessions.commands.options import DEFAULT_RUNS, By, Run, Runs, SomeRun, chosen
 from sessions.commands.output import print_line
 from sessions.commands.run import carry_on
+from sessions.commands.status import print_ways_out
 from sessions.report.live_display import Terminal
+from sessions.report.next_steps import waiting_for
+from sessions.run.run_layout import STORE, TRAIL
 from sessions.terminal import masked_line
 from specs.errors import ExitCode, UserError
 from specs.session.loading import find_spec
@@ -66,8 +72,15 @@ def retract(
     run = chosen(run, runs)
     taken = human_actions.retract(run, entry, by or getpass.getuser(), reason, Terminal())
     _said(taken, f"taken back: {', '.join(taken.body['judgements'])}")
-    settle = f"`peergate resume {session_words(run)} --answer retry|stop --reason ...`"
-    print_line(f"{settle} settles what follows, if the session is open")
+    entries, store = read_entries(run / TRAIL), Store(run / STORE)
+    if any(entry.entry.kind == "close" for entry in entries):
+        print_line(
+            "the session is closed and stays so; its state is now *retracted*, in `list`, `status` and the report"
+        )
+        return
+    resolved, _ = registered_spec(entries, store)
+    print_line("what you can do:")
+    print_ways_out(waiting_for(entries, run, store, resolved)["answers"])
 
 
 @app.command()

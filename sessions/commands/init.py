@@ -13,6 +13,7 @@ from reviews.trail.store import write_durably
 from sessions.commands.options import Json
 from sessions.commands.output import print_json, print_line
 from sessions.run.run_layout import session_name
+from specs.data.columns import Selection
 from specs.errors import UserError
 
 app = typer.Typer()
@@ -33,6 +34,17 @@ def init(
         Path | None,
         typer.Option("--verifier", help="Your verify.py; without it an answer has to equal the row's own."),
     ] = None,
+    columns: Annotated[
+        str,
+        typer.Option(
+            "--columns",
+            metavar="NAME=COLUMN,…",
+            help="Names of your columns: prompt=question,completion=answer; prompt=context+question joins two.",
+        ),
+    ] = "",
+    drop: Annotated[
+        str, typer.Option("--drop", metavar="NAME,…", help="Columns, or keys of messages, to pass over on purpose.")
+    ] = "",
     model: Annotated[
         str, typer.Option("--model", help="path:FOLDER or hub:OWNER/NAME; the small embedded model by default.")
     ] = "",
@@ -50,13 +62,17 @@ def init(
 ) -> None:
     """Write a new experiment: a spec, its data in two parts, a verifier and a page on what to do next.
 
-    It chooses what is held out and the gain that so many items can find, and says so. `peergate start` works at once.
+    It chooses what is held out and the gain that so many items can find, lists the columns it ignores, and ends by
+    running the design gate on what it is about to write. `peergate start` works at once.
 
     Exit codes: 0 written; 2 a file is there already or the data do not fit, and nothing was written.
     """
     if against and template != "evaluate":
         raise UserError("is for comparing two models", where="--against", hint="--template evaluate")
+    if (columns or drop) and data is None:
+        raise UserError("are for rows of your own", where="--columns and --drop", hint="--data FILE")
     # Slow: the power of the test needs scipy.
+    from sessions.starters.self_check import require_accepted
     from sessions.starters.starter import SMALL, make_starter, source_of
 
     named = session_name(name, _name_of(folder))
@@ -68,11 +84,12 @@ def init(
         raise UserError(
             message, where="--against", hint="--against path:FOLDER, such as the model of an earlier session"
         )
-    made = make_starter(named, template, data, verifier, first, other, sessions)
+    made = make_starter(named, template, data, verifier, first, other, sessions, _selection(columns, drop))
     taken = [one for one in made.files if (folder / one).exists() and not _same(folder / one, made.files[one])]
     if taken:
         hint = "name another folder: peergate init DIR"
         raise UserError(f"{', '.join(taken)} would be overwritten; nothing was written", where=str(folder), hint=hint)
+    told = [*made.told, *require_accepted(made.files, folder, data)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file, text in made.files.items():
@@ -80,12 +97,25 @@ def init(
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror}", where=str(folder)) from error
     if as_json:
-        print_json({"folder": str(folder), "files": sorted(made.files), "chosen": list(made.told)})
+        print_json({"folder": str(folder), "files": sorted(made.files), "chosen": told})
         return
     print_line(f"{folder}: {', '.join(sorted(made.files))}")
-    for line in made.told:
+    for line in told:
         print_line(f"  {line}")
     print_line(f"next: peergate start {quote(str(folder))}" if folder.name else "next: peergate start")
+
+
+def _selection(columns: str, drop: str) -> Selection:
+    """Return what the options say of columns; raises UserError for text of another form."""
+    named: dict[str, str | tuple[str, ...]] = {}
+    for part in filter(None, map(str.strip, columns.split(","))):
+        name, equals, sources = (text.strip() for text in part.partition("="))
+        every = tuple(text.strip() for text in sources.split("+"))
+        if not name or not equals or not all(every):
+            hint = "--columns prompt=question,completion=answer; --columns prompt=context+question joins two"
+            raise UserError(f"invalid mapping '{part}'", where="--columns", hint=hint)
+        named[name] = every[0] if len(every) == 1 else every
+    return Selection(named, tuple(filter(None, map(str.strip, drop.split(",")))))
 
 
 def _same(path: Path, text: bytes) -> bool:

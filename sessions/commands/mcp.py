@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sessions.commands.options import DEFAULT_RUNS, Profile, Runs, SessionName, session_words
+from sessions.commands.options import DEFAULT_RUNS, Profile, Runs, SessionName
 from sessions.commands.output import print_line
 from specs.errors import ExitCode, UserError
 from specs.extras import install_hint
+from specs.session_words import session_words
 
 if TYPE_CHECKING:
     from sessions.builder.mcp.transports import TokenKind, Transport

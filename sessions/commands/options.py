@@ -14,9 +14,8 @@ import typer
 
 from sessions.run.run_layout import is_run, run_folder
 from specs.errors import UserError
+from specs.session_words import DEFAULT_RUNS, RUNS_VARIABLE
 
-DEFAULT_RUNS = Path("runs")
-RUNS_VARIABLE = "PEERGATE_RUNS"
 NEWEST = Path("-")
 """What stands for the newest session where a command has more arguments after RUN, or ends something."""
 
@@ -150,20 +149,3 @@ def chosen(given: Path | None, runs: Path) -> Path:
     run = newest(runs)
     say(f"session {run.name}, the newest in {runs}")
     return run
-
-
-def session_words(run: Path) -> str:
-    """Return how a command names a session from here: its name, with --runs where that is needed."""
-    return f"{run.resolve().name}{below(run.resolve().parent)}"
-
-
-def below(runs: Path) -> str:
-    """Return the option that names the folder of runs; nothing for the default, or what PEERGATE_RUNS says."""
-    usual = Path(os.environ.get(RUNS_VARIABLE) or DEFAULT_RUNS)
-    return "" if runs.resolve() == usual.resolve() else f" --runs {shown_path(runs.resolve())}"
-
-
-def shown_path(path: Path) -> str:
-    """Return a path as people type it from here."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -25,7 +25,6 @@ from sessions.commands.options import (
     chosen,
     complete_spec,
     need_reason,
-    session_words,
 )
 from sessions.commands.output import print_line, say
 from sessions.commands.status import print_summary
@@ -38,6 +37,7 @@ from sessions.run.run_layout import TRAIL, require_run
 from sessions.session import Paused
 from specs.errors import ExitCode
 from specs.session.loading import find_spec, shipped
+from specs.session_words import session_words
 
 app = typer.Typer()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,13 +11,19 @@ from typing import Annotated, Any
 import typer
 
 from reviews.comparison.seed_comparison import Seeded, seeded, together
+from reviews.evidence.gather import registered_spec
 from reviews.statistics.seed_variance import OverSeeds
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
 from sessions.commands.audit.trail_place import session_at
-from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, complete_run, session_words, shown_path
+from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, complete_run
 from sessions.commands.output import print_json, print_line, print_table, say
 from sessions.report.live_display import Terminal
+from sessions.report.overview import overview
+from sessions.run.run_layout import STORE, TRAIL, require_run
 from sessions.session import Paused
-from specs.errors import ExitCode
+from specs.errors import ExitCode, UserError
+from specs.session_words import session_words, shown_path
 
 app = typer.Typer()
 
@@ -74,6 +81,7 @@ def replicate(
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Run nothing: only count what has ended.")] = False,
     by: Annotated[str | None, typer.Option("--by", help="Who asks for it; by default the user's name.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask, whatever became of the session.")] = False,
     as_json: Json = False,
 ) -> None:
     """Run the registered design of a closed session with further seeds, and count all of them.
@@ -88,6 +96,8 @@ def replicate(
     given = chosen(run, runs)
     if (folder := first_of(given)) != given:
         say(f"{given.name} is one of the further seeds of {folder.name}")
+    if not (show or yes):
+        _confirm(folder, further)
     if further is not None:
         plan_seeds(folder, further, by or getpass.getuser())
     if not show:
@@ -117,3 +127,25 @@ def replicate(
             print_line(f"verify: peergate audit verify {shown_path(folder)}")
     if counted.unfinished:
         raise SystemExit(int(ExitCode.BLOCKED))
+
+
+_SETTLED = ("approve", "null")
+
+
+def _confirm(folder: Path, further: int | None) -> None:
+    """Ask before money goes into seeds of a session that no gate accepted; raise UserError unless a person agrees."""
+    state = overview(require_run(folder))
+    if state.state != "closed" or state.decision in _SETTLED:
+        return
+    resolved, _ = registered_spec(read_entries(folder / TRAIL), Store(folder / STORE))
+    cost = (
+        f"up to {resolved.spec.budget.max_cost_usd:g} USD each"
+        if further is None
+        else (f"up to {further * resolved.spec.budget.max_cost_usd:g} USD for {further} seeds")
+    )
+    question = f"{folder.name} was not accepted ({state.decision}); further seeds cost {cost}"
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UserError(question, where=str(folder), hint="add --yes to run them all the same")
+    print_line(f"{question}. Type its name ({folder.name}) to run them all the same:")
+    if sys.stdin.readline().strip() != folder.name:
+        raise UserError("not confirmed; nothing was run", where=str(folder))

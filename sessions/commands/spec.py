@@ -47,7 +47,7 @@ def check(
     path = find_spec(spec)
     checked, refused = _loaded(path, (profile,) if profile is not None else list_profiles(path) or (None,), as_json)
     # Slow: the checks of the gate.
-    from sessions.preflight import data_fit, design_forecast
+    from sessions.preflight import data_fit, design_forecast, machine_warnings
 
     gates = {name: design_forecast(one) for name, one in checked.items()}
     here = refused.get(profile or default_profile(path))
@@ -59,11 +59,13 @@ def check(
         print_json(message | {"lacking_here": lacking, "design": design})
     else:
         for name, resolved in checked.items():
-            message = "no problem in the file" if gates[name].exit_code else "ok"
+            starts = not (gates[name].exit_code or lacking[name or ""])
+            message = "ok" if starts else "no problem in the file"
             print_line(f"{path}{'' if name is None else f', profile {name}'}: {message}")
             refusal = f"not on this machine: {lacking[name or '']}" if lacking[name or ""] else ""
             fit = [f"{dotted(one.loc)}: {one.message} ({one.hint})" for one in data_fit(resolved) if not one.closing]
-            for line in (*_spec_lines(resolved), *fit, *gates[name].lines(), *filter(None, [refusal])):
+            warnings = machine_warnings(resolved)
+            for line in (*_spec_lines(resolved), *warnings, *fit, *gates[name].lines(), *filter(None, [refusal])):
                 print_line(f"  {line}")
     for resolved in checked.values() if not needs_signature(path) else ():
         trust_spec(resolved, sandbox=True)
@@ -125,6 +127,7 @@ def _as_json(checked: dict[str | None, ResolvedSpec]) -> dict[str, Any]:
         "digests": by_profile(lambda one: dict(one.data_digests)),
         **({"registrations": registered} if None not in checked else {"registration": registered[""]}),
         "notes": by_profile(lambda one: list(notes(one.spec))),
+        "data_notes": by_profile(lambda one: {name: list(told) for name, told in one.data_notes().items()}),
         "planned": {name: {"cost": costs[name], "memory": memory[name]} for name in costs},
     }
 
@@ -158,6 +161,9 @@ def _spec_lines(resolved: ResolvedSpec) -> Iterator[str]:
     named = {"heldout": resolved.spec.heldout, **resolved.spec.data}
     for name, digest in sorted(resolved.data_digests.items()):
         yield f"{named[name].path}: {digest}"
+    for name, told in sorted(resolved.data_notes().items()):
+        for line in told:
+            yield f"{named[name].path}: {line}"
     for line in notes(resolved.spec):
         yield f"note: {line}"
     for stage in resolved.spec.stages:

@@ -22,7 +22,7 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.acceptance.backlog import acceptance_lines
 from sessions.commands.audit.trail_place import session_at
-from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, below, chosen, session_words, shown_path
+from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, complete_run
 from sessions.commands.output import print_indented, print_json, print_line, print_table
 from sessions.diagnosis import curve_plots
 from sessions.diagnosis.diagnosis import diagnose as diagnose_run
@@ -30,12 +30,13 @@ from sessions.diagnosis.diagnosis import nothing_begun
 from sessions.diagnosis.pages import lines_of as diagnosis_lines
 from sessions.money import ledger
 from sessions.money.accounts import Accounts
-from sessions.report.next_steps import answers_to, remedies
-from sessions.report.overview import Overview, overview, waits_for_verdict
+from sessions.report.next_steps import WayOut, answers_to, remedies, waiting_for
+from sessions.report.overview import Overview, find_runs, overview, waits_for_verdict
 from sessions.report.page_result import page_result, page_scorecard
 from sessions.report.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
 from sessions.report.result import further_seeds, question, result_of
 from sessions.report.session_list import everywhere, listed
+from sessions.report.terminal_report import print_report
 from sessions.report.transcript import Transcript, lines_of
 from sessions.run.private_files import warn_of_readers
 from sessions.run.run_layout import STORE, TRAIL, require_run
@@ -44,6 +45,7 @@ from sessions.view.job_progress import running_job
 from specs import markdown
 from specs.errors import EvidenceMissing, UserError
 from specs.session.session_spec import Budget
+from specs.session_words import below, session_words, shown_path
 
 app = typer.Typer()
 
@@ -74,14 +76,39 @@ def list_sessions(
     if all_of_database:
         names, rows = (*names, "place"), [(*row, str(one.path)) for row, one in zip(rows, found, strict=True)]
     print_table(names, rows)
-    for one in [one for one in found if one.state in ("waiting", "damaged") and one.reasons]:
+    explained = ("waiting", "damaged", "paused")
+    for one in [one for one in found if (one.state in explained or one.decision == "cancelled") and one.reasons]:
         print_line(f"{one.name}: {masked_line(one.reasons[0], 200)}")
 
 
 @app.command()
-def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
-    """Show a session's stage, decisions, money, time and acceptance criteria."""
-    run = require_run(chosen(run, runs)).resolve()
+def status(
+    named: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="RUN",
+            help="A session: its name in the folder of --runs, or its run folder; several with --programme. The newest "
+            "without it.",
+            autocompletion=complete_run,
+            show_default=False,
+        ),
+    ] = None,
+    programme: Annotated[
+        bool, typer.Option("--programme", help="Add several sessions up: ship-%, what is left, effort.")
+    ] = False,
+    runs: Runs = DEFAULT_RUNS,
+    as_json: Json = False,
+) -> None:
+    """Show a session's stage, decisions, money, time and acceptance criteria.
+
+    With --programme: several sessions as one, each criterion once, by what its newest session shows, per base model.
+    """
+    if programme:
+        _print_programme([chosen(run, runs) for run in named or find_runs(runs)], as_json)
+        return
+    if named and len(named) > 1:
+        raise UserError(f"{len(named)} sessions are named", hint="name one, or add them up with --programme")
+    run = require_run(chosen(named[0] if named else None, runs)).resolve()
     warn_of_readers([run])
     state = overview(run)
     entries = read_entries(run / TRAIL)
@@ -136,6 +163,19 @@ def status(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
         print_line(f"to continue: peergate resume {session_words(run)}")
 
 
+def _print_programme(folders: list[Path], as_json: bool) -> None:
+    # Imported here: one session needs none of it.
+    from sessions.acceptance.programme import programme_of
+
+    if not folders:
+        raise UserError("no session is named, and there is none", hint="peergate status RUN... --programme")
+    added_up = programme_of(folders)
+    if as_json:
+        print_json(added_up.as_json())
+        return
+    print_indented(added_up.lines(), 500)
+
+
 def _print_now(state: Overview, job: Mapping[str, Any] | None, builder: dict[str, Any] | None) -> None:
     if state.stage:
         print_line(f"stage {state.stage}, attempt {state.attempt}")
@@ -174,7 +214,7 @@ def builder_status(entries: Sequence[Recorded], budget: Budget) -> dict[str, Any
 
 @app.command()
 def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
-    """Print the report of a session.
+    """Print the report of a session: at a terminal as text that fits it, into a file or pipe as Markdown.
 
     Of a session that waits for a person it is the report so far.
     """
@@ -201,7 +241,10 @@ def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
     for what, line in (*(("Taken back.", line) for line in taken_back), *([("Seeds:", seeds)] if seeds else [])):
         print_line(f"> **{what}** {markdown.line(line, 2000)}")
         print_line()
-    sys.stdout.write(text)
+    if sys.stdout.isatty():
+        print_report(text)
+    else:
+        sys.stdout.write(text)
 
 
 @app.command()
@@ -323,21 +366,25 @@ def _print_next_steps(entries: list[Recorded], run: Path) -> None:
     named = session_words(run)
     print_line("what you can do:")
     asked = question(entries)
-    if waits_for_verdict(entries) is not None or asked is None:
-        print_line(f"  peergate review show {named}, then peergate review give {named} --file VERDICT.json")
-        print_line("      judges the gate that waits")
-        return
     store = Store(run / STORE)
     resolved, _ = registered_spec(entries, store)
-    for one in answers_to(entries, asked, named, store, resolved):
-        print_line(f"  {', then '.join(one['commands'])}")
-        print_line(f"      {one['effect']}")
-    _print_remedies(remedies(entries, store))
+    if waits_for_verdict(entries) is not None or asked is None:
+        print_ways_out(waiting_for(entries, run, store, resolved)["answers"])
+        return
+    print_ways_out(answers_to(entries, asked, named, store, resolved))
+    _print_remedies([each._asdict() for each in remedies(entries, store)])
 
 
-def _print_remedies(found: list[dict[str, str]]) -> None:
-    for one in found:
-        print_line(f"  against {one['check']}: {masked_line(one['remedy'], 500)}")
+def print_ways_out(ways: Sequence[WayOut]) -> None:
+    """Print commands, with the effect of each below it."""
+    for way in ways:
+        print_line(f"  {', then '.join(way.commands)}")
+        print_line(f"      {way.effect}")
+
+
+def _print_remedies(shown: list[dict[str, str]]) -> None:
+    for each in shown:
+        print_line(f"  against {each['check']}: {masked_line(each['remedy'], 500)}")
 
 
 def _in_words(builder: dict[str, Any]) -> str:

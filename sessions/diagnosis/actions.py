@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from reviews.checks.remedies import remedy_of
+from reviews.checks.remedies import remedy_of_result
 from reviews.evidence.gather import find
 from reviews.trail.envelope import Recorded
 from sessions.diagnosis.attempts import Attempt
@@ -47,7 +47,7 @@ def actions_for(
     first = binding(results)
     found: list[Action] = []
     for one in results:
-        remedy = remedy_of(one.id)
+        remedy = remedy_of_result(one)
         if first is None or not fired(one) or not remedy:
             continue
         same = detector_of(one).cause == detector_of(first).cause

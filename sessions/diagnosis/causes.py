@@ -6,10 +6,10 @@ is looked at first, then the optimisation, and data are named last, when nothing
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from reviews.checks.job_endings import ending_of_check
 from specs.trail.verdict import CheckResult
 
 Cause = Literal["infrastructure", "optimisation", "data"]
@@ -36,7 +36,7 @@ class Detector(NamedTuple):
 
 _RATES = ("learning_rate", "scheduler", "warmup_ratio", "warmup_steps")
 DETECTORS: dict[str, Detector] = {
-    "jobs.exit": Detector("infrastructure", "course", ("max_length", "batch_size", "precision")),
+    "jobs.exit": Detector("infrastructure", "course"),
     "jobs.effective": Detector("infrastructure", "cause"),
     "jobs.device": Detector("infrastructure", "cause", ("device", "precision")),
     "jobs.measured": Detector("infrastructure", "symptom"),
@@ -81,11 +81,6 @@ DETECTORS: dict[str, Detector] = {
 """By check."""
 
 _LOST = ("jobs.exit", "witness.")
-_ENDINGS: tuple[tuple[Cause, re.Pattern[str]], ...] = (
-    ("optimisation", re.compile(r"\bDiverged\b|the (loss|gradient norm) of step \d+ is (nan|-?inf)")),
-    ("infrastructure", re.compile(r"out of memory|MemoryError|NotAsGranted|Unmasked|refused:", re.IGNORECASE)),
-)
-"""What the end of a log says about a job that broke."""
 
 
 def fired(found: CheckResult) -> bool:
@@ -101,9 +96,10 @@ def detector_of(found: CheckResult) -> Detector:
         return one._replace(depth="symptom")
     if found.id != "jobs.exit":
         return one
-    said = "\n".join(str(row.get("log", "")) for row in found.shown)
-    cause = next((cause for cause, pattern in _ENDINGS if pattern.search(said)), one.cause)
-    return one._replace(cause=cause, parameters=_RATES if cause == "optimisation" else one.parameters)
+    ending = ending_of_check(found)
+    if ending.name == "diverged":
+        return one._replace(cause="optimisation", parameters=_RATES)
+    return one._replace(parameters=ending.parameters)
 
 
 def binding(found: Sequence[CheckResult]) -> CheckResult | None:

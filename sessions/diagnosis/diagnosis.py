@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.checks.definition import Check, apply
-from reviews.checks.remedies import remedy_of
+from reviews.checks.remedies import remedy_of_result
 from reviews.evidence.gather import gather, registered_spec
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
@@ -242,6 +242,6 @@ def _reading(found: CheckResult, source: str, recorded: bool) -> Reading:
         source=source,
         lines=steps_in(found),
         shown=found.shown,
-        remedy=remedy_of(found.id) if fired(found) else "",
+        remedy=remedy_of_result(found) if fired(found) else "",
         recorded=recorded,
     )

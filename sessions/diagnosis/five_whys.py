@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from reviews.checks.job_endings import log_lines
 from reviews.evidence.gather import find
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
@@ -121,7 +122,9 @@ def _found(one: CheckResult, before: str = "") -> Why:
     figure = f"figure {one.figure:.4g}" if one.figure is not None else ""
     limit = f"threshold {one.threshold}" if one.threshold else ""
     rows = rows_in_words(steps_in(one))
-    return Why(f"{before}{one.detail}", tuple(filter(None, (f"check {one.id}", figure, limit, rows))))
+    log = log_lines(one)
+    told = f"{before}{one.detail}{f'; its log ends: {log[-1].strip()}' if log else ''}"
+    return Why(told, tuple(filter(None, (f"check {one.id}", figure, limit, rows))))
 
 
 def _granted(entries: Sequence[Recorded], attempt: Attempt, names: tuple[str, ...]) -> Why | None:

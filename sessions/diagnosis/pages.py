@@ -44,6 +44,8 @@ def lines_of(one: Diagnosis, columns: int) -> Iterator[str]:
         advice = "" if each.blocking else ", advice"
         now = "" if each.recorded else ", computed now"
         yield from told(f"{each.check}: {each.detail}", f"  {each.status:<7} ")
+        for line in (str(row["log"]) for row in each.shown if "log" in row):
+            yield from told(line, " " * 10 + "log: ", " " * 15)
         yield from told(f"{each.cause}{advice}{now}{_figures(each)}", " " * 10)
         yield from told(f"source: {each.source}", " " * 10)
     quiet = [each for each in one.readings if each not in fired]

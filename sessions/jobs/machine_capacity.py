@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Mapping
 from itertools import takewhile
 from pathlib import Path
@@ -12,10 +13,14 @@ import psutil
 
 from specs.errors import Blocked
 from specs.resources import Resources
+from specs.session.session_spec import SessionSpec
+from specs.stages.registry import Stage
+from training.planning.memory_fit import CARD_GB, Capacity
 
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 _DEVICES = Path("/dev")
 _GB = 10**9
+_CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 def cpus() -> int:
@@ -42,6 +47,47 @@ def gpus() -> int:
     return min(there, len(list(named)))
 
 
+def memory_bytes() -> int:
+    """Return the memory that jobs here may use: of the machine, or of the container that they run in."""
+    limits = [psutil.virtual_memory().total]
+    for file in _CGROUP_LIMITS:
+        try:
+            limits.append(int(file.read_text(encoding="ascii")))
+        except (OSError, ValueError):  # "max": no limit.
+            continue
+    return min(limits)
+
+
+def card_bytes() -> int | None:
+    """Return the memory of the smallest GPU here, or None if nvidia-smi does not say."""
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=True)
+        return min(int(line) for line in done.stdout.split(b"\n") if line.strip()) * 1024 * 1024
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+
+
+def capacities(spec: SessionSpec) -> dict[str, Capacity]:
+    """Return, by stage, the memory of what will run it, where that is known: a named card, a GPU or RAM here."""
+    found = {stage.name: _capacity(spec.launcher_of(stage.name), stage) for stage in spec.with_resources().stages}
+    return {name: capacity for name, capacity in found.items() if capacity is not None}
+
+
+def _capacity(launcher: str, stage: Stage) -> Capacity | None:
+    device, resources = str(getattr(stage.parameters, "device", "auto")), stage.resources
+    card = resources.gpu if resources is not None else None
+    if card is not None and device != "cpu":
+        memory = CARD_GB.get(card)
+        return None if memory is None else Capacity(f"a card of kind {card}", memory * _GB, gpu=True)
+    if launcher != "local":
+        return None
+    if device != "cpu" and gpus():
+        memory = card_bytes()
+        return None if memory is None else Capacity("the GPU of this machine", memory, gpu=True)
+    return None if device == "cuda" else Capacity("this machine", memory_bytes(), gpu=False)
+
+
 def require(asked: Resources | None, parameters: Mapping[str, Any], where: str) -> None:
     """Raise Blocked if this machine has too little for a stage's resources, or no GPU for its parameters."""
     if asked is not None and (lacks := lacking(asked)):
@@ -57,7 +103,7 @@ def require(asked: Resources | None, parameters: Mapping[str, Any], where: str) 
 
 def lacking(asked: Resources) -> list[str]:
     """Return what this machine has too little of, each with both figures; empty if it suffices."""
-    memory = psutil.virtual_memory().total / _GB
+    memory = memory_bytes() / _GB
     pairs = (
         ("GPUs", gpus(), asked.gpus, "g"),
         ("cores", cpus(), asked.cpus, "g"),

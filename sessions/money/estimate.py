@@ -50,6 +50,11 @@ class Estimate(NamedTuple):
 
     most_hours: float
     most_usd: float
+    """For jobs and models together."""
+    builder_usd: float
+    """Of it for the builder's model, 0 without one."""
+    review_usd: float
+    """Of it for reviewers that are models, 0 without one."""
     budget_usd: float
     forecasts: tuple[Forecast, ...]
     unknown: tuple[str, ...]
@@ -67,9 +72,13 @@ class Estimate(NamedTuple):
 
     def lines(self) -> Iterator[str]:
         """Yield the printed lines."""
+        jobs = self.most_usd - self.builder_usd - self.review_usd
+        parties = (("jobs", jobs), ("builder", self.builder_usd), ("reviews", self.review_usd))
+        models = self.builder_usd or self.review_usd
+        parts = "".join(f"{party} {usd:.2f}, " for party, usd in parties if usd > 0) if models else ""
         yield (
             f"at most, an attempt of each stage: {self.most_hours:.1f} h, {self.most_usd:.2f} of "
-            f"{self.budget_usd:.2f} USD (the limits, not a forecast)"
+            f"{self.budget_usd:.2f} USD ({parts}the limits, not a forecast)"
         )
         for one in self.forecasts:
             yield (
@@ -108,9 +117,14 @@ def estimate(resolved: ResolvedSpec) -> Estimate:
     spec = resolved.spec
     known = forecasts(resolved)
     named = {one.stage for one in known}
+    builder_usd = spec.budget.builder_usd if spec.builder.asks_a_model else 0.0
+    review_usd = spec.budget.review_usd if any(reviewer.asks_a_model for reviewer in spec.reviewers()) else 0.0
+    jobs_usd = sum(attempt_usd(spec.budget, stage) for stage in spec.stages)
     return Estimate(
         most_hours=sum(held_hours(stage) for stage in spec.stages),
-        most_usd=round(sum(attempt_usd(spec.budget, stage) for stage in spec.stages), 6),
+        most_usd=round(jobs_usd + builder_usd + review_usd, 6),
+        builder_usd=builder_usd,
+        review_usd=review_usd,
         budget_usd=spec.budget.max_cost_usd,
         forecasts=known,
         unknown=tuple(one.name for one in spec.stages if kind_of(one).trains and one.name not in named),

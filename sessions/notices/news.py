@@ -64,5 +64,5 @@ def _of_money(entries: Sequence[Recorded], resolved: ResolvedSpec) -> Iterator[N
 
 def _waiting(run: Path, entries: list[Recorded], store: Store, resolved: ResolvedSpec) -> News:
     asked = waiting_for(entries, run, store, resolved)
-    commands = tuple(command for answer in asked["answers"] for command in answer["commands"])
+    commands = tuple(command for way in asked["answers"] for command in way.commands)
     return News("waiting", f"waiting/{asked['since']}", f"waits for {asked['whom']}", commands)

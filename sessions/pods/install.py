@@ -16,12 +16,12 @@ from importlib.metadata import PackageNotFoundError, distribution, distributions
 from pathlib import Path
 from typing import NamedTuple
 
-from sessions.jobs.benchmarks.environment import asks_lm_eval
 from sessions.pods.connection import SSH_FAILED, Connection, end, failure, shell
 from specs.benchmarks import lm_eval_file
 from specs.digests import digest_file, list_tree
 from specs.errors import Blocked, PeergateError, UserError
 from specs.home import HOME, PACKAGES, SHARED_FILES
+from specs.session.needed_packages import needed_extras
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.recipes import script_file
 from specs.stages.registry import kind_of
@@ -66,24 +66,6 @@ print(json.dumps(told))
 _UPLOAD_S = 6 * 3600.0
 
 
-def wants_ray(spec: SessionSpec) -> bool:
-    """Say whether a stage's job runs on Ray: the session then starts a cluster on the pod, which needs Ray there."""
-    return any(spec.launcher_of(stage.name) == "ray" for stage in spec.stages)
-
-
-def extras_of(spec: SessionSpec) -> list[str]:
-    """Return which extras of Peergate a session needs."""
-    needed = {
-        "train": True,
-        "ray": wants_ray(spec),
-        "demo": spec.model.source.startswith("embedded:"),
-        "reviewers": spec.builder.asks_a_model or any(one.asks_a_model for one in spec.reviewers()),
-        "mcp": spec.builder.vendor == "external",
-        "lm-eval": any(map(asks_lm_eval, spec.stages)),
-    }
-    return [name for name, is_needed in needed.items() if is_needed]
-
-
 def install(connection: Connection, python: str, root: str, spec: SessionSpec) -> str:
     """Make the environment under the root if it is missing; returns its Python.
 
@@ -91,7 +73,7 @@ def install(connection: Connection, python: str, root: str, spec: SessionSpec) -
         Blocked: the installation failed and was removed.
         ConnectionLost: the connection ended; another try starts anew.
     """
-    (name, data), pins, extras = wheel_of_this(), constraints_of_this(), extras_of(spec)
+    (name, data), pins, extras = wheel_of_this(), constraints_of_this(), needed_extras(spec)
     digest = hashlib.sha256(data + pins + " ".join(extras).encode()).hexdigest()[:12]
     with tempfile.TemporaryDirectory(prefix="peergate-wheel-") as folder:
         wheel, constraints = Path(folder) / name, Path(folder) / "constraints.txt"
@@ -186,7 +168,11 @@ class Bundle(NamedTuple):
 
 
 def bundle_of(spec: Path, resolved: ResolvedSpec) -> Bundle:
-    """Gather a spec and its files below one folder; raise UserError for an absolute path, which the pod may lack."""
+    """Gather a spec and its files below one folder.
+
+    Raises:
+        UserError: a path is absolute, which the pod may lack, or the folder of the model is not here.
+    """
     source = resolved.spec
     constitution = [] if source.constitution is None else [source.constitution]
     named = [*constitution, source.heldout.path, *(one.path for one in source.data.values())]
@@ -209,6 +195,11 @@ def bundle_of(spec: Path, resolved: ResolvedSpec) -> Bundle:
         path = resolved.path(one)
         paths += list_tree(path) if path.is_dir() else [path]
     if model is not None:
+        if not resolved.path(model).is_dir():
+            hint = "make it here first, for example by the session that trains it, or name weights of the hub"
+            raise UserError(
+                "there is no such folder with the weights of the model", where=str(resolved.path(model)), hint=hint
+            )
         paths += sorted(one for one in resolved.path(model).iterdir() if one.is_file())
     above = Path(os.path.commonpath([str(one.parent) for one in paths]))
     return Bundle({one.relative_to(above).as_posix(): one for one in paths}, paths[0].relative_to(above).as_posix())

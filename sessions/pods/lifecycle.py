@@ -13,15 +13,16 @@ from typing import Any, Literal
 from reviews.checks.measuring_code import measuring_code
 from sessions.pods import pod_checks
 from sessions.pods.connection import Channel, Connection, ConnectionLost, PodRefused, shell
-from sessions.pods.install import Bundle, install, ship, wants_ray
+from sessions.pods.install import Bundle, install, ship
 from sessions.pods.pod_checks import Check
 from sessions.pods.pod_file import PodFile
-from sessions.pods.pod_plan import asking, keys_of
+from sessions.pods.pod_plan import asking, hub_sources, keys_of
 from sessions.pods.pod_record import Place, PodRecord
 from sessions.pods.protocol import Order, Rules, Status
 from sessions.pods.pull import Pulled, pull, require_whole, verify
 from sessions.pods.remote.pod_layout import Layout
 from specs.errors import Blocked, PeergateError, UserError
+from specs.session.needed_packages import needed_packages, sandboxed_parts
 from specs.session.reviewer_vendor import plugin_key, vendor_of
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.text import plain
@@ -156,12 +157,9 @@ def prepare(
         UserError: another session of this name is there.
     """
     spec = resolved.spec
-    hub = spec.model.source.removeprefix("hub:") if spec.model.source.startswith("hub:") else None
-    python = pod_checks.python_of_machine(connection)
-    if python is None:
-        missing = f"none of {', '.join(pod_checks.PYTHONS)} is there"
-        _report([Check("python", "FAIL", missing, "install Python 3.11 or newer")], report)
-    assert python is not None
+    hubs = [source.removeprefix("hub:") for source in hub_sources(spec)]
+    hub = hubs[0] if hubs else None
+    python = _probing_python(connection, pod, report)
     wanted = ["disk", "session", *(["gpus"] if pod.gpus else []), *(["hub"] if hub else [])]
     asked = {"root": pod.root, "name": place.name, "facts": wanted, "hub": hub, "write_bytes": pod_checks.WRITE_BYTES}
     facts = pod_checks.facts(connection, python, asked)
@@ -174,21 +172,50 @@ def prepare(
         if known != resolved.registration():
             hint = "choose another --name, or another root in the pod file"
             raise UserError(f"a session '{place.name}' is on the pod already, with another or unknown spec", hint=hint)
-    own = pod.environment or install(connection, python, root, spec)
-    if not own.startswith("/"):
-        own = own.replace("~", connection.run('echo "$HOME"').out.decode("utf-8", "replace").strip(), 1)
+    own = python if pod.environment else install(connection, python, root, spec)
     again = {"root": root, "name": place.name, "facts": ["torch"], "python": own, "torch_s": pod.torch_import_s}
     facts = pod_checks.facts(connection, python, again, seconds=pod.torch_import_s + 60)
     version, wanted = version_of(connection, own), resolved.plugins
-    checks = pod_checks.environment(facts, version, measuring_code(), pod, plugins=wanted, wants_ray=wants_ray(spec))
+    checks = pod_checks.environment(
+        facts,
+        version,
+        measuring_code(),
+        pod,
+        plugins=wanted,
+        packages=needed_packages(spec),
+        sandboxed=sandboxed_parts(spec),
+    )
     _report(checks, report)
     layout = Layout(Path(root), place.name)
-    if hub is not None:
-        _fetch(connection, own, layout, hub)
+    for name in hubs:
+        revision = _fetch(connection, own, layout, name, revision_here(name))
+        report(Check("weights", "PASS", f"{name} is there, at revision {plain(revision, 40)}"))
     ship(connection, python, {f"{layout.specs}/{name}": path for name, path in bundle.files.items()})
     return PodRecord(
         name=place.name, pod=pod, root=root, python=own, spec=bundle.spec, registration=resolved.registration()
     )
+
+
+def _probing_python(connection: Connection, pod: PodFile, report: Report) -> str:
+    """Return the interpreter that looks at the machine: the one that the pod file names, else the machine's.
+
+    Raises:
+        Unfit: it is not there, or does not run.
+    """
+    if pod.environment is None:
+        python = pod_checks.python_of_machine(connection)
+        missing, hint = f"none of {', '.join(pod_checks.PYTHONS)} is there", "install Python 3.11 or newer"
+    else:
+        python = pod.environment
+        if not python.startswith("/"):
+            python = python.replace("~", connection.run('echo "$HOME"').out.decode("utf-8", "replace").strip(), 1)
+        missing, hint = f"{python} does not run there", "name a Python of the pod under environment:, or none"
+        if connection.run(shell(python, "-I", "-c", "")).code != 0:
+            python = None
+    if python is None:
+        _report([Check("python", "FAIL", missing, hint)], report)
+    assert python is not None
+    return python
 
 
 def version_of(connection: Connection, python: str) -> dict[str, object] | str:
@@ -211,13 +238,47 @@ def _report(found: list[Check], report: Report) -> None:
         raise Unfit(f"{first.id}: {first.detail}{more}; nothing was installed or started after it", hint=first.hint)
 
 
-def _fetch(connection: Connection, python: str, layout: Layout, name: str) -> None:
-    """Download a snapshot of the model into the pod's cache, unless a whole one is there."""
-    code = "import sys; from huggingface_hub import snapshot_download; snapshot_download(sys.argv[1])"
+def revision_here(name: str) -> str:
+    """Return the revision of a model that the cache here holds; empty if it holds none."""
+    try:
+        from huggingface_hub.constants import HF_HUB_CACHE
+    except ImportError:
+        return ""
+    ref = Path(HF_HUB_CACHE) / f"models--{name.replace('/', '--')}" / "refs" / "main"
+    with suppress(OSError):
+        return ref.read_text(encoding="utf-8").strip()
+    return ""
+
+
+_FETCH = """
+import os, sys
+from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub.constants import HF_HUB_CACHE
+name, revision = sys.argv[1:]
+ref = os.path.join(HF_HUB_CACHE, "models--" + name.replace("/", "--"), "refs", "main")
+if os.path.isfile(ref):
+    with open(ref, encoding="utf-8") as file:
+        revision = file.read().strip()
+revision = revision or HfApi().model_info(name).sha
+snapshot_download(name, revision=revision)
+os.makedirs(os.path.dirname(ref), exist_ok=True)
+with open(ref + ".partial", "w", encoding="utf-8") as file:
+    file.write(revision)
+os.replace(ref + ".partial", ref)
+print("revision " + revision)
+"""
+"""A revision that the pod has once stays the one it uses; else that of the cache here, or the hub's newest."""
+
+
+def _fetch(connection: Connection, python: str, layout: Layout, name: str, revision: str) -> str:
+    """Download one revision of a model into the pod's cache, unless it is there whole; return the revision."""
+    code = _FETCH
     variables = [f"{key}={value}" for key, value in layout.variables().items()]
-    words = ["env", *variables, python, "-P", "-c", code, name]
+    words = ["env", *variables, python, "-P", "-c", code, name, revision]
     script = f"mkdir -p {shell(str(layout.root / 'tmp'))} && exec {shell(*words)}"
     done = connection.run(shell("/bin/sh", "-c", script), seconds=FETCH_S)
     if done.code:
         last = done.told.strip().rpartition("\n")[2]
         raise Unfit(f"the model {name} cannot be fetched there: {last}", where=connection.address.destination)
+    said = done.out.decode("utf-8", "replace").strip().splitlines()
+    return said[-1].removeprefix("revision ") if said else ""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from sessions.pods.connection import Connection, shell
 from sessions.pods.pod_file import PodFile
 from sessions.pods.protocol import PROTOCOL
+from specs.confinement.bubblewrap import HOW_TO_INSTALL
+from specs.session.needed_packages import NeededPackage
 from specs.text import plain
 
 Status = Literal["PASS", "WARN", "FAIL"]
@@ -72,16 +74,21 @@ def environment(
     pod: PodFile,
     *,
     plugins: Mapping[str, str],
-    wants_ray: bool = False,
+    packages: Sequence[NeededPackage] = (),
+    sandboxed: Sequence[str] = (),
 ) -> list[Check]:
     """Judge the Python that is going to run the session.
 
     ``version`` is what Peergate on the pod says of itself, or why it says nothing; ``here`` is this machine's digest of
     the measuring code, ``plugins`` what the spec uses of other distributions, by their identity on this machine.
     """
-    ray = [_check("ray", _ray(version))] if wants_ray and not isinstance(version, str) else []
+    more: list[Check] = []
+    if not isinstance(version, str) and packages:
+        more.append(_check("packages", _packages(version, packages)))
+    if not isinstance(version, str) and sandboxed:
+        more.append(_check("bubblewrap", _bubblewrap(version, sandboxed)))
     torch = _guarded("torch", told, lambda: _torch(told["torch"], pod))
-    return [_check("peergate", _peergate(version, here, plugins)), *ray, torch]
+    return [_check("peergate", _peergate(version, here, plugins)), *more, torch]
 
 
 def _check(id: str, answer: Answer) -> Check:
@@ -196,11 +203,26 @@ def _peergate(version: Facts | str, here: str, plugins: Mapping[str, str]) -> An
     return "PASS", f"Peergate {text}, the same measuring code"
 
 
-def _ray(version: Facts) -> Answer:
-    if version.get("ray") is not True:
-        hint = "pip install 'peergate[ray]' there, or name no environment"
-        return "FAIL", "a stage has launcher 'ray', and Ray is not installed there", hint
-    return "PASS", "Ray is installed; the session starts its own cluster there"
+def _packages(version: Facts, packages: Sequence[NeededPackage]) -> Answer:
+    there = version.get("modules")
+    missing = [package for package in packages if not isinstance(there, list) or package.module not in there]
+    if missing:
+        extras = ",".join(dict.fromkeys(package.extra for package in missing))
+        named = ", ".join(f"{package.module} ({package.where})" for package in missing)
+        return (
+            "FAIL",
+            f"not installed there: {named}",
+            f"install the extras {extras} there, or name no environment",
+        )
+    return "PASS", f"all {len(packages)} packages of the stages are installed"
+
+
+def _bubblewrap(version: Facts, sandboxed: Sequence[str]) -> Answer:
+    why = version.get("sandbox")
+    if why != "":
+        said = plain(str(why), 300) if isinstance(why, str) else "the pod does not say whether it is there"
+        return "FAIL", f"{', '.join(sandboxed)} run code in a sandbox: {said}", HOW_TO_INSTALL
+    return "PASS", "bubblewrap makes sandboxes"
 
 
 def _torch(torch: Facts, pod: PodFile) -> Answer:

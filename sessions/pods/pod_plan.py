@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sessions.pods.install import Bundle, extras_of
+from sessions.pods.install import Bundle
 from sessions.pods.pod_file import PodFile, read_address
+from specs.session.needed_packages import needed_extras, sandboxed_parts
 from specs.session.reviewer_vendor import key_variable
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.vendors.api_keys import Party, variable_of
@@ -38,7 +39,7 @@ def plan(spec_path: Path, resolved: ResolvedSpec, bundle: Bundle, pod: PodFile, 
     spec, address = resolved.spec, read_address(pod.host)
     needed, perhaps = keys_of(spec)
     keys = [*needed, *(f"{one} (if it is set)" for one in perhaps)]
-    setup = f"install Peergate [{', '.join(extras_of(spec))}] under {pod.root}, from a wheel of this one"
+    setup = f"install Peergate [{', '.join(needed_extras(spec))}] under {pod.root}, from a wheel of this one"
     hand_over = f"hand over {', '.join(keys)} on standard input, into the orchestrator's environment and no file"
     key = f"pinned: {pod.host_key}" if pod.host_key else "shown once for confirmation"
     steps = [
@@ -47,7 +48,10 @@ def plan(spec_path: Path, resolved: ResolvedSpec, bundle: Bundle, pod: PodFile, 
         + (f", {pod.gpus} GPUs" if pod.gpus else "")
         + (f", the model {spec.model.source}" if spec.model.source.startswith("hub:") else ""),
         f"use the Peergate of {pod.environment}" if pod.environment else setup,
-        f"check Peergate and the import of torch there, within {pod.torch_import_s:g} s",
+        "check Peergate, its packages"
+        + (" and bubblewrap" if sandboxed_parts(spec) else "")
+        + f" there, and the import of torch, within {pod.torch_import_s:g} s",
+        *([f"fetch {source.removeprefix('hub:')} there, at one revision" for source in hub_sources(spec)]),
         f"send {len(bundle.files)} files, {bundle.size / 1e6:.1f} MB: the spec and the files it names",
         *([hand_over] if keys else []),
         f"start session '{name}' detached, with HOME and all caches under {pod.root}",
@@ -91,12 +95,36 @@ def cost(spec: SessionSpec, pod: PodFile) -> dict[str, Any]:
         notes.append("no usd_per_hour is stated: what the machine costs beside the session is not bounded here")
     elif price != budget.machine_usd_per_hour:
         notes.append(f"the spec counts {budget.machine_usd_per_hour:g} USD an hour for jobs, the pod file {price:g}")
+    if pod.max_cost_usd is not None:
+        notes += shortfalls(spec, pod)
     if price is not None and pod.max_cost_usd is None:
         hours = budget.max_hours + ((pod.idle_minutes or 0) + pod.grace_minutes) / 60
         if pod.idle_minutes is not None and pod.dead_man_minutes is None:
             notes.append(f"while it runs without a pause: {hours * price:.2f} USD for the machine")
         notes.append("no max_cost_usd is stated: the machine has no price cap")
     return facts | {"usd_per_hour": price, "machine_usd": pod.max_cost_usd, "notes": notes}
+
+
+def hub_sources(spec: SessionSpec) -> list[str]:
+    """Return the sources of a session's weights that are fetched from the hub."""
+    sources = [source.source for source in (spec.model, spec.control) if source is not None]
+    return [source for source in dict.fromkeys(sources) if source.startswith("hub:")]
+
+
+def shortfalls(spec: SessionSpec, pod: PodFile) -> list[str]:
+    """Return how the pod's price cap ends a session before its own budget does."""
+    cap, price, budget = pod.max_cost_usd, pod.usd_per_hour, spec.budget
+    if cap is None:
+        return []
+    if price and cap / price < budget.max_hours:
+        return [
+            f"the pod ends after {cap / price:.1f} h, the session may take {budget.max_hours:g} h and cost "
+            f"{budget.max_cost_usd:g} USD: what is unfinished then is lost; {price * budget.max_hours:.0f} USD as "
+            "max_cost_usd of the pod file would last"
+        ]
+    if not price and cap < budget.max_cost_usd:
+        return [f"the pod ends at {cap:g} USD, the session may cost {budget.max_cost_usd:g} USD"]
+    return []
 
 
 def lines(told: dict[str, Any]) -> list[str]:

@@ -7,10 +7,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from reviews.checks.remedies import remedy_of
+from reviews.checks.remedies import remedy_of_result
 from reviews.evidence.gather import find
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
+from sessions.report.next_steps import has_training
 from sessions.report.report import gate_of
 from sessions.report.result import checks_of
 from specs.errors import PeergateError, UserError
@@ -34,7 +35,7 @@ def gate_page(entries: Sequence[Recorded], store: Store, stage: str, attempt: in
         raise UserError(f"the gate of {stage}.{attempt} has not decided")
     checks = checks_of(entries, store, stage, attempt)
     judged = find(entries, f"verdict/{stage}.{attempt}")
-    verdict = verdict_of(store, gate["verdict"])
+    verdict, trained = verdict_of(store, gate["verdict"]), has_training(entries, store, stage)
     return gate | {
         "stage": stage,
         "attempt": attempt,
@@ -42,7 +43,9 @@ def gate_page(entries: Sequence[Recorded], store: Store, stage: str, attempt: in
         "conditions": decided.body.get("conditions", []),
         "claims": [one | {"attempt": _measured(entries, decided, one["claim"])} for one in gate["claims"]],
         "count": len(checks),
-        "by_status": [(status, [_check(one) for one in checks if one.status == status]) for status in ORDER],
+        "by_status": [
+            (status, [_check(check, trained) for check in checks if check.status == status]) for status in ORDER
+        ],
         "reviewer": judged.body.get("reviewer", "") if judged else "",
         "error": judged.body.get("error", "") if judged else "not on record",
         "judged": judged.entry.seq if judged else None,
@@ -64,9 +67,9 @@ def verdict_of(store: Store, digest: str | None) -> Verdict | None:
         return None
 
 
-def _check(one: CheckResult) -> dict[str, Any]:
-    remedy = remedy_of(one.id) if one.status not in ("PASS", "NOT_APPLICABLE") else ""
-    return {"check": one, "remedy": remedy}
+def _check(check: CheckResult, trained: bool) -> dict[str, Any]:
+    remedy = remedy_of_result(check, trained=trained) if check.status not in ("PASS", "NOT_APPLICABLE") else ""
+    return {"check": check, "remedy": remedy}
 
 
 def _since(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> dict[str, Any] | None:

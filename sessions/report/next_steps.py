@@ -4,20 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from reviews.checks.job_endings import ending_of_record, log_lines
 from reviews.checks.remedies import remedy_of
-from reviews.evidence.gather import find, is_in_force
+from reviews.evidence.gather import find, is_in_force, registered_spec
+from reviews.evidence.weight_lineage import is_trained
+from reviews.gate.decide import JOB_EXIT
 from reviews.gate.human_answers import is_without_verdict, why_no_retry
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from sessions.commands.options import session_words
 from sessions.report.overview import waits_for_verdict
 from sessions.report.result import checks_of, question
 from specs.job_records import ExitRecord
 from specs.session.session_spec import ResolvedSpec
+from specs.session_words import session_words
 from specs.stages.registry import kind_of
 from specs.trail.verdict import CheckResult
+
+
+class WayOut(NamedTuple):
+    """One thing that a person can do where a session stands still."""
+
+    effect: str
+    commands: tuple[str, ...]
+    """As they are typed, one after the other; words in capitals are to be filled in."""
+    answer: str = ""
+    """Names it where a page can have it done by a button."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return its form in reports and in `--json`."""
+        return {"commands": list(self.commands), "effect": self.effect, "answer": self.answer}
+
+
+class Remedy(NamedTuple):
+    """What could be changed against a check that closed a gate."""
+
+    check: str
+    remedy: str
+
 
 _MAY_DIFFER = ("jobs", "witness", "provenance", "claims", "registration")
 """Groups of checks about what happened around the rows: another attempt may pass them with the same rows."""
@@ -27,9 +52,8 @@ def waiting_for(entries: list[Recorded], run: Path, store: Store, resolved: Reso
     """Return whom an open session waits for, since which entry, and what can be done, as `peergate status` says it."""
     named, asked, packet = session_words(run), question(entries), waits_for_verdict(entries)
     if packet is not None:
-        give = _answer(
-            "judges the gate", f"peergate review show {named}", f"peergate review give {named} --file VERDICT.json"
-        )
+        show, give_it = f"peergate review show {named}", f"peergate review give {named} --file VERDICT.json"
+        give = WayOut("judges the gate", (show, give_it))
         return {
             "whom": "a person, for a verdict",
             "since": packet.entry.seq,
@@ -37,7 +61,7 @@ def waiting_for(entries: list[Recorded], run: Path, store: Store, resolved: Reso
             "packet": packet.body["packet"],
         }
     if asked is None:
-        resume = _answer("continues where it stopped", f"peergate resume {named}", answer="resume")
+        resume = WayOut("continues where it stopped", (f"peergate resume {named}",), "resume")
         return {"whom": "nobody: no process runs it", "since": entries[-1].entry.seq, "answers": [resume]}
     since = asked.entry.seq
     return {"whom": "a person", "since": since, "answers": answers_to(entries, asked, named, store, resolved)}
@@ -45,25 +69,24 @@ def waiting_for(entries: list[Recorded], run: Path, store: Store, resolved: Reso
 
 def answers_to(
     entries: Sequence[Recorded], asked: Recorded, name: str, store: Store, resolved: ResolvedSpec
-) -> list[dict[str, Any]]:
+) -> list[WayOut]:
     """Return what a person can do: commands, with the session as ``name`` in them, and their effect."""
-    stop = _answer(
-        "ends the session here, with its report", f"peergate resume {name} --answer stop --reason WHY", answer="stop"
-    )
+    answer = f"peergate resume {name} --answer {{}} --reason WHY"
+    stop = WayOut("ends the session here, with its report", (answer.format("stop"),), "stop")
     if asked.entry.kind == "budget":
         amend = f"peergate amend {name} --max-cost USD --reason WHY"
-        return [_answer("gives it a larger budget, on record", amend, f"peergate resume {name}", answer="budget"), stop]
+        return [WayOut("gives it a larger budget, on record", (amend, f"peergate resume {name}"), "budget"), stop]
     again = (
         "runs the stage once more: for a job that broke or was lost. With the same parameters and seed the rows are "
         "the same, and what they closed stays closed"
         if asked.body.get("stage")
         else "has the design reviewed once more: there is no verdict on it"
     )
-    retry = _answer(again, f"peergate resume {name} --answer retry --reason WHY", answer="retry")
-    lift = _answer(
+    retry = WayOut(again, (answer.format("retry"),), "retry")
+    lift = WayOut(
         "continues over the gate in your name, which the trail and every report count as an override",
-        f"peergate override {name} --gate --reason WHY",
-        answer="approve",
+        (f"peergate override {name} --gate --reason WHY",),
+        "approve",
     )
     idle = why_no_retry(entries, asked) or why_the_same(entries, asked, store, resolved)
     return [*([] if idle else [retry]), lift, stop]
@@ -92,19 +115,28 @@ def why_the_same(entries: Sequence[Recorded], asked: Recorded, store: Store, res
     return "with the same parameters and seed the rows are the same, and what they closed stays closed"
 
 
-def remedies(entries: Sequence[Recorded], store: Store) -> list[dict[str, str]]:
+def remedies(entries: Sequence[Recorded], store: Store) -> list[Remedy]:
     """Return what could be changed, for each check that closed the last gate; empty if it was opened."""
     last = next((one for one in reversed(entries) if one.entry.kind == "decision"), None)
     if last is None or last.body["outcome"] not in ("reject", "escalate"):
         return []
-    closing = _closing(checks_of(entries, store, last.body["stage"] or "design", last.body["attempt"]))
-    return [{"check": one.id, "remedy": remedy} for one in closing if (remedy := remedy_of(one.id))]
+    stage, attempt = last.body["stage"], last.body["attempt"]
+    closing = _closing(checks_of(entries, store, stage or "design", attempt))
+    exit_check = next((check for check in closing if check.id == JOB_EXIT), None)
+    ended = find(entries, f"exit/{entries[0].entry.session}.{stage}.{attempt}")
+    if exit_check is not None and exit_check.status == "FAIL" and ended is not None:
+        # All else follows from it.
+        record = ExitRecord.model_validate_json(store.get(ended.body["exit"]))
+        return [Remedy(JOB_EXIT, ending_of_record(record, "\n".join(log_lines(exit_check))).remedy)]
+    trained = has_training(entries, store, stage or "design")
+    return [Remedy(check.id, remedy) for check in closing if (remedy := remedy_of(check.id, trained=trained))]
+
+
+def has_training(entries: Sequence[Recorded], store: Store, stage: str) -> bool:
+    """Return whether a stage is about weights that the session trains; the design gate is about all stages."""
+    resolved, _ = registered_spec(entries, store)
+    return all(is_trained(resolved.spec, named) for named in resolved.spec.stages if named.name == stage)
 
 
 def _closing(checks: Sequence[CheckResult]) -> list[CheckResult]:
     return [one for one in checks if one.closes]
-
-
-def _answer(effect: str, *commands: str, answer: str = "") -> dict[str, Any]:
-    """Return one thing to do; ``answer`` names it where a page can have it done by a button."""
-    return {"commands": list(commands), "effect": effect, "answer": answer}

@@ -21,6 +21,7 @@ SessionState = Literal["running", "waiting", "paused", "closed", "damaged"]
 OPEN: tuple[SessionState, ...] = ("waiting", "paused")
 TOLD_BY: tuple[EntryKind, ...] = (
     *("open", "plan", "packet", "verdict", "decision", "human", "budget", "amendment", "retraction", "close"),
+    *("pause", "resume"),
 )
 """The kinds of entries that decide the state of a session."""
 
@@ -67,7 +68,12 @@ def overview(run: Path) -> Overview:
     except (PeergateError, OSError) as error:
         return damaged(run.name, run, error)
     found = summary(run.name, run, entries, len(entries))
-    return replace(found, state="running") if found.state in OPEN and is_running(run) else found
+    return running(found) if found.state in OPEN and is_running(run) else found
+
+
+def running(seen: Overview) -> Overview:
+    """Return the overview of an open session that a process runs: why it was paused no longer counts."""
+    return replace(seen, state="running", reasons=() if seen.state == "paused" else seen.reasons)
 
 
 def spent_nothing(run: Path) -> bool:
@@ -92,27 +98,54 @@ def summary(name: str, path: Path, entries: list[Recorded], count: int) -> Overv
     judged = newest_judgement(entries)
     taken_back = closed is not None and judged is not None and judged.entry.kind == "retraction"
     decision = closed.body["decision"] if closed else None
+    state: SessionState = "closed" if closed else "waiting" if is_waiting(entries) else "paused"
     gate = next((one.body for one in reversed(entries) if one.entry.kind == "decision"), None)
     return Overview(
         name=name,
         path=path,
-        state="closed" if closed else "waiting" if is_waiting(entries) else "paused",
+        state=state,
         decision="retracted" if taken_back else decision,
         stage=last_plan.body["stage"] if last_plan else None,
         attempt=last_plan.body["attempt"] if last_plan else None,
         gate=f"{gate['stage'] or 'design'}.{gate['attempt']} {gate['outcome']}" if gate else None,
         started=when(entries[0]) if entries else None,
         ended=when(closed) if closed else None,
-        reasons=_reasons(entries, judged),
+        reasons=_reasons(entries, judged, state, decision),
         entries=count,
     )
 
 
-def _reasons(entries: list[Recorded], judged: Recorded | None) -> tuple[str, ...]:
-    if (packet := waits_for_verdict(entries)) is not None:
+def _reasons(
+    entries: list[Recorded], judged: Recorded | None, state: SessionState, decision: str | None
+) -> tuple[str, ...]:
+    """Return why a session is in its state."""
+    if decision == "cancelled":
+        return (_paused_by(entries, "cancelled"),)
+    if state == "paused":
+        return (_paused_by(entries, "paused"),)
+    if state == "waiting" and (packet := waits_for_verdict(entries)) is not None:
         return (f"gate {packet.entry.key.partition('/')[2]} waits for a person's verdict",)
-    reasons = waits_for_budget(entries) or judged
-    return tuple(reasons.body.get("reasons", ())) if reasons else ()
+    if state == "waiting" and (short := waits_for_budget(entries)) is not None:
+        return tuple(short.body.get("reasons", ()))
+    if state == "waiting" and (plan := _stopped_builder(entries)) is not None:
+        return (f"{plan.body['stage']}.{plan.body['attempt']}: {plan.body['reason']}",)
+    return tuple(judged.body.get("reasons", ())) if judged else ()
+
+
+def _paused_by(entries: list[Recorded], what: str) -> str:
+    """Return who paused or cancelled a session; a process that was killed leaves no entry of it."""
+    stop = next((entry for entry in reversed(entries) if entry.entry.kind in ("pause", "resume")), None)
+    if stop is not None and stop.entry.kind == "pause":
+        return f"{what} by {stop.body['by']}, {when(stop)[:16].replace('T', ' ')} UTC"
+    if what == "cancelled":
+        return what
+    return "its process ended without a pause: it was killed, or its machine stopped"
+
+
+def _stopped_builder(entries: list[Recorded]) -> Recorded | None:
+    """Return the plan with which the builder handed over to a person, if nothing was answered since."""
+    last = next((entry for entry in reversed(entries) if entry.entry.kind in ("plan", "human", "decision")), None)
+    return last if last is not None and last.entry.kind == "plan" and last.body["escalate"] else None
 
 
 def waits_for_verdict(entries: list[Recorded]) -> Recorded | None:

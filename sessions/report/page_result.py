@@ -68,7 +68,7 @@ def _result(entries: list[Recorded], store: Store) -> dict[str, Any]:
     return {
         "state": at.decision if at.decision in WORDS else at.state if at.state in OPEN else "paused",
         "word": WORDS.get(at.decision or "") or OPEN.get(at.state, "Not finished"),
-        "sentence": _sentence(entries, resolved, at, compared),
+        "sentence": _sentence(entries, store, resolved, at, compared),
         "why": why,
         "objective": resolved.spec.objective,
         "witnesses": witness_needs(entries, store),
@@ -93,10 +93,12 @@ def _result(entries: list[Recorded], store: Store) -> dict[str, Any]:
     }
 
 
-def _sentence(entries: list[Recorded], resolved: ResolvedSpec, at: Overview, compared: dict[str, Any] | None) -> str:
+def _sentence(
+    entries: list[Recorded], store: Store, resolved: ResolvedSpec, at: Overview, compared: dict[str, Any] | None
+) -> str:
     if at.decision is not None:
         message = "stopped" if at.decision == "retracted" else at.decision
-        return result_in_words(entries, resolved, message, compared)
+        return result_in_words(entries, store, resolved, message, compared)
     asked = question(entries)
     if asked is not None:
         return result_of(asked)

@@ -15,6 +15,13 @@ from sessions.requests.consult_context import Requested
 from specs import markdown
 from specs.errors import UserError
 from specs.text import one_line
+from specs.trail.requested_review import (
+    AdversarialAnswer,
+    Answer,
+    DraftAnswer,
+    QuestionAnswer,
+    ReviewAnswer,
+)
 
 _TITLES = {"question": "Answer", "review": "Review", "adversarial": "Claims against evidence", "draft": "Drafted spec"}
 
@@ -23,7 +30,7 @@ def page(done: Requested, *, escaped: bool) -> str:
     """Return a request and its answer as Markdown; ``escaped`` where text may look like markup."""
     text = _template(escaped).render(
         mode=done.asked.mode,
-        title=f"{_TITLES[done.asked.mode]}: {done.asked.topic}",
+        title=f"{' '.join(mark_of(done.answer))}. {_TITLES[done.asked.mode]}: {done.asked.topic}",
         answer=done.answer,
         record=_record(done),
         read=done.reading.files,
@@ -32,6 +39,33 @@ def page(done: Requested, *, escaped: bool) -> str:
     )
     whole = re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
     return f"{whole}\n{registered_facts(done, escaped=escaped)}" if done.facts else whole
+
+
+def mark_of(answer: Answer | None) -> tuple[str, str]:
+    """Return how an answer is seen at one glance: a mark and the word for it."""
+    if answer is None:
+        return "❌", "No answer"
+    match answer:
+        case QuestionAnswer(approval=True):
+            return "✅", "Approved"
+        case QuestionAnswer(approval=False):
+            return "❌", "Not approved"
+        case ReviewAnswer(issues=issues):
+            severities = {issue.severity for issue in issues}
+            if "CRITICAL" in severities:
+                return "❌", "Critical issues"
+            return ("⚠️", "Issues of high severity") if "HIGH" in severities else ("✅", "No critical or high issue")
+        case AdversarialAnswer(scorecard=rows):
+            statuses = {row.status for row in rows}
+            if "contradicted" in statuses:
+                return "❌", "Claims contradicted"
+            if not rows:
+                return "⚠️", "No claim was judged"
+            return ("⚠️", "Claims unsupported") if "unsupported" in statuses else ("✅", "All claims supported")
+        case DraftAnswer():
+            return "⚠️", "A draft: read it before you start it"
+        case QuestionAnswer():
+            return "⚠️", "No approval was asked for"
 
 
 def registered_facts(done: Requested, *, escaped: bool) -> str:

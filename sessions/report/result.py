@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from reviews.acceptance.scorecard import scorecard_of
 from reviews.evidence.gather import find, is_in_force
 from reviews.gate.human_answers import last_question, overrides, waits_for_budget
 from reviews.stages.evaluation.benchmark_checks import SCORES
@@ -22,16 +23,17 @@ from specs.trail.verdict import CheckResult
 
 
 def result_in_words(
-    entries: Sequence[Recorded], resolved: ResolvedSpec, outcome: str, comparison: dict[str, Any] | None
+    entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec, outcome: str, comparison: dict[str, Any] | None
 ) -> str:
-    """Say in one sentence how the session ended."""
+    """Return one sentence on how the session ended."""
     last = next((one for one in reversed(entries) if one.entry.kind == "decision"), None)
     stage = (last.body["stage"] or "design") if last else "design"
     amended = any(is_in_force(one) and one.body["exploratory"] for one in entries)
     exploratory = " (exploratory: amended after data had been seen)" if amended else ""
     match outcome:
         case "approve":
-            return f"accepted{exploratory}: {_sentence(comparison)}" if comparison else f"accepted{exploratory}"
+            accepted = f"accepted{_limited(entries, store)}{exploratory}{_form(comparison)}"
+            return f"{accepted}: {_sentence(comparison)}" if comparison else accepted
         case "overridden":
             lifted = f"not accepted by every gate, {_lifted(entries)}{exploratory}"
             return f"{lifted}: {_sentence(comparison)}" if comparison else lifted
@@ -47,6 +49,23 @@ def result_in_words(
             return f"stopped after the gate of '{stage}': the next attempt does not fit in the budget"
         case _:
             return f"{outcome} after the gate of '{stage}'"
+
+
+def _limited(entries: Sequence[Recorded], store: Store) -> str:
+    """Return how many limits keep the registered comparison from being shown whole; empty where none do."""
+    limits = next((row.limits for row in scorecard_of(entries, store).rows if row.id == "H-1"), ())
+    return f", with {len(limits)} limit{'' if len(limits) == 1 else 's'} that the scorecard names" if limits else ""
+
+
+def _form(comparison: dict[str, Any] | None) -> str:
+    """Return what of the gain is form; empty where it holds with answers that hold the right one counted as right."""
+    if comparison is None or (form := comparison.get("form")) is None:
+        return ""
+    return (
+        f", with a warning of scorer.length ({form['baseline']} of {form['items']} answers of the baseline and "
+        f"{form['treatment']} of the treatment hold the right one and count as wrong: counted as right, the gain is "
+        f"{form['gain']:+.3f})"
+    )
 
 
 def _lifted(entries: Sequence[Recorded]) -> str:
@@ -202,7 +221,14 @@ def comparison_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedS
         "not_replayed": not_replayed(entries, resolved.spec),
         "registered": {"alpha": analysis.alpha, "minimum_effect": analysis.minimum_effect, "n": analysis.n},
         **({"claimed": claimed} if claimed else {}),
+        **({"form": form} if (form := _form_in(entries, store, analysis.treatment)) else {}),
     }
+
+
+def _form_in(entries: Sequence[Recorded], store: Store, treatment: str) -> dict[str, Any] | None:
+    """Return how many wrong answers hold the right one, where `scorer.length` warns of it."""
+    checks = _newest_checks(entries, store, treatment)
+    return next((check.shown[0] for check in checks if check.id == "scorer.length" and check.shown), None)
 
 
 def _without_kind(entries: Sequence[Recorded], store: Store, treatment: str) -> dict[str, Any] | None:

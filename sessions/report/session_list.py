@@ -20,7 +20,7 @@ from reviews.trail.store import write_durably
 from reviews.trail.tables.pointer import Pointer, database_of, pointer_of
 from reviews.trail.tables.trail_file import holds_trail, reading
 from sessions.jobs.heartbeat import mark_of
-from sessions.report.overview import OPEN, TOLD_BY, Overview, damaged, find_runs, overview, summary
+from sessions.report.overview import OPEN, TOLD_BY, Overview, damaged, find_runs, overview, running, summary
 from sessions.run import lease, lease_rows
 from sessions.run.run_layout import TRAIL, why_unreadable
 from specs.errors import AuditDamage, Blocked, PeergateError, UserError
@@ -87,7 +87,7 @@ def listed(runs: Path) -> list[Overview]:
         stamp = str([mark_of(run / name) for name in (TRAIL, f"{TRAIL}-wal", _SEAL)])
         overview_of = index.get(run.name, stamp) or _read(run, stamp, index)
         runs_now = overview_of.state in OPEN and lease.is_running(run)
-        found[run] = replace(overview_of, path=run, state="running") if runs_now else replace(overview_of, path=run)
+        found[run] = replace(running(overview_of) if runs_now else overview_of, path=run)
     index.keep()
     return [found[run] for run in folders]
 
@@ -218,4 +218,4 @@ def _told_of(database: Any, rows: Sequence[lease_rows.LogRow], index: _Index) ->
             by_log[row.log] = index.put(row.log, str(row.size), found)
     for row in rows:
         one = replace(by_log[row.log], path=Path(row.place))
-        yield row.log, replace(one, state="running") if one.state in OPEN and row.is_held else one
+        yield row.log, running(one) if one.state in OPEN and row.is_held else one

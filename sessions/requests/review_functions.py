@@ -23,10 +23,13 @@ from reviews.requests.rules.rule_findings import Material
 from reviews.requests.run_evidence import RunEvidence, add_run, is_run, run_texts
 from sessions.report.report import rendered_again
 from sessions.requests.consult_context import Desk, Requested
+from sessions.requests.git_claims import git_texts
 from sessions.requests.request_runner import Book, Case
 from specs.errors import PeergateError, UserError
 from specs.masking import masker_of
 from specs.session.loading import load_spec
+from specs.session.session_spec import ResolvedSpec
+from specs.session.yaml_positions import dumped
 from specs.trail.requested_review import (
     AdversarialRequest,
     PolicyAnswer,
@@ -37,6 +40,12 @@ from specs.trail.requested_review import (
 
 CLAIM_SUFFIXES = (".md", ".txt", ".rst", ".tex", ".markdown")
 """Files of a folder that make claims; its other files are evidence."""
+
+_DESIGN = {
+    *("name", "objective", "task", "model", "control", "heldout", "analysis", "criteria", "thresholds", "budget"),
+    "stages",
+}
+"""Of a registered spec: what a question is about, without notices, trackers and machines."""
 
 _FREE_TEXT = ("topic", "question", "context", "note", "options")
 RequestT = TypeVar("RequestT", QuestionRequest, ReviewRequest, AdversarialRequest)
@@ -61,6 +70,9 @@ def ask_review(request: QuestionRequest, desk: Desk, context: Sequence[str | Pat
             message = f"context '{one.name}' is not read: {one.why}"
             raise UserError(message, hint="name text files, small enough to be read")
         registered = Registered(book.resolved.spec) if book.resolved else None
+        if book.resolved is not None:
+            _add_standing(reader, book.resolved)
+            reading = reader.reading
         policy = policy_answer(request, registered)
         case = Case(request, reading, tier_of(request.kind, request.stakes, request.has_plan), policy)
         if not policy.ask:
@@ -71,6 +83,15 @@ def ask_review(request: QuestionRequest, desk: Desk, context: Sequence[str | Pat
     known = registered or _spec_in(context)
     matter = "\n".join((request.topic, request.question, *request.options))
     return replace(done, facts=known.bearing_on(matter)) if known else done
+
+
+def _add_standing(reader: Reader, resolved: ResolvedSpec) -> None:
+    """Add what a session's reviewer reads before every packet: its reading list and the registered design."""
+    for file in resolved.read_first():
+        reader.add_text(file["path"], file["text"].encode(), "evidence")
+    spec = resolved.spec
+    design = spec.model_dump(mode="json", include=_DESIGN, exclude_defaults=True)
+    reader.add_text("registered-design.yaml", dumped(design).encode(), "evidence")
 
 
 def _spec_in(context: Sequence[str | Path]) -> Registered | None:
@@ -136,6 +157,26 @@ def adversarial_review(request: AdversarialRequest, desk: Desk) -> Requested:
             desk.say(f"{message} (--evidence names files and run folders)")
         _say_left_out(desk, reader)
         return book.carry_out(Case(request, reading, request.effort, runs=runs, beside=reader.beside))
+
+
+def review_commits(request: AdversarialRequest, commits: str, desk: Desk) -> Requested:
+    """Check what the messages and changelog lines of a range of commits claim against their patches.
+
+    ``request.path`` is the repository.
+
+    Raises:
+        UserError: the range cannot be read, the reviewer cannot be asked, or as in :func:`ask_review`.
+        AuditDamage: a trail is damaged.
+    """
+    texts = list(git_texts(Path(request.path), commits))
+    with Book(desk) as book:
+        request, reader = _begin(request.model_copy(update={"path": f"{request.path} {commits}"}), desk, book)
+        for text in texts:
+            reader.add_text(text.name, text.text.encode(), "claims" if text.is_claim else "evidence")
+        for path in request.evidence:
+            reader.add(path, "evidence")
+        _say_left_out(desk, reader)
+        return book.carry_out(Case(request, reader.reading, request.effort, beside=reader.beside))
 
 
 def _let_look(reader: Reader, paths: Iterable[str], book: Book) -> None:

@@ -32,10 +32,10 @@ def ask_for(run: Path, what: str) -> None:
         write_durably(run / what, getpass.getuser().encode())
 
 
-def asked_by(run: Path) -> str:
-    """Return who asks for the pause: the request's author, or without a request the user of this process."""
+def asked_by(run: Path, what: str = PAUSE) -> str:
+    """Return who asks for the pause or the end: the request's author, without a request the user of this process."""
     with suppress(OSError):
-        if name := plain((run / PAUSE).read_text(encoding="utf-8", errors="replace"), 100):
+        if name := plain((run / what).read_text(encoding="utf-8", errors="replace"), 100):
             return name
     return getpass.getuser()
 

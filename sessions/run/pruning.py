@@ -24,6 +24,7 @@ from sessions.run.lease import lease
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from specs.digests import digest_path
 from specs.errors import AuditDamage, UserError
+from specs.session_words import session_words
 from specs.text import size_in_words
 from specs.trail.session_bodies import Pruned, PrunedWeights
 
@@ -70,7 +71,7 @@ def prunable(run: Path, keep: Collection[str] = ()) -> Prunable:
         raise UserError(
             "the session has not ended, so nothing is pruned",
             where=str(run),
-            hint=f"its jobs and witnesses may still need the weights; `peergate cancel {run.name}` ends it for good",
+            hint=f"its jobs and witnesses may still need them; `peergate cancel {session_words(run)}` ends it for good",
         )
     return _prunable(run, entries, keep)
 

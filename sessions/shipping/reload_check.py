@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from reviews.checks.job_endings import ending_of
 from sessions.jobs.job_environment import job_environment
 from specs.extras import install_hint
 from specs.stages.packaging.llama_cpp import is_installed
@@ -83,6 +84,10 @@ class Reloaded:
             raise ValueError(f"took more than {_MOST_SECONDS} s") from error
         if done.returncode != 0:
             last = done.stdout.decode("utf-8", "replace").strip().splitlines()[-1:]
+            ending = ending_of("", " ".join(last))
+            if ending.name in ("package", "memory", "disk"):
+                # Nothing is known of the file: its reader could not be run.
+                raise NotRun(f"{ending.told}: {ending.remedy}")
             raise ValueError(f"ended with code {done.returncode}: {one_line(' '.join(last), 300)}")
         return json.loads((answer or to).read_bytes())
 
@@ -155,16 +160,20 @@ def _exported(made: Reloaded, file: Path) -> Iterator[Flaw]:
         yield Flaw("gguf", "tokens", file.name, why, "check tokenizer.ggml.pre, and export again")
     pairs = zip(ours["answers"], logits, strict=True)
     every = [one == other for answer, read in pairs for one, other in zip(answer, numpy.argmax(read, 1), strict=True)]
-    bar = BARS[_format_of(file)].same_tokens
+    if (format := _format_of(file)) is None:
+        raise NotRun(f"no bar is known for the answers of {file.name}, whose types are coarser than 8 bits")
+    bar = BARS[format].same_tokens
     if every and sum(every) < bar * len(every):
         why = f"llama.cpp continues {sum(every)} of {len(every)} tokens as transformers does, the bar is {bar:.1%}"
         yield Flaw("gguf", "answers", file.name, why, _AGAIN)
 
 
-def _format_of(file: Path) -> GgufFormat:
-    """Return the coarsest format of a file's tensors: whose bars apply."""
+def _format_of(file: Path) -> GgufFormat | None:
+    """Return the coarsest format of a file's tensors, whose bars apply; None for one without bars."""
     try:
         held = {one.dtype for one in read_header(file).tensors.values()}
     except WrongFile:
         return "f32"
-    return "f32" if held == {"F32"} else "f16" if held <= {"F32", "F16", "BF16"} else "q8_0"
+    if not held <= {"F32", "F16", "BF16", "Q8_0"}:
+        return None
+    return "f32" if held == {"F32"} else "q8_0" if "Q8_0" in held else "f16"

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
 from reviews.stages.finetuning.lineage_checks import family_in
-from reviews.statistics.mcnemar import mcnemar_power, minimum_detectable_effect
+from reviews.statistics.mcnemar import mcnemar_power, minimum_detectable_effect, required_n
 from sessions.starters.sample_rows import (
     CONSTITUTION,
     SCRIPT,
@@ -23,16 +22,21 @@ from sessions.starters.sample_rows import (
     sample_rows,
     with_rejected,
 )
-from specs.data.conversion import convert
+from sessions.starters.splitting import MOST, Split, split_rows
+from specs.data.columns import NO_SELECTION, As, Selection, proposal
+from specs.data.conversion import Converted, convert
 from specs.data.tables import Row, Table, read_table
 from specs.errors import SpecError, UserError
+from specs.exact import holds
 from specs.home import HOME
 from specs.regular_files import read_regular
 from specs.schemas import schema_text
+from specs.session.item_lines import at_most
 from specs.session.loading import EXPERIMENT
 from specs.session.session_spec import ModelSource, SessionSpec
-from specs.stages.artifacts import Example, Item, Preference
+from specs.session.thresholds import Thresholds
 from training.planning.data_fit import has_template
+from training.rules.tasks.exact_answer import final_answer, last_number
 
 Template = Literal["sft", "dpo", "script", "trl", "evaluate", "cai", "agent", "composer"]
 _BROUGHT = {
@@ -41,10 +45,6 @@ _BROUGHT = {
     "cai": ("constitution.yaml", CONSTITUTION),
 }
 """A template's own file."""
-HELD_OUT_SHARE = 3
-"""One prompt of so many is held out, if that is enough."""
-FEWEST, MOST = 30, 200
-"""Held-out items: at least, where half of the prompts are as many, and at most."""
 ALPHA, EXPECTED_LOST, POWER = 0.05, 0.05, 0.8
 LARGEST_EFFECT = 0.6
 """A gain that must be larger to be found is no plan."""
@@ -96,18 +96,6 @@ class Starter(NamedTuple):
     told: tuple[str, ...]
 
 
-class _Split(NamedTuple):
-    held: Literal["items", "examples", "preferences"]
-    heldout: list[dict[str, Any]]
-    train: list[dict[str, Any]]
-    asked: list[dict[str, Any]]
-    """The different prompts of ``train``."""
-    posed: list[dict[str, Any]]
-    """The rows of ``train`` as items, with what a verifier reads."""
-    own_answers: bool
-    """Whether every held-out item names its right answer."""
-
-
 def make_starter(
     name: str,
     template: Template | None = None,
@@ -116,10 +104,12 @@ def make_starter(
     model: ModelSource = SMALL,
     against: ModelSource = SMALL,
     sessions: Path | None = None,
+    selection: Selection = NO_SELECTION,
 ) -> Starter:
     """Plan a new experiment, with sample rows where no ``data`` is given.
 
-    ``against`` is the model to compare with, ``sessions`` a folder with transcripts of an agent.
+    ``selection`` says under which names the columns of ``data`` are read, ``against`` is the model to compare with,
+    ``sessions`` a folder with transcripts of an agent.
 
     Raises:
         SpecError: the data cannot be read, with every problem.
@@ -128,15 +118,27 @@ def make_starter(
     if (template == "composer") != (sessions is not None):
         hint = "--template composer --sessions DIR, a folder of ~/.claude/projects or a copy of it"
         raise UserError("template composer learns from sessions of an agent, and no other does", hint=hint)
-    split = _split_of(template, data, with_verifier=verifier is not None)
+    found = _converted(data, template, selection, verified=verifier is not None)
+    trains = template != "evaluate"
+    verified = data is None or verifier is not None
+    split = _split(found, data, None if trains else MOST, trains=trains, verified=verified)
     template = template or ("dpo" if split.held == "preferences" else "sft")
     _require_fit(template, split, data)
     if data is not None and verifier is None and not split.own_answers:
-        hint = "a column `answer`, or --verifier with a file that has verify(item, answer)"
+        columns = {name for row, _ in found.made for name in row.values}
+        hint = f"a column `answer`, or --verifier with a file that has verify(item, answer){_or_proposal(columns)}"
         raise UserError("nothing says what a right answer is", where=str(data), hint=hint)
+    if trains and (_effect_of(split) or 1) > (LARGEST_EFFECT if verified else 1 - split.common):
+        # More items find smaller gains.
+        half = (len(split.heldout) + len(split.asked)) // 2
+        split = _split(found, data, half, trains=True, verified=verified)
+    effect = _effect(split, data, exact=not verified)
+    if template != "evaluate" and not split.train:
+        raise UserError("no row is left to train on", where=str(data), hint="; ".join(split.notes) or "more rows")
+    if data is not None and verifier is None:
+        split = _with_last_numbers(split, data)
     n = len(split.heldout)
     prompts = n + len(split.asked)
-    effect = _effect(n, prompts, data)
     power = mcnemar_power(n, effect + EXPECTED_LOST, EXPECTED_LOST, ALPHA)
     files: dict[str, bytes] = {_HELD_OUT: _lines(split.heldout)}
     if template != "evaluate":
@@ -174,19 +176,20 @@ def make_starter(
         "schema": _SCHEMA,
         "tokens": _tokens(split.train or split.heldout),
         "verifier": judge,
+        "repeated": _repeated(split) if files.get("train.jsonl") == _lines(split.train) else "",
     }
     files[_SCHEMA] = schema_text(SessionSpec).encode()
     files[EXPERIMENT] = _rendered(EXPERIMENT, values)
     files[_README] = _rendered(_README, values)
-    found = f"they find a gain of {effect:g} with a probability of {power:.2f}"
-    chosen = [f"{n} of {prompts} different prompts are held out: {found}"]
+    gain = f"they find a gain of {effect:g} with a probability of {power:.2f}"
+    chosen = [f"{n} of {prompts} different prompts are held out: {gain}", *found.notes, *split.notes]
     if task == "exact_answer":
-        chosen.append("an answer is right if it equals the row's own, but for case, articles and punctuation")
+        chosen.append(_compared(split))
     return Starter(files, tuple(chosen))
 
 
-def _split_of(template: Template | None, data: Path | None, *, with_verifier: bool) -> _Split:
-    """Divide the rows by group; the held-out ones become items with what a verifier reads."""
+def _converted(data: Path | None, template: Template | None, selection: Selection, *, verified: bool) -> Converted:
+    """Return the rows of a file, or sample rows; raises SpecError and UserError as :func:`make_starter`."""
     if data is None:
         rows = sample_rows()
         if template == "dpo":
@@ -198,66 +201,26 @@ def _split_of(template: Template | None, data: Path | None, *, with_verifier: bo
         except OSError as error:
             raise UserError(f"cannot be read: {error.strerror}", where=str(data)) from error
     if table.problems:
-        raise SpecError(table.problems)
-    asked = {"question", "answer"} <= set(table.rows[0].values) and "prompt" not in table.rows[0].values
-    found = convert(data or Path("sample"), table.rows, "examples" if asked and not with_verifier else None)
-    if asked and with_verifier:
-        found = convert(data or Path("sample"), table.rows, "items")
+        raise SpecError(at_most(table.problems))
+    columns = {name for row in table.rows for name in selection.taken(row.values)}
+    both = "question" in columns and columns & {"answer", "answers"} and not columns & {"prompt", "chosen"}
+    held: As | None = ("items" if verified else "examples") if both else None
+    found = convert(data or Path("sample"), table.rows, held, "last", selection)
     if found.problems:
-        raise SpecError(found.problems)
+        raise SpecError(at_most(found.problems))
     if found.held in ("texts", "transcripts"):
-        hint = "rows with prompt and completion, or with prompt and a --verifier"
+        hint = f"rows with prompt and completion, or with prompt and a --verifier{_or_proposal(columns)}"
         raise UserError("plain texts have no answers that could be right", where=str(data), hint=hint)
-    pairs = list(zip(table.rows, found.rows, strict=True))
-    ordered = sorted({_group(made) for _, made in pairs}, key=lambda one: hashlib.sha256(one.encode()).digest())
-    # Of different prompts: were copies counted too, nothing might be left to train on.
-    wanted = max(min(len(ordered) // HELD_OUT_SHARE, MOST), min(FEWEST, len(ordered) // 2))
-    if template == "evaluate":
-        wanted = MOST
-    heldout: list[dict[str, Any]] = []
-    held_out = set[str]()
-    train: list[dict[str, Any]] = []
-    by_group: dict[str, list[tuple[Row, Any]]] = {}
-    for row, made in pairs:
-        by_group.setdefault(_group(made), []).append((row, made))
-    for group in ordered:
-        chosen = len(heldout) < wanted
-        held_out |= {group} if chosen else set()
-        for row, made in by_group[group][:1] if chosen else by_group[group]:
-            # One of several rows with the same prompt: a held-out prompt is asked once.
-            (heldout if chosen else train).append(_held_out(row, made) if chosen else row.values)
-    left = [each for group in ordered for each in by_group[group] if group not in held_out]
-    asked = list({one["prompt"]: one for one in (_asked(made) for _, made in left)}.values())
-    posed = list({one["prompt"]: one for one in (_held_out(row, made) for row, made in left)}.values())
-    return _Split(found.held, heldout, train, asked, posed, all("answer" in one for one in heldout))
+    notes = (note.replace("ignored:", "for the verifier alone:") if verified else note for note in found.notes)
+    return found._replace(notes=(*table.notes, *notes))
 
 
-def _group(made: Any) -> str:
-    return str(made.group)
+def _or_proposal(columns: Iterable[str]) -> str:
+    likely = proposal(columns)
+    return f"; or if the columns mean that: {likely}" if likely else ""
 
 
-def _held_out(row: Row, made: Any) -> dict[str, Any]:
-    """Return what is asked and what a verifier may read: the row's other columns, and its right answer."""
-    own = {"prompt", "completion", "messages", "before", "chosen", "rejected", "question", "answer"}
-    own |= {"id", "group", "constraint"}
-    rest = {name: value for name, value in row.values.items() if name not in own and isinstance(value, str | int)}
-    match made:
-        case Example():
-            return {**_asked(made), "answer": made.completion, **rest}
-        case Preference():
-            return {**_asked(made), "answer": made.chosen, **rest}
-        case Item():
-            return {**_asked(made), **made.constraint, **({"kind": made.kind} if "kind" in row.values else {})}
-        case _:
-            raise TypeError(f"{type(made).__name__} is no row of a data file")
-
-
-def _asked(made: Item | Example | Preference) -> dict[str, Any]:
-    before = {"before": [turn.model_dump() for turn in made.before]} if made.before else {}
-    return {"prompt": made.prompt, **before}
-
-
-def _require_fit(template: Template, split: _Split, data: Path | None) -> None:
+def _require_fit(template: Template, split: Split, data: Path | None) -> None:
     """Raise UserError where the rows are not what the template trains on, or nothing says what a right answer is."""
     where = str(data)
     if template == "dpo" and split.held != "preferences":
@@ -275,18 +238,84 @@ def _require_fit(template: Template, split: _Split, data: Path | None) -> None:
         raise UserError("cai answers single prompts, these rows have several turns", where=where, hint="--template sft")
 
 
-def _effect(n: int, prompts: int, data: Path | None) -> float:
-    """Return the smallest gain, in hundredths, that so many held-out items find."""
-    least = minimum_detectable_effect(n, EXPECTED_LOST, ALPHA, POWER) if n > 1 else None
-    if least is None or least > LARGEST_EFFECT:
+def _with_last_numbers(split: Split, data: Path) -> Split:
+    """Compare last numbers where right answers are rationales that end in one, as in GSM8K.
+
+    Raises:
+        UserError: they are rationales that end otherwise.
+    """
+    answers = [str(row["answer"]) for row in split.heldout]
+    finals = [final for answer in answers if (final := final_answer(answer)) is not None]
+    if 2 * len(finals) <= len(answers):
+        return split
+    if any(last_number(text) is None for text in (*answers, *finals)):
+        message = f"{len(finals)} of {len(answers)} right answers are rationales, which no answer repeats word for word"
+        hint = "put the final answer alone into the column `answer`, or give --verifier"
+        raise UserError(message, where=str(data), hint=hint)
+    return split._replace(
+        heldout=[row | {"find": "last_number"} for row in split.heldout],
+        posed=[row | {"find": "last_number"} for row in split.posed],
+    )
+
+
+def _compared(split: Split) -> str:
+    if any(row.get("find") == "last_number" for row in split.heldout):
+        return "an answer is right if its last number is that of the row's own: those are rationales"
+    return (
+        "an answer is right if it equals the row's own, but for case, articles, quotation marks and the marks that end "
+        "a sentence"
+    )
+
+
+def _split(found: Converted, data: Path | None, wanted: int | None, *, trains: bool, verified: bool) -> Split:
+    try:
+        return split_rows(found, wanted, trains=trains, verified=verified)
+    except UserError as error:
+        raise UserError(error.message, where=str(data), hint=error.hint) from error
+
+
+def _effect(split: Split, data: Path | None, *, exact: bool) -> float:
+    """Return the smallest gain, in hundredths, that the held-out items find.
+
+    A model that always says the most common right answer is right on a share of them, and no gain over it is larger
+    than the rest; ``exact``: equality with the row's answer is what counts.
+
+    Raises:
+        UserError: the rows are too few.
+    """
+    n, prompts = len(split.heldout), len(split.heldout) + len(split.asked)
+    effect, room = _effect_of(split), 1 - split.common
+    if effect is None or effect > LARGEST_EFFECT:
         message = (
             f"too few different prompts ({prompts}): {n} held out cannot find a gain of {LARGEST_EFFECT:g} or less"
         )
-        raise UserError(message, where=str(data), hint="about 60 are a beginning")
+        raise UserError(message, where=str(data), hint="; ".join(["about 60 are a beginning", *split.notes]))
+    if exact and effect > room:
+        needed = required_n(room + EXPECTED_LOST, EXPECTED_LOST, ALPHA, POWER) if room > EXPECTED_LOST else None
+        message = f"one answer is right for {1 - room:.0%} of the prompts: always given, it leaves room for a gain of "
+        message += f"{room:.2f}, and {n} held out can find {effect:g} or more"
+        due = f"about {2 * needed} different prompts would do, or " if needed else ""
+        hint = "; ".join([f"{due}rows whose right answers are less alike", *split.notes])
+        raise UserError(message, where=str(data), hint=hint)
+    return effect
+
+
+def _effect_of(split: Split) -> float | None:
+    """Return the smallest gain, in hundredths, that the held-out items find; None where they find none."""
+    n = len(split.heldout)
+    least = minimum_detectable_effect(n, EXPECTED_LOST, ALPHA, POWER) if n > 1 else None
+    if least is None:
+        return None
     effect = math.ceil(least * 100 - 1e-9) / 100
     while mcnemar_power(n, effect + EXPECTED_LOST, EXPECTED_LOST, ALPHA) < POWER:
         effect = round(effect + 0.01, 2)
     return effect
+
+
+def _repeated(split: Split) -> str:
+    """Return the share of repeated prompts to register where several answers to one prompt are meant; else nothing."""
+    share = math.ceil(split.repeated * 100) / 100
+    return "" if holds(share, "<=", Thresholds().repeated_rows) else f"{min(share, 0.99):g}"
 
 
 def _tokens(rows: Sequence[dict[str, Any]]) -> int:

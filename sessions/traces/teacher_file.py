@@ -20,6 +20,7 @@ from specs.vendors.http_exchange import api_with
 from specs.vendors.parties import Builder
 from specs.vendors.prices import Price, is_listed, missing_package, unlisted
 from training.rules.traces.pairs import LEAST_FAMILIES, TRACE
+from training.rules.traces.shown_states import unknown_authors
 
 
 def read_teachers(path: Path) -> TeacherFile:
@@ -68,7 +69,8 @@ def _no_price(teacher: Teacher) -> tuple[str, str] | None:
 
 def circles(file: TeacherFile, authors: Iterable[str]) -> tuple[str, ...]:
     """Return why a student would learn in a circle from these teachers; empty if it would not."""
-    found: list[str] = []
+    authors = tuple(authors)
+    found = unknown_authors(authors)
     for one in file.teachers:
         if one.family in authors:
             found.append(f"teacher '{one.id}' is of the family '{one.family}', which wrote the traces")

@@ -54,7 +54,7 @@ class Answers:
             UserError: something else is asked by now, this answer is not one of those, or the command refused it.
         """
         asked = waiting_for(read.entries, read.place.folder, read.store, resolved)
-        answers = [one["answer"] for one in asked["answers"] if one["answer"]]
+        answers = [way.answer for way in asked["answers"] if way.answer]
         given, reason = form.get("answer", ""), form.get("reason", "").strip()
         if form.get("asked") != str(asked["since"]) or given not in answers:
             raise UserError("the session does not ask this any more", hint="open the page of the session again")

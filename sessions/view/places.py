@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from reviews.trail.tables.pointer import pointer_of
 from reviews.trail.tiles import CHECKPOINT
 from sessions.commands.audit.trail_place import Place
 from sessions.jobs.heartbeat import mark_of
-from sessions.report.overview import OPEN, Overview, damaged, summary
+from sessions.report.overview import OPEN, Overview, damaged, running, summary
 from sessions.report.session_list import everywhere, listed
 from sessions.run.lease import is_running
 from sessions.run.run_layout import REVIEWS, is_run, trail_name
@@ -134,4 +134,4 @@ def state_of(place: Place, entries: list[Recorded] | None = None) -> Overview:
         runs_now = not place.is_export and found.state in OPEN and is_running(place.folder)
     except (PeergateError, OSError) as error:
         return damaged(name, place.folder, error)
-    return replace(found, state="running") if runs_now else found
+    return running(found) if runs_now else found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import pprint
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +17,8 @@ from specs import task_file
 from specs.digests import digest_bytes
 from specs.errors import Problem, SpecError
 from specs.regular_files import read_regular
-from specs.session.problems import LintProblem
-from specs.session.yaml_positions import Document, read_document
+from specs.session.problems import LintProblem, Loc, suggest
+from specs.session.yaml_positions import PYYAML, Document, read_document
 
 SUFFIXES = (".yaml", ".yml")
 WRITES = "generate_until"
@@ -27,8 +27,11 @@ _ELSEWHERE = {
     "loglikelihood": "kind: multiple_choice scores choices",
     "loglikelihood_rolling": "kind: perplexity reads texts",
 }
-_FUNCTION = re.compile(rb"^(\s*(?:- +)?[\w-]+: +|\s*- +)!function +([A-Za-z_]\w*\.[A-Za-z_]\w*)[ \t]*$", re.MULTILINE)
-_NAMED = re.compile(r"!function ([A-Za-z_]\w*)\.[A-Za-z_]\w*")
+_FUNCTION = "!function"
+_NAMED = re.compile(rf"{_FUNCTION} ([A-Za-z_]\w*)\.[A-Za-z_]\w*")
+_DIALECT = PYYAML._replace(tags=(_FUNCTION,))
+_TEMPLATES = ("doc_to_text", "doc_to_target", "doc_to_choice", "description", "gen_prefix")
+"""Settings that are templates over the fields of an item, or the name of one."""
 _INCLUDES = 4
 """Files that may include one another in a row."""
 
@@ -91,7 +94,9 @@ class _Reader:
 
     def settings(self, name: str, raw: bytes, depth: int = 0) -> dict[str, Any]:
         here = self._path.parent / name
-        document = read_document(here, _FUNCTION.sub(rb'\1"!function \2"', raw))
+        document = read_document(here, raw, _DIALECT)
+        if problems := list(_outside((), document.data)):
+            raise document.error(here, problems)
         self.documents[name] = document
         self.texts[name] = raw.decode()
         found: dict[str, Any] = {}
@@ -122,6 +127,60 @@ class _Reader:
             raise SpecError([Problem(str(here), 1, 1, key, message, "it has to lie beside this file")]) from error
         task_file.require_no_secret(self._path.parent / name, raw.decode("utf-8", "replace"))
         return raw
+
+
+def _outside(loc: Loc, value: Any) -> Iterator[LintProblem]:
+    """Yield a problem for each function that is not one of a file beside the task's."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _outside((*loc, key), inner)
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from _outside((*loc, place), inner)
+    elif isinstance(value, str) and value.startswith(f"{_FUNCTION} ") and not _NAMED.fullmatch(value):
+        named = value.removeprefix(_FUNCTION).strip()
+        hint = "write !function FILE.NAME, of FILE.py beside this one"
+        yield LintProblem(loc, f"'{named}' is not a function of a file beside this one", hint)
+
+
+def lacking_fields(settings: Mapping[str, Any], documents: Sequence[Mapping[str, Any]]) -> Iterator[LintProblem]:
+    """Yield a problem for each field that a template reads and that documents of a job have not.
+
+    A task whose own function makes the documents may add fields, so nothing is said of it.
+    """
+    if not documents or settings.get("process_docs") is not None:
+        return
+    known = frozenset[str]().union(*documents)
+    for key in _TEMPLATES:
+        text = settings.get(key)
+        if not isinstance(text, str) or text.startswith(f"{_FUNCTION} ") or text in known:
+            continue
+        names = _fields(text)
+        for name in sorted(names):
+            lacking = sum(name not in document for document in documents)
+            if lacking and not re.search(rf"\b{re.escape(name)}\s+is\s+(not\s+)?defined", text):
+                message = f"reads the field '{name}', which {lacking} of {len(documents)} items have not"
+                yield LintProblem((key,), message, suggest(name, sorted(known), "items have"))
+        if key == "doc_to_text" and not names:
+            message = f"reads no field: every item would be asked '{text.strip()[:40]}'"
+            yield LintProblem((key,), message, f"such as {{{{prompt}}}}; {suggest(text, sorted(known), 'items have')}")
+
+
+def _fields(template: str) -> set[str]:
+    """Return the names that a template reads; none of one that cannot be parsed, which the library reports."""
+    # Imported here: few specs name such a task.
+    import jinja2.meta
+
+    try:
+        return jinja2.meta.find_undeclared_variables(jinja2.Environment().parse(template))
+    except (jinja2.TemplateSyntaxError, RecursionError):
+        return set()
+
+
+def document_of(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a task's templates read of an item: its own fields win over ours."""
+    named = {"group": item["group"], "kind": item["kind"], "prompt": item["prompt"], "question": item["prompt"]}
+    return named | dict(item["constraint"]) | {"id": item["id"]}
 
 
 def _problems(settings: Mapping[str, Any], task: str, most: int) -> Iterator[LintProblem]:

@@ -8,21 +8,32 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from specs.data.tables import Row
+from specs.data.columns import (
+    NO_SELECTION,
+    As,
+    LeftOut,
+    Selection,
+    Wrong,
+    ignored,
+    is_learned,
+    is_right_answer,
+    proposal,
+    require_honoured,
+    require_honoured_keys,
+)
+from specs.data.tables import Row, of_the_file
 from specs.digests import Contract
 from specs.errors import Problem
 from specs.session.problems import printable
 from specs.stages.artifacts import Example, Item, Preference, Taught, Turn
 
-As = Literal["items", "examples", "preferences", "texts", "transcripts"]
-"""What the rows of a data file are."""
 Learned = Literal["last", "all"]
 """Which of the assistant's turns in ``messages`` are learned: the last, or each, as an example of its own."""
 ITEM = frozenset(("id", "group", "kind", "prompt", "constraint"))
@@ -38,58 +49,86 @@ _GUESSED: tuple[tuple[frozenset[str], As], ...] = (
     (frozenset(("text",)), "texts"),
 )
 UNDERSTOOD = "prompt and completion; messages; prompt, chosen and rejected; question and answer; prompt; or text"
-
-
-class Wrong(Exception):
-    """A row that cannot be converted: the column, what is wrong, what to do."""
-
-    def __init__(self, column: str, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.column, self.message, self.hint = column, message, hint
+_ROLES = {"developer": "system", "human": "user", "gpt": "assistant"}
+"""Roles as OpenAI and ShareGPT call them."""
 
 
 class Converted(NamedTuple):
     """The rows of a data file in their registered form, or what is wrong with them."""
 
     held: As
-    rows: list[Contract]
+    made: list[tuple[Row, Contract]]
+    """Each row of the file, by the names under which it is read, and what it became."""
     problems: list[Problem]
+    notes: tuple[str, ...] = ()
+    """What of the file is ignored or left out, in words."""
+
+    @property
+    def rows(self) -> list[Contract]:
+        """The rows in their registered form."""
+        return [row for _, row in self.made]
 
 
-def convert(path: Path, rows: Sequence[Row], held: As | None, learned: Learned = "last") -> Converted:
+def convert(
+    path: Path,
+    rows: Sequence[Row],
+    held: As | None,
+    learned: Learned = "last",
+    selection: Selection = NO_SELECTION,
+) -> Converted:
     """Convert every row of a file; ``held`` says what they are where the columns leave it open."""
-    columns = set(rows[0].values) if rows else set[str]()
+    line = rows[0].line if rows else 1
+    if faults := selection.faults(held, {name for row in rows for name in row.values}):
+        problems = [Problem(str(path), line, 1, "columns", printable(message)) for message in faults]
+        return Converted(held or "items", [], problems)
+    rows = [Row(row.line, selection.taken(row.values)) for row in rows]
+    columns = {name for row in rows for name in row.values}
     known = held or _guess(columns)
     if known is None:
         named = printable(", ".join(sorted(columns))) or "none"
-        hint = f"understood: {UNDERSTOOD}"
-        if {"question", "answer"} <= columns:
-            hint = "say what they are: `as: items` to ask and verify them, `as: examples` to train on them"
-        line = rows[0].line if rows else 1
-        return Converted("items", [], [Problem(str(path), line, 1, "", f"its columns are {named}", hint)])
+        return Converted("items", [], [Problem(str(path), line, 1, "", f"its columns are {named}", _unknown(columns))])
     if learned == "all" and not (known == "examples" and "messages" in columns):
-        texts = "there are no `messages`, of which every turn could be learned"
-        return Converted(known, [], [Problem(str(path), rows[0].line, 1, "", texts, "remove `learned: all`")])
-    seen: dict[str, int] = {}
-    made: list[Contract] = []
+        message = "there are no `messages`, of which every turn could be learned"
+        return Converted(known, [], [Problem(str(path), line, 1, "", message, "remove `learned: all`")])
+    used: set[str] = set()
+    made: list[tuple[Row, Contract]] = []
     problems: list[Problem] = []
+    left_out: Counter[str] = Counter()
     for row in rows:
         try:
-            for one in _made(known, row.values, learned):
-                made.append(_told_apart(one, seen) if isinstance(one, Example | Item) else one)
+            contracts = _made(known, row.values, learned, selection.drop)
+            require_honoured(known, row.values)
+            for contract in contracts:
+                made.append((row, _told_apart(contract, used) if isinstance(contract, Example | Item) else contract))
+        except LeftOut as reason:
+            left_out[str(reason)] += 1
         except Wrong as error:
-            texts = (printable(one) for one in (error.column, error.message, error.hint))
+            texts = (printable(text) for text in (error.column, error.message, error.hint))
             problems.append(Problem(str(path), row.line, 1, *texts))
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             column = printable(str(first["loc"][0]) if first["loc"] else "")
             problems.append(Problem(str(path), row.line, 1, column, printable(str(first["msg"]))))
-    if len(problems) == len(rows) > 1 and len({(one.keys, one.message, one.hint) for one in problems}) == 1:
-        # The file's fault, not that of each row.
-        columns = printable(", ".join(sorted({name for row in rows for name in row.values})))
-        texts = f"{problems[0].message}, in all {len(rows)} rows; its columns are {columns}"
-        problems = [replace(problems[0], message=texts)]
-    return Converted(known, made, problems)
+    notes = [f"{count} of {len(rows)} rows are left out: {reason}" for reason, count in sorted(left_out.items())]
+    if not made and not problems:
+        message = f"no row is left: {'; '.join(notes)}"
+        problems.append(Problem(str(path), line, 1, "", message, "the rows say of themselves that nothing is learned"))
+    if names := ignored(known, [row.values for row in rows]):
+        notes.append(f"ignored: {', '.join(names)}")
+    if selection.drop:
+        notes.append(f"dropped: {', '.join(map(printable, selection.drop))}")
+    missing = bool(problems) and problems[0].message == "is missing" and proposal(columns)
+    named = f"; its columns are {printable(', '.join(sorted(columns)))}"
+    problems = of_the_file(problems, len(rows), named, f"if they mean that: {missing}" if missing else "")
+    return Converted(known, made, problems, tuple(notes))
+
+
+def _unknown(columns: set[str]) -> str:
+    """Return what to do about rows whose columns do not say what they are."""
+    if "question" in columns and columns & {"answer", "answers"}:
+        return "say what they are: `as: items` to ask and verify them, `as: examples` to train on them"
+    likely = proposal(columns)
+    return f"{f'if they mean that: {likely}; ' if likely else ''}understood: {UNDERSTOOD}"
 
 
 def lines_of(rows: Sequence[Contract]) -> bytes:
@@ -98,41 +137,46 @@ def lines_of(rows: Sequence[Contract]) -> bytes:
 
 
 def _guess(columns: set[str]) -> As | None:
-    return next((held for needed, held in _GUESSED if needed <= columns), None)
+    held: As | None = next((held for needed, held in _GUESSED if needed <= columns), None)
+    # A text beside columns that look like question and answer is a copy of both, as in Alpaca's rows.
+    return None if held == "texts" and proposal(columns) else held
 
 
-def _told_apart(row: Example | Item, seen: dict[str, int]) -> Contract:
+def _told_apart(row: Example | Item, used: set[str]) -> Contract:
     """Give equal rows ids of their own: ``-2`` for the second."""
-    id = row.item if isinstance(row, Example) else row.id
-    seen[id] = seen.get(id, 0) + 1
-    if seen[id] == 1:
-        return row
-    return row.model_copy(update={"item" if isinstance(row, Example) else "id": f"{id}-{seen[id]}"})
+    field = "item" if isinstance(row, Example) else "id"
+    id = name = str(getattr(row, field))
+    number = 1
+    while name in used:
+        number += 1
+        name = f"{id}-{number}"
+    used.add(name)
+    return row if name == id else row.model_copy(update={field: name})
 
 
-def _made(held: As, values: dict[str, Any], learned: Learned) -> list[Contract]:
+def _made(held: As, values: dict[str, Any], learned: Learned, drop: tuple[str, ...]) -> list[Contract]:
     """Return what a row becomes: one, or an example for each turn of the assistant."""
-    if held != "examples" or learned == "last" or "messages" not in values:
-        return [_MAKE[held](values)]
-    turns = _turns("messages", values["messages"], answered=True)
+    if held != "examples" or "messages" not in values:
+        return [_MAKE[held](values, drop)]
+    turns, weights = _turns(values, "messages", values["messages"], drop, answered=True)
     places = [place for place, turn in enumerate(turns) if turn.role == "assistant"]
+    places = [place for place in (places if learned == "all" else places[-1:]) if weights[place] is not False]
+    if not places:
+        raise LeftOut("a weight says that no turn is learned")
     return [_of_turns(values, turns[: place + 1]) for place in places]
 
 
-def _item(values: dict[str, Any]) -> Item:
+def _item(values: dict[str, Any], drop: tuple[str, ...]) -> Item:
     if {"entry_point", "test"} <= values.keys():
         values = _problem(values)
     column = next((one for one in ("prompt", "question", "messages") if one in values), "prompt")
-    before, prompt = _asked(values, column)
-    own = {
-        name: _plain(name, value)
-        for name, value in values.items()
-        if name not in (*ITEM, column, "before") and value is not None
-    }
+    before, prompt = _asked(values, column, drop)
+    passed = (*ITEM, column, "before", "system", "system_prompt", "answer", "answers")
+    own = {name: _plain(name, value) for name, value in values.items() if name not in passed and value is not None}
     constraint = values.get("constraint")
     if constraint is not None and not isinstance(constraint, dict):
         raise Wrong("constraint", f"a {type(constraint).__name__}, not an object")
-    fields = {**own, **(constraint or {})}
+    fields = {**_answers(values), **own, **(constraint or {})}
     return Item(
         id=_text(values, "id") or f"i{_short(*_said_in(before), prompt, *map(str, fields.items()))}",
         group=_text(values, "group") or _group(_opening(before, prompt)),
@@ -141,6 +185,32 @@ def _item(values: dict[str, Any]) -> Item:
         constraint=fields,
         before=before,
     )
+
+
+def _answers(values: dict[str, Any]) -> dict[str, str | int]:
+    """Return the right answers of an item by the names that its verifier reads, in the order of the row."""
+    value = values.get("answer")
+    if value is not None and not isinstance(value, list | dict) and values.get("answers") is None:
+        return {"answer": _plain("answer", value)}
+    return {f"answer_{place}" if place > 1 else "answer": text for place, text in enumerate(right_answers(values), 1)}
+
+
+def right_answers(values: dict[str, Any]) -> list[str]:
+    """Return the right answers that a row names: text, lists of it (``answer: [6, six]``), or SQuAD's ``answers``.
+
+    Raises:
+        Wrong: one is no text or number.
+    """
+    found: list[str] = []
+    for name, value in values.items():
+        if not is_right_answer(name):
+            continue
+        if isinstance(value, dict):
+            value = value.get("text", value.get("value"))
+        for each in value if isinstance(value, list) else [value]:
+            if text := _text({name: each}, name).strip():
+                found.append(text)
+    return list(dict.fromkeys(found))
 
 
 def _problem(values: dict[str, Any]) -> dict[str, Any]:
@@ -153,7 +223,7 @@ def _problem(values: dict[str, Any]) -> dict[str, Any]:
     return rest | known
 
 
-def _read_text(values: dict[str, Any]) -> Item:
+def _read_text(values: dict[str, Any], _: tuple[str, ...]) -> Item:
     text = _needed(values, "text")
     return Item(
         id=_text(values, "id") or f"t{_short(text)}",
@@ -164,13 +234,14 @@ def _read_text(values: dict[str, Any]) -> Item:
     )
 
 
-def _example(values: dict[str, Any]) -> Example:
-    if "messages" in values:
-        return _of_turns(values, _turns("messages", values["messages"], answered=True))
-    if "question" in values and "prompt" not in values:
-        return _as_example(values, (), _needed(values, "question"), _needed(values, "answer"))
-    before, prompt = _asked(values, "prompt")
-    return _as_example(values, before, prompt, _said(values, "completion"))
+def _example(values: dict[str, Any], drop: tuple[str, ...]) -> Example:
+    before, prompt = _asked(values, "prompt" if "prompt" in values or "question" not in values else "question", drop)
+    if "completion" in values or not ("question" in values or any(map(is_right_answer, values))):
+        return _as_example(values, before, prompt, _said(values, "completion", drop))
+    answers = right_answers(values)
+    if not answers:
+        raise Wrong("answer", "is empty" if any(map(is_right_answer, values)) else "is missing")
+    return _as_example(values, before, prompt, answers[0])
 
 
 def _of_turns(values: dict[str, Any], turns: Sequence[Turn]) -> Example:
@@ -199,20 +270,29 @@ def _opening(before: tuple[Turn, ...], prompt: str) -> str:
     return next((turn.content for turn in before if turn.role == "user"), prompt)
 
 
-def _preference(values: dict[str, Any]) -> Preference:
-    if "prompt" in values:
-        before, prompt = _asked(values, "prompt")
-        chosen, rejected = _said(values, "chosen"), _said(values, "rejected")
-    else:
+def _preference(values: dict[str, Any], drop: tuple[str, ...]) -> Preference:
+    column = next((name for name in ("prompt", "question") if name in values), None)
+    if column is None or (isinstance(values.get("chosen"), list) and len(values["chosen"]) > 1):
         # Whole conversations, which differ in their last turn only.
-        *asked, said = _turns("chosen", values.get("chosen"), answered=True)
-        *others, other = _turns("rejected", values.get("rejected"), answered=True)
+        if column is None and isinstance(values.get("chosen"), str):
+            hint = 'a column `prompt`; or whole conversations, [{"role": "user", "content": "…"}, …]'
+            raise Wrong("chosen", "is text, and there is no prompt", hint)
+        (*asked, said), _ = _turns(values, "chosen", values.get("chosen"), drop, answered=True)
+        (*others, other), _ = _turns(values, "rejected", values.get("rejected"), drop, answered=True)
         before, prompt = tuple(asked[:-1]), asked[-1].content
         chosen, rejected = said.content, other.content
         if others != asked:
             raise Wrong("rejected", "answers another prompt than `chosen`", "the two differ in their last turn only")
+        users = {turn.content.strip() for turn in asked if turn.role == "user"}
+        if column is not None and isinstance(values[column], str) and values[column].strip() not in users:
+            raise Wrong(column, "is no turn of the conversation in `chosen`", "leave one of the two out")
+    else:
+        before, prompt = _asked(values, column, drop)
+        chosen, rejected = (_said(values, name, drop) for name in ("chosen", "rejected"))
     if chosen == rejected:
         raise Wrong("rejected", "is the chosen response", "a pair needs two different ones")
+    if chosen.split() == rejected.split():
+        raise Wrong("rejected", "is the chosen response, but for white space", "a pair needs two different ones")
     group = _text(values, "group") or _group(_opening(before, prompt))
     return Preference(
         prompt=prompt,
@@ -232,7 +312,7 @@ def _taught(value: Any) -> Taught | None:
         raise Wrong("taught", "does not say whose outputs these are", "families, student") from error
 
 
-_MAKE: dict[As, Callable[[dict[str, Any]], Contract]] = {
+_MAKE: dict[As, Callable[[dict[str, Any], tuple[str, ...]], Contract]] = {
     "items": _item,
     "examples": _example,
     "preferences": _preference,
@@ -240,47 +320,103 @@ _MAKE: dict[As, Callable[[dict[str, Any]], Contract]] = {
 }
 
 
-def _asked(values: dict[str, Any], column: str) -> tuple[tuple[Turn, ...], str]:
+def _asked(values: dict[str, Any], column: str, drop: tuple[str, ...]) -> tuple[tuple[Turn, ...], str]:
     """Return a prompt, which is text or messages that end with the user's, after the turns before it."""
+    earlier = values.get("before")
     if isinstance(values.get(column), list):
-        *before, asked = _turns(column, values[column], answered=False)
+        if earlier is not None:
+            raise Wrong("before", f"`{column}` has earlier turns already", "give them once")
+        messages = values[column]
     else:
-        before, asked = [], Turn(role="user", content=_needed(values, column))
-    if before and "before" in values:
-        raise Wrong("before", f"`{column}` has earlier turns already", "give them once")
-    if "before" in values:
-        before = _turns("before", [*(values["before"] or ()), asked.model_dump()], answered=False)[:-1]
+        if earlier is not None and not isinstance(earlier, list):
+            raise Wrong("before", "is not a list of messages", _MESSAGES)
+        messages = [*(earlier or ()), {"role": "user", "content": _needed(values, column)}]
+    (*before, asked), _ = _turns(values, "before" if earlier else column, messages, drop, answered=False)
     return tuple(before), asked.content
 
 
-def _said(values: dict[str, Any], column: str) -> str:
+def _said(values: dict[str, Any], column: str, drop: tuple[str, ...]) -> str:
     """Return a response: text, or the assistant's message."""
     value = values.get(column)
-    if not isinstance(value, list):
+    if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
         return _needed(values, column)
-    if len(value) != 1 or not isinstance(value[0], dict) or value[0].get("role") != "assistant":
+    if len(value) != 1 or _role(value[0]) != "assistant":
         raise Wrong(column, "is not one turn of the assistant")
-    return _needed(value[0], "content")
+    require_honoured_keys(value[0], drop)
+    if is_learned(value[0], drop) is False:
+        raise LeftOut("a weight says that no turn is learned")
+    return _needed({column: _content(value[0])}, column)
 
 
-def _turns(column: str, messages: Any, *, answered: bool) -> list[Turn]:
-    """Return the turns of a conversation: perhaps the system's, then user and assistant by turns.
+_MESSAGES = 'such as [{"role": "user", "content": "…"}, …]'
 
-    Where it is ``answered``, the assistant has the last one, else the user.
+
+def _turns(
+    values: dict[str, Any], column: str, messages: Any, drop: tuple[str, ...], *, answered: bool
+) -> tuple[list[Turn], list[bool | None]]:
+    """Return the turns of a conversation, and of each whether it says that it is learned.
+
+    They are perhaps the system's, which a column of its own may hold, then user and assistant by turns. Where it is
+    ``answered``, the assistant has the last one, else the user.
     """
     if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
-        raise Wrong(column, "is not a list of messages", 'such as [{"role": "user", "content": "…"}, …]')
-    roles = [str(one.get("role")) for one in messages]
+        raise Wrong(column, "is not a list of messages", _MESSAGES)
+    for message in messages:
+        require_honoured_keys(message, drop)
+        if _role(message) != "assistant" and is_learned(message, drop):
+            raise Wrong(column, f"says that a turn of the {_role(message)} is learned", "only the assistant's are")
+    # Exports write an empty turn where there is no system prompt.
+    messages = [one for one in messages if _role(one) != "system" or _content(one) not in (None, "")]
+    messages = _with_system(values, messages)
+    roles = [_role(one) for one in messages]
     spoken = roles[1:] if roles[:1] == ["system"] else roles
     due = ["user", "assistant"] * len(spoken)
     if spoken != due[: len(spoken)] or not spoken:
         hint = "user and assistant by turns, perhaps the system's turn before them"
+        if any(role in ("tool", "function", "observation") for role in roles):
+            hint = f"calls of tools are not learned; {hint}"
+        elif any(one == other for one, other in zip(spoken, spoken[1:], strict=False)):
+            hint = f"join two turns of one speaker; {hint}"
         raise Wrong(column, f"its turns are {', '.join(roles)}" if roles else "there are no turns", hint)
     if answered != (spoken[-1] == "assistant"):
         if answered:
-            raise Wrong(column, "the last turn is not the assistant's", "it is what the model learns to say")
+            hint = "the assistant's last turn is what the model learns to say: remove what comes after it"
+            raise Wrong(column, "the last turn is not the assistant's", hint)
         raise Wrong(column, "ends with the assistant's turn", "a prompt ends with the user's")
-    return [Turn(role=one["role"], content=_needed(one, "content")) for one in messages]
+    contents = [_needed({column: _content(one)}, column) for one in messages]
+    turns = [Turn(role=role, content=text) for role, text in zip(roles, contents, strict=True)]  # type: ignore[arg-type]
+    return turns, [is_learned(one, drop) for one in messages]
+
+
+def _with_system(values: dict[str, Any], messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages with the row's system prompt as their first turn."""
+    for name in ("system", "system_prompt"):
+        if text := _text(values, name).strip():
+            first = _content(messages[0]) if messages and _role(messages[0]) == "system" else None
+            if first is None:
+                messages = [{"role": "system", "content": _text(values, name)}, *messages]
+            elif not isinstance(first, str) or first.strip() != text:
+                raise Wrong(name, "is another text than the system's turn in the row", "give it once")
+    return messages
+
+
+def _role(message: dict[str, Any]) -> str:
+    role = str(message.get("role", message.get("from")))
+    return _ROLES.get(role, role)
+
+
+def _content(message: dict[str, Any]) -> Any:
+    """Return the text of a message, whose content may be a list of texts; raises Wrong for parts that are none."""
+    content = message.get("content", message.get("value"))
+    if not isinstance(content, list):
+        return content
+    texts: list[str] = []
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+            raise Wrong("content", f"has a part of type {kind}, and only text is read", "leave the part out")
+        texts.append(part["text"])
+    return "".join(texts)
 
 
 def _needed(values: dict[str, Any], column: str) -> str:
@@ -294,8 +430,11 @@ def _text(values: dict[str, Any], column: str) -> str:
     value = values.get(column)
     if value is None:
         return ""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise Wrong(column, f"a {type(value).__name__}, not text")
+    if isinstance(value, bool):
+        raise Wrong(column, "a boolean, not text", "write the words that are meant, such as yes and no")
+    if not isinstance(value, str | int | float):
+        hint = "one text; `answer` may be a list of right answers" if isinstance(value, list) else "write it as text"
+        raise Wrong(column, f"a {type(value).__name__}, not text", hint)
     return str(value)
 
 
@@ -307,7 +446,8 @@ def _plain(name: str, value: Any) -> str | int:
         return value
     if isinstance(value, float):
         return repr(value)
-    raise Wrong(name, f"a {type(value).__name__}", "an item's own columns are text or numbers")
+    hint = f"an item's own columns are text or numbers; `drop: [{name}]` (init: --drop {name}) to pass over it"
+    raise Wrong(name, f"a {type(value).__name__}", hint)
 
 
 def _group(prompt: str) -> str:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from specs.data.conversion import ITEM, As, Learned, convert, lines_of
+from specs.data.columns import NO_SELECTION, As, Selection
+from specs.data.conversion import ITEM, Learned, convert, lines_of
 from specs.data.tables import read_table
 from specs.data.transcripts import packed
 from specs.errors import Problem, SpecError
 from specs.regular_files import read_regular
 from specs.stages.artifacts import Item
 
+_BLANK_END = re.compile(rb"\n\s*\Z")
 OF_ITEM = 4
 """Fields of an item, of five, from which on a row is taken for one: what it lacks is then told."""
 
@@ -27,16 +30,22 @@ class Registered(NamedTuple):
     rows: int
     turns: bool = False
     """Whether a row has turns before its prompt."""
+    notes: tuple[str, ...] = ()
+    """What of the file is ignored, left out or read otherwise, in words."""
 
 
-def read_registered(path: Path, held: As | None, learned: Learned = "last") -> Registered | list[Problem]:
+def read_registered(
+    path: Path, held: As | None, learned: Learned = "last", selection: Selection = NO_SELECTION
+) -> Registered | list[Problem]:
     """Return a data file in its registered form, or what is wrong with its rows; raises OSError.
 
     A file of items in Peergate's own form is registered byte by byte; its lines are checked where a spec is loaded.
     """
-    if held in (None, "items") and (raw := own_form(path)) is not None:
+    if held in (None, "items") and selection == NO_SELECTION and (raw := own_form(path)) is not None:
         return Registered("items", raw, len(raw.removesuffix(b"\n").split(b"\n")), _has_turns(raw))
     if held == "transcripts":
+        if selection != NO_SELECTION:
+            return [Problem(str(path), 1, 1, "", "transcripts have no columns", "remove `columns` and `drop`")]
         rows = packed(path)
         wrong = [one for one in rows if isinstance(one, Problem)]
         made = [one for one in rows if isinstance(one, Item)]
@@ -44,11 +53,11 @@ def read_registered(path: Path, held: As | None, learned: Learned = "last") -> R
     table = read_table(path)
     if table.problems:
         return table.problems
-    found = convert(path, table.rows, held, learned)
+    found = convert(path, table.rows, held, learned, selection)
     if found.problems:
         return found.problems
     turns = any(getattr(row, "before", ()) for row in found.rows)
-    return Registered(found.held, lines_of(found.rows), len(found.rows), turns)
+    return Registered(found.held, lines_of(found.rows), len(found.rows), turns, (*table.notes, *found.notes))
 
 
 def _has_turns(raw: bytes) -> bool:
@@ -64,7 +73,8 @@ def own_form(path: Path) -> bytes | None:
     """Return the bytes of a file of JSON lines whose first object is an item in Peergate's own form; else None."""
     if path.is_dir() or path.suffix in (".csv", ".tsv", ".parquet"):
         return None
-    raw = read_regular(path)
+    # Editors and exports leave blank lines at the end.
+    raw = _BLANK_END.sub(b"\n", read_regular(path))
     for line in raw.split(b"\n"):
         with suppress(ValueError, RecursionError):
             values = json.loads(line)
@@ -72,9 +82,11 @@ def own_form(path: Path) -> bytes | None:
     return None
 
 
-def registered_data(path: Path, held: As | None, learned: Learned = "last") -> bytes:
+def registered_data(
+    path: Path, held: As | None, learned: Learned = "last", selection: Selection = NO_SELECTION
+) -> bytes:
     """Return the registered bytes of a data file; raises SpecError with every problem, or OSError."""
-    found = read_registered(path, held, learned)
+    found = read_registered(path, held, learned, selection)
     if isinstance(found, list):
         raise SpecError(found)
     return found.data

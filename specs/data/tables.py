@@ -6,10 +6,15 @@ import csv
 import errno
 import io
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from specs.data.cells import CellFault, cell_value, decimal_columns
 from specs.digests import digest_file, digest_tree, list_tree
 from specs.errors import Problem
 from specs.extras import install_hint
@@ -24,11 +29,20 @@ _MARKS = {
     b"\xfe\xff": ("is UTF-16 text", "save it as UTF-8"),
     b"\xef\xbb\xbf": ("begins with a byte order mark", "save it as UTF-8 without one"),
     b"PK": ("is a ZIP archive (a spreadsheet?)", "save it as CSV"),
-    b"\x1f\x8b": ("is compressed", "unpack it"),
+    b"\x1f\x8b": ("is compressed (gzip)", "unpack it: gunzip FILE"),
+    b"\x28\xb5\x2f\xfd": ("is compressed (Zstandard)", "unpack it: unzstd FILE"),
+    b"BZh": ("is compressed (bzip2)", "unpack it: bunzip2 FILE"),
+    b"\xfd7zXZ": ("is compressed (xz)", "unpack it: unxz FILE"),
     b"PAR1": ("is Parquet", "name it .parquet"),
 }
 """How files begin that are no plain text, and what helps."""
 _DELIMITERS = (",", ";", "\t")
+_SEPARATOR = re.compile(r"sep=(.)", re.I)
+"""The line in which a spreadsheet names the separator."""
+_PROBED = 20
+"""Records by which a separator is chosen."""
+UNNAMED = "(unnamed index)"
+"""The first column that pandas writes without a name: the numbers of the rows."""
 
 
 class Row(NamedTuple):
@@ -43,6 +57,8 @@ class Table(NamedTuple):
 
     rows: list[Row]
     problems: list[Problem]
+    notes: tuple[str, ...] = ()
+    """What of the file was not read as it stands, in words."""
 
 
 class Unreadable(Exception):
@@ -71,12 +87,15 @@ def read_table(path: Path) -> Table:
     """
     try:
         if path.is_dir():
-            return Table(_numbered(_saved(path)), [])
+            return _table(path, _numbered(_saved(path)))
         if path.suffix == ".parquet":
-            return Table(_numbered(_parquet(path)), [])
+            return _table(path, _numbered(_parquet(path)))
         raw = _read(path)
         if path.suffix in (".csv", ".tsv"):
-            return Table(list(_csv(_text(raw.removeprefix(b"\xef\xbb\xbf")))), [])
+            rows = _csv(_text(raw.removeprefix(b"\xef\xbb\xbf")))
+            whole = sorted(_read_decimals(rows))
+            notes = (f"numbers such as 12.0 are read as 12 in {', '.join(map(printable, whole))}",) if whole else ()
+            return _table(path, rows)._replace(notes=notes)
         return _json_lines(path, raw)
     except Unreadable as error:
         return Table([], [Problem(str(path), *error.place, "", printable(error.message), printable(error.hint))])
@@ -91,6 +110,31 @@ def _read(path: Path) -> bytes:
         raise Unreadable(str(error.strerror)) from error
 
 
+def _table(path: Path, rows: Iterable[Row], problems: list[Problem] | None = None) -> Table:
+    """Return rows with the values of their cells, and a problem for each cell that has none."""
+    problems = problems or []
+    made: list[Row] = []
+    for row in rows:
+        values: dict[str, Any] = {}
+        for name, cell in row.values.items():
+            try:
+                if (value := cell_value(cell)) is not None:
+                    values[name] = value
+            except CellFault as error:
+                problems.append(Problem(str(path), row.line, 1, printable(name), error.message, error.hint))
+        made.append(Row(row.line, values))
+    return Table(made, of_the_file(problems, len(made)))
+
+
+def of_the_file(problems: list[Problem], rows: int, addition: str = "", hint: str = "") -> list[Problem]:
+    """Return the problems of rows; one, with an addition and another hint, where each row has the same."""
+    if not (len(problems) == rows > 1 and len({(one.keys, one.message, one.hint) for one in problems}) == 1):
+        return problems
+    first = problems[0]
+    hints = "; ".join(filter(None, (first.hint, hint)))
+    return [replace(first, message=f"{first.message}, in all {rows} rows{addition}", hint=hints)]
+
+
 def not_json_lines(raw: bytes) -> Unreadable | None:
     """Return why a file as a whole is not JSON lines, if so: one fault, not one for each line."""
     try:
@@ -102,11 +146,14 @@ def not_json_lines(raw: bytes) -> Unreadable | None:
     if not lines:
         return Unreadable("the file holds no rows", "one JSON object a line")
     if lines[0].strip().startswith("[") and _is_json(text):
-        return Unreadable("the file is one JSON list", "write one JSON object a line")
+        return Unreadable("the file is one JSON list", "write one JSON object a line: jq -c '.[]' FILE > rows.jsonl")
     if any(_is_json(line) for line in lines):
         return None
     if len(lines) > 1 and (delimiter := _delimiter(lines[0])) and lines[1].count(delimiter) >= 1:
         return Unreadable("the file is a table with columns, no JSON", "name it .csv")
+    if lines[0].strip() in ("{", "["):
+        hint = "write one object a line: jq -c . FILE > rows.jsonl"
+        return Unreadable("the JSON objects of the file take several lines each", hint)
     return Unreadable(f"none of its {len(lines)} lines is JSON", "one JSON object a line")
 
 
@@ -140,12 +187,15 @@ def _json_lines(path: Path, raw: bytes) -> Table:
         raise whole
     rows: list[Row] = []
     problems: list[Problem] = []
-    for number, line in enumerate(raw.removesuffix(b"\n").split(b"\n"), 1):
+    for number, line in enumerate(raw.rstrip().split(b"\n"), 1):
         try:
-            values = json.loads(line)
+            values = json.loads(line, object_pairs_hook=_without_repeats)
         except json.JSONDecodeError as error:
             message = f"not valid JSON: {error.msg}" if line.strip() else "the line is empty"
             problems.append(Problem(str(path), number, error.colno, "", printable(message)))
+            continue
+        except _RepeatedKey as error:
+            problems.append(Problem(str(path), number, 1, printable(str(error)), "occurs twice in one object", _ONCE))
             continue
         except (ValueError, RecursionError) as error:
             problems.append(Problem(str(path), number, 1, "", f"not valid JSON: {type(error).__name__}"))
@@ -154,40 +204,88 @@ def _json_lines(path: Path, raw: bytes) -> Table:
             rows.append(Row(number, values))
         else:
             problems.append(Problem(str(path), number, 1, "", f"a {type(values).__name__}, not a JSON object"))
-    return Table(rows, problems)
+    return _table(path, rows, of_the_file(problems, len(rows) + len(problems)))
+
+
+_ONCE = "keep one of the two: readers disagree on which counts"
+
+
+class _RepeatedKey(Exception):
+    """An object names a key twice; the message is the key."""
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _RepeatedKey(next(key for key in keys if keys.count(key) > 1))
+    return values
 
 
 def _delimiter(header: str) -> str:
     return max(_DELIMITERS, key=header.count) if any(one in header for one in _DELIMITERS) else ""
 
 
-def _csv(text: str) -> Iterator[Row]:
-    """Yield the rows below the header; a column is text, and an empty cell is missing."""
-    header_line = text.partition("\n")[0]
-    if header_line.startswith("{") and _is_json(header_line):
+def _separator(text: str) -> str:
+    """Return the separator by which most of the first records have as many cells as the header, and more than one."""
+    best = (0, 0, _delimiter(text.partition("\n")[0]) or ",")
+    for delimiter in _DELIMITERS:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        sizes: list[int] = []
+        with suppress(csv.Error):
+            sizes += islice((len(cells) for cells in reader if cells), _PROBED)
+        if sizes and sizes[0] > 1 and (sizes.count(sizes[0]), sizes[0]) > best[:2]:
+            best = (sizes.count(sizes[0]), sizes[0], delimiter)
+    return best[2]
+
+
+def _csv(text: str) -> list[Row]:
+    """Return the rows below the header; a cell is text, and an empty one is missing."""
+    first, _, rest = text.partition("\n")
+    if first.startswith("{") and _is_json(first):
         raise Unreadable("the file holds JSON lines, no table", "name it .jsonl")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(header_line) or ",", strict=True)
     limit = csv.field_size_limit(MAX_DATA_BYTES)
+    named = _SEPARATOR.fullmatch(first.rstrip("\r"))
+    text = rest if named else text
+    delimiter, skipped = (named[1], 1) if named else (_separator(text), 0)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
-        columns = [one.strip() for one in next(reader)]
-        if wrong := sorted({one or "''" for one in columns if not one or columns.count(one) > 1}):
+        columns = [name.strip() for name in next(reader, [])]
+        if columns[:1] == [""]:
+            columns[0] = UNNAMED
+        if wrong := sorted({name or "''" for name in columns if not name or columns.count(name) > 1}):
             raise Unreadable(f"the header names {', '.join(wrong)} twice or not at all", "one name for each column")
         line = reader.line_num + 1
-        found = False
+        rows: list[Row] = []
         for cells in reader:
             if cells:
                 if len(cells) != len(columns):
                     message = f"{len(cells)} cells, the header has {len(columns)}"
-                    raise Unreadable(message, "put quotes around cells that hold the separator", line)
-                found = True
-                yield Row(line, {name: cell for name, cell in zip(columns, cells, strict=True) if cell})
+                    raise Unreadable(message, "put quotes around cells that hold the separator", line + skipped)
+                rows.append(
+                    Row(line + skipped, {name: cell for name, cell in zip(columns, cells, strict=True) if cell})
+                )
             line = reader.line_num + 1
     except csv.Error as error:
-        raise Unreadable(f"not valid CSV: {error}", "", reader.line_num or 1) from error
+        raise Unreadable(f"not valid CSV: {error}", "", (reader.line_num or 1) + skipped) from error
     finally:
         csv.field_size_limit(limit)
-    if not found:
+    if not rows:
         raise Unreadable("the file holds a header and no rows", "one row a line")
+    if UNNAMED in columns and [row.values.get(UNNAMED) for row in rows] != [str(place) for place in range(len(rows))]:
+        raise Unreadable("the first column has no name", "name it in the header, or remove it")
+    return rows
+
+
+def _read_decimals(rows: list[Row]) -> set[str]:
+    """Read the cells of columns of decimal numbers as such; return the columns with whole ones among them."""
+    whole: set[str] = set()
+    for name in decimal_columns([row.values for row in rows]):
+        for row in rows:
+            if (cell := row.values.get(name)) is not None:
+                row.values[name] = float(cell)
+                whole |= {name} if cell.endswith(".0") else set()
+    return whole
 
 
 def _parquet(path: Path) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from specs.data.columns import Selection
 from specs.data.registered import read_registered
 from specs.data.tables import digest_of
 from specs.session.explain import show
@@ -91,8 +92,13 @@ def _items(heldout: object, folder: Path) -> int | None:
     """Return how many items the held-out split holds; 1 where its rows have problems, which its reader reports."""
     if not isinstance(heldout, Keyed) or not isinstance(path := heldout.get("path"), str):
         return None
-    with suppress(OSError, ValueError):
-        found = read_registered(folder / path, "items")
+    # What the schema says of wrong values is said elsewhere.
+    with suppress(OSError, ValueError, TypeError, AttributeError):
+        columns, drop = heldout.get("columns"), heldout.get("drop")
+        selection = Selection(
+            columns if isinstance(columns, dict) else {}, tuple(drop) if isinstance(drop, list) else ()
+        )
+        found = read_registered(folder / path, "items", selection=selection)
         return 1 if isinstance(found, list) else found.rows
     return None
 

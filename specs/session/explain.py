@@ -26,6 +26,7 @@ _PATTERNS = (
 )
 """A part of each pattern of the contracts, and what it means."""
 
+_NOT_COMPUTED = "default_factory_not_called"
 _LENGTHS = ("too_short", "too_long")
 _OF_FILES = ("seed", "profiles")
 """Keys at the top of a spec's file that are resolved before the schema reads it."""
@@ -56,7 +57,8 @@ def validate(data: Any, model: type[M]) -> M | list[LintProblem]:
     try:
         return model.model_validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
-        entries = error.errors(include_url=False)
+        # A default that is computed from other values is not at fault where those are.
+        entries = [entry for entry in error.errors(include_url=False) if entry["type"] != _NOT_COMPUTED]
     # Unknown keys first: a misspelt required key is one mistake, not a missing and an unknown one. Lengths last: a list
     # may be too short only because one of its values is bad.
     entries.sort(key=lambda entry: (entry["type"] in _LENGTHS, entry["type"] != "extra_forbidden"))

@@ -78,6 +78,8 @@ def load_spec(
     spec, task_text = files.task(files.companions(spec))
     spec, scripts = files.scripts(spec)
     spec, reading = files.reading(spec)
+    if not files.problems and not files.others:
+        files.require_fields(spec, scripts)
     problems = [*lint(spec), *files.problems]
     problems += unread_turns(spec, files.turns)
     if not problems:

@@ -21,7 +21,7 @@ from specs.session.item_lines import at_most, check_items
 from specs.session.lint.item_rules import ANSWERED, verified_by, without_answers
 from specs.session.lint.rules import lint_constitution
 from specs.session.lint.trainer_rules import given_by
-from specs.session.problems import LintProblem, Loc, printable
+from specs.session.problems import LintProblem, Loc, dotted, printable
 from specs.session.session_spec import DataFile, HeldOut, SessionSpec
 from specs.session.yaml_positions import Document, read_document
 from specs.stages.recipes import script_file
@@ -230,6 +230,20 @@ class NamedFiles:
             hint = 'write "constraint": {"answer": "Paris"} in each item, or take another task'
             self.others.append(Problem(str(self.folder / named.path), one.line, 1, "constraint.answer", message, hint))
 
+    def require_fields(self, spec: SessionSpec, scripts: dict[str, str]) -> None:
+        """Collect a problem for each field of an item that a task of lm-eval reads and that items have not."""
+        for index, stage in enumerate(spec.stages):
+            path, items = script_file.path_of(stage.script or ""), self.items.get(stage.inputs.get("items", ""))
+            if kind_of(stage).environment != "lm_eval" or not lm_eval_file.is_task_file(path) or items is None:
+                continue
+            settings = lm_eval_file.settings_of(
+                lm_eval_file.files_of(scripts[script_file.digest_of(stage.script or "")])
+            )
+            documents = [lm_eval_file.document_of(json.loads(line)) for line in items.split(b"\n") if line.strip()]
+            for one in lm_eval_file.lacking_fields(settings, documents):
+                message = f"'{path}': {dotted(one.loc)} {one.message}"
+                self.problems.append(LintProblem(("stages", index, "script"), message, one.hint))
+
     def _constitution(self, named: str) -> str:
         raw = self._read(("constitution",), named)
         if raw is None:
@@ -249,7 +263,7 @@ class NamedFiles:
         if not self._is_there((*loc, "path"), named.path, folder=True):
             return None
         try:
-            digest, found = digest_of(path), read_registered(path, held, learned)
+            digest, found = digest_of(path), read_registered(path, held, learned, named.selection())
         except (OSError, ValueError) as error:
             self.problems.append(LintProblem((*loc, "path"), f"'{named.path}' cannot be read: {error}"))
             return None

@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from specs.confinement.verifier_limits import OwnVerifier
-from specs.data.conversion import As, Learned
-from specs.data.registered import registered_data
+from specs.data.columns import As, Selection
+from specs.data.conversion import Learned
+from specs.data.registered import Registered, read_registered, registered_data
 from specs.digests import Contract, Digest, digest_bytes, omitted
 from specs.notices.notify import Notify
 from specs.notices.trackers import TrackerName
@@ -89,7 +90,25 @@ class Budget(Contract):
         return BUILDER_SHARE * self.max_cost_usd if self.builder_max_usd is None else self.builder_max_usd
 
 
-class DataFile(Contract):
+Sources = Annotated[str, Field(min_length=1)] | tuple[Annotated[str, Field(min_length=1)], ...]
+"""A column of a file, or several that are joined by an empty line."""
+
+
+class Rows(Contract):
+    """Rows of a file whose columns may have other names than those that are read."""
+
+    columns: dict[Name, Sources] = omitted({})
+    """Columns as they are read -> as the file names them: ``{prompt: question, completion: answer}``; several are
+    joined: ``{prompt: [context, question]}``."""
+    drop: tuple[str, ...] = omitted(())
+    """Columns, and keys of messages, that are passed over on purpose although they say something."""
+
+    def selection(self) -> Selection:
+        """Return which columns are read under which names."""
+        return Selection(self.columns, self.drop)
+
+
+class DataFile(Rows):
     """A file of rows, relative to the spec: JSON lines, CSV, Parquet, or a folder that ``datasets`` saved.
 
     It has the columns of :class:`specs.stages.artifacts.Item`, or those people have: ``prompt`` and ``completion``;
@@ -108,7 +127,7 @@ class DataFile(Contract):
     """Of ``messages``: whether the model learns the assistant's last turn, or each, as an example of its own."""
 
 
-class HeldOut(Contract):
+class HeldOut(Rows):
     """The registered evaluation split: items, in a file as of ``data``. Its digest is what "same items" means."""
 
     path: str
@@ -302,10 +321,19 @@ class ResolvedSpec(Contract):
         Raises:
             SpecError, OSError: a file changed since the spec was loaded.
         """
-        found = {"heldout": registered_data(self.path(self.spec.heldout.path), "items")}
+        heldout = self.spec.heldout
+        found = {"heldout": registered_data(self.path(heldout.path), "items", selection=heldout.selection())}
         for name, one in self.spec.data.items():
-            found[name] = registered_data(self.path(one.path), one.held, one.learned)
+            found[name] = registered_data(self.path(one.path), one.held, one.learned, one.selection())
         return found
+
+    def data_notes(self) -> dict[str, tuple[str, ...]]:
+        """Return what of each data file is ignored, left out or read otherwise, in words; errors as those of a read."""
+        spec = self.spec
+        files = {"heldout": read_registered(self.path(spec.heldout.path), "items", "last", spec.heldout.selection())}
+        for name, one in spec.data.items():
+            files[name] = read_registered(self.path(one.path), one.held, one.learned, one.selection())
+        return {name: one.notes for name, one in files.items() if isinstance(one, Registered) and one.notes}
 
     def path(self, relative: str) -> Path:
         """Return a path named in the spec as an absolute path."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from specs.errors import Problem, SpecError
 from specs.session.problems import LintProblem, Loc, Place, dotted, printable
@@ -105,6 +105,27 @@ class Document:
         return f"stage '{name}': " if isinstance(name, str) else ""
 
 
+class Dialect(NamedTuple):
+    """What the YAML of another tool has that a spec's has not."""
+
+    tags: tuple[str, ...] = ()
+    """Tags of scalars, which are read as text: the tag, a blank and the value."""
+    words: Mapping[str, bool] = {}
+    """Plain words that stand for a truth value."""
+
+
+CORE = Dialect()
+PYYAML = Dialect(
+    words={
+        word: value
+        for value, names in ((True, ("yes", "on", "true")), (False, ("no", "off", "false")))
+        for name in names
+        for word in (name, name.title(), name.upper())
+    }
+)
+"""Of tools that read YAML 1.1 with PyYAML."""
+
+
 def decode(raw: bytes) -> str:
     """Return a file's text; raises UnreadableError if it is too large, not UTF-8, or has a byte order mark or NUL."""
     top = Place(1, 1)
@@ -124,7 +145,7 @@ def decode(raw: bytes) -> str:
     return text
 
 
-def read_yaml(raw: bytes) -> Document:
+def read_yaml(raw: bytes, dialect: Dialect = CORE) -> Document:
     """Read one YAML document into plain data with places.
 
     Keys given twice, numbers that are not finite, dates, anchors, aliases, merge keys and tags become problems of the
@@ -134,7 +155,7 @@ def read_yaml(raw: bytes) -> Document:
         UnreadableError: it is not one well-formed YAML document with keys at its top level, or it is far too
             large or deep.
     """
-    document = _Reader(decode(raw)).read()
+    document = _Reader(decode(raw), dialect).read()
     if document.data is None and not document.problems:
         raise UnreadableError(Place(1, 1), "the file is empty", "docs/how-to/write-a-spec.md has a complete example")
     if not isinstance(document.data, dict):
@@ -143,10 +164,10 @@ def read_yaml(raw: bytes) -> Document:
     return document
 
 
-def read_document(path: Path, raw: bytes) -> Document:
+def read_document(path: Path, raw: bytes, dialect: Dialect = CORE) -> Document:
     """Read a file's YAML document; raises SpecError, with every problem, if it is not YAML or holds what is refused."""
     try:
-        document = read_yaml(raw)
+        document = read_yaml(raw, dialect)
     except UnreadableError as error:
         raise SpecError([Problem(str(path), *error.place, "", error.message, error.hint)]) from error
     if document.problems:
@@ -195,8 +216,8 @@ def _events(text: str) -> Iterator[Any]:
 class _Reader:
     """Turns events into a document; its depth is bounded."""
 
-    def __init__(self, text: str) -> None:
-        self._events = _events(text)
+    def __init__(self, text: str, dialect: Dialect) -> None:
+        self._events, self._dialect = _events(text), dialect
         self._problems: list[LintProblem] = []
         self._nodes = 0
 
@@ -223,8 +244,12 @@ class _Reader:
         if _is(event, "Alias"):
             self._problem(event, loc, "aliases ('*name') are not read", "write the value out")
             return None
+        if _is(event, "Scalar") and not event.anchor and str(event.ctag) in self._dialect.tags:
+            return f"{event.ctag} {event.value}"
         self._refuse_extras(event, loc)
         if _is(event, "Scalar"):
+            if not event.style and event.value in self._dialect.words:
+                return self._dialect.words[event.value]
             value, message, hint = _read_scalar(event.value, plain=not event.style)
             if message:
                 self._problem(event, loc, message, hint)

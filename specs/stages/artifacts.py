@@ -73,8 +73,8 @@ class Preference(Contract):
     """
 
     prompt: Annotated[str, Field(min_length=1)]
-    chosen: Annotated[str, Field(min_length=3)]
-    rejected: Annotated[str, Field(min_length=3)]
+    chosen: Annotated[str, Field(min_length=1)]
+    rejected: Annotated[str, Field(min_length=1)]
     group: str
     source: Literal["revision", "best_of_n", "verified", "hard_negative", "given"]
     margin: Annotated[float, Field(ge=0)] | None = None

@@ -78,6 +78,8 @@ class Turn(Contract):
     """Calls of an action whose results the transcript lacks: it was interrupted, or cut."""
     compacted: str | None = omitted(None)
     """Of a summary: the last turn that it stands for."""
+    kept: tuple[str, ...] = omitted(())
+    """Of a summary: turns before it that the agent kept word for word behind it."""
     source: tuple[Lines, ...]
 
 
@@ -109,6 +111,8 @@ class Account(Contract):
     unanswered: Count
     orphans: Count
     """Results of calls that no transcript holds."""
+    opaque: dict[str, Count] = omitted({})
+    """Blocks of answers that are neither texts nor calls, by type; nothing of them is in a turn."""
     secrets: Count
     """Texts of secrets that were masked."""
     turns: str

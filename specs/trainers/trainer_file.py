@@ -8,16 +8,19 @@ from __future__ import annotations
 import ast
 import pprint
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from specs.digests import digest_bytes
 from specs.home import HOME
-from specs.session.problems import LintProblem, Loc
-from specs.session.yaml_positions import read_document
+from specs.session.explain import show
+from specs.session.problems import LintProblem, Loc, closest
+from specs.session.yaml_positions import PYYAML, read_document
+from specs.trainers.known_keys import known_keys
 from specs.trainers.trainer_keys import (
     AXOLOTL,
+    DATASET_SETTINGS,
     EXAMPLE_KEYS,
     OWN_CODE,
     PREFERENCE_KEYS,
@@ -65,7 +68,7 @@ def as_script(path: Path, raw: bytes, given: Given) -> AsScript:
     Raises:
         SpecError: the file is no TRL or Axolotl file, or sets what it cannot; with every problem and its place.
     """
-    document = read_document(path, raw)
+    document = read_document(path, raw, PYYAML)
     trainer = _recognised(document.data)
     if isinstance(trainer, LintProblem):
         raise document.error(path, [trainer])
@@ -109,19 +112,32 @@ def _recognised(data: Mapping[str, Any]) -> Trainer | LintProblem:
 
 
 def _problems(trainer: Trainer, data: Mapping[str, Any], given: Given) -> Iterator[LintProblem]:
+    keys = known_keys("dpo" if given.held == "preferences" else "sft") if trainer is TRL else None
+    others = EXAMPLE_KEYS if given.held == "preferences" else PREFERENCE_KEYS
+    settled = {*trainer.given, *trainer.off, *trainer.refused, *others}
     for key, value in data.items():
-        if key in trainer.refused and value not in (None, False, "", [], {}):
+        if keys is not None and key not in keys and key not in settled:
+            command = "dpo" if given.held == "preferences" else "sft"
+            yield LintProblem(
+                (key,), f"is not a key of `trl {command}` as it is installed", _likely(key, command, keys)
+            )
+        elif key in trainer.refused and value not in (None, False, "", [], {}):
             yield LintProblem((key,), f"cannot be set here: {trainer.refused[key]}", "remove the line")
         elif key not in trainer.given and key not in trainer.off and key not in trainer.harmless:
             yield from _outside((key,), value)
     if trainer is TRL:
-        wrong = sorted(set(data) & (EXAMPLE_KEYS if given.held == "preferences" else PREFERENCE_KEYS))
-        for key in wrong:
+        for key in sorted(set(data) & others):
             due = "examples" if given.held == "preferences" else "preferences"
             message = f"belongs to training on {due}, and '{given.train}' holds {given.held}"
             yield LintProblem((key,), message, "give the stage the rows that the file is for")
     if trainer is AXOLOTL:
         yield from _axolotl_problems(data, given)
+
+
+def _likely(key: str, command: str, keys: Collection[str]) -> str:
+    """Return the key that is meant: one that the key ends with (``torch_dtype``), else one that is spelt alike."""
+    match = next((known for known in keys if key.endswith(f"_{known}")), None) or closest(key, keys)
+    return f"did you mean '{match}'?" if match else f"`trl {command} --help` lists them"
 
 
 def _axolotl_problems(data: Mapping[str, Any], given: Given) -> Iterator[LintProblem]:
@@ -130,6 +146,15 @@ def _axolotl_problems(data: Mapping[str, Any], given: Given) -> Iterator[LintPro
         yield LintProblem(("rl",), f"'{given.train}' holds preferences: rl is one of {', '.join(RL)}", "add the line")
     elif given.held != "preferences" and rl:
         yield LintProblem(("rl",), f"trains on pairs, and '{given.train}' holds {given.held}", "remove the line")
+    for key in ("datasets", "test_datasets", "pretraining_dataset"):
+        sets: Any = data.get(key)
+        for place, one in enumerate(cast(list[Any], sets) if isinstance(sets, list) else ()):
+            for name in DATASET_SETTINGS if isinstance(one, Mapping) else ():
+                value: Any = one.get(name)
+                same, why = DATASET_SETTINGS[name]
+                if value is not None and value not in same:
+                    message = f"is {show(value)}, which is not honoured: {why}"
+                    yield LintProblem((key, place, name), message, "remove it")
     plugins = data.get("plugins")
     for place, one in enumerate(plugins if isinstance(plugins, list) else ()):
         if not str(one).startswith("axolotl."):
@@ -157,7 +182,9 @@ def _settled(trainer: Trainer, data: Mapping[str, Any], given: Given) -> tuple[d
     notes: list[str] = []
     for key, value in data.items():
         if key in trainer.given:
-            notes.append(f"{key}: replaced by {trainer.given[key]}")
+            sets = [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+            names = f" ({', '.join(dict.fromkeys(name for one in sets for name in one))})" if sets else ""
+            notes.append(f"{key}: replaced by {trainer.given[key]}{names}")
         elif key in trainer.off:
             amounts, why = trainer.off[key]
             if value not in (amounts, None, "", False) or (value is False and amounts):

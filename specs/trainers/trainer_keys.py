@@ -140,6 +140,7 @@ AXOLOTL = Trainer(
         "tokens": "the checkpoint keeps the vocabulary of its base",
         "load_best_model_at_end": LAST,
         "trainer_cls": OWN_CODE,
+        "train_on_inputs": "the rows of the stage say what is learned: the assistant's last turn",
         **dict.fromkeys(
             (
                 *("deepspeed", "fsdp", "fsdp_config", "fsdp_version", "fsdp_final_state_dict_type"),
@@ -155,6 +156,20 @@ AXOLOTL = Trainer(
 )
 
 TRAINERS = (TRL, AXOLOTL)
+_LAST_TURN = "the rows of the stage say what is learned: the assistant's last turn, with its end"
+DATASET_SETTINGS: dict[str, tuple[tuple[Any, ...], str]] = {
+    "roles_to_train": ((["assistant"], ["gpt"], ["gpt", "assistant"], ["assistant", "gpt"]), _LAST_TURN),
+    "train_on_eos": (("turn", "last"), _LAST_TURN),
+    "train_on_eot": (("turn", "last"), _LAST_TURN),
+    "message_field_training": ((), "write `weight: 0` on the turns of the rows"),
+    "message_field_training_detail": ((), _LAST_TURN),
+    "drop_system_message": ((False,), "`drop: [system]` beside the path passes over a column; turns stay"),
+    "split_thinking": ((False,), "the text of a turn is learned as it is"),
+    "chat_template_jinja": ((), "the checkpoint keeps the template of its base"),
+    "trust_remote_code": ((False,), OWN_CODE),
+}
+"""Keys of Axolotl's ``datasets`` that say what is learned: the values that say what the stage does too, and why no
+others. The other keys say where rows lie and how their columns are called."""
 PREFERENCE_KEYS = frozenset(
     ("beta", "label_smoothing", "ld_alpha", "loss_weights", "f_divergence_type", "precompute_ref_log_probs")
     + (

@@ -10,7 +10,8 @@ from specs.home import HOME
 TEXTS = {
     int(path.name[:4]): path.read_text(encoding="utf-8") for path in sorted((HOME / "docs" / "decisions").iterdir())
 }
-FIRST_LINES = 6
+FIRST_LINES = 8
+STATUSES = ("accepted", "superseded", "accepted, superseded in part")
 _LINK = re.compile(r"\[decision (\d+)\]\(0*(\d+)-[\w-]+\.md\)")
 _NAMED = re.compile(r"\bdecisions? (\d+)((?:, \d+)*)(?:,? and (\d+))?\b", re.IGNORECASE)
 
@@ -41,6 +42,20 @@ def faults(texts: Mapping[int, str]) -> Iterator[str]:
         yield from (f"{number} links decision {said} to {to}" for said, to in _LINK.findall(text) if said != to)
 
 
+def status_of(text: str) -> str:
+    """Return the status in a page's third line, or an empty string if there is none."""
+    lines = text.splitlines()
+    match = re.fullmatch(r"Status: ([a-z, ]+)\.", lines[2]) if len(lines) > 2 else None
+    return match[1] if match else ""
+
+
+def test_every_decision_has_a_status_that_agrees_with_what_supersedes_it() -> None:
+    assert {number: text[:80] for number, text in TEXTS.items() if status_of(text) not in STATUSES} == {}
+    by_others = {number for number, text in TEXTS.items() if linked(text, "Superseded")}
+    assert {number for number, text in TEXTS.items() if status_of(text) != "accepted"} == by_others
+    assert status_of("# 1. A\n\nText.\n") == ""
+
+
 def test_decisions_that_are_superseded_say_so_and_none_names_one_that_never_was() -> None:
     assert sum(bool(linked(text, "Superseded")) for text in TEXTS.values()) >= 9
     assert list(faults(TEXTS)) == []
@@ -54,7 +69,7 @@ def test_each_fault_is_found() -> None:
     assert list(faults({1: "# 1. A\n\nIt is superseded by decision 1.\n"})) == [
         "1 speaks of superseding outside of its first lines"
     ]
-    late = faults({1: "# 1. A" + "\n" * 9 + by, 2: f"# 2. B\n\n{of}\n"})
+    late = faults({1: "# 1. A" + "\n" * 11 + by, 2: f"# 2. B\n\n{of}\n"})
     assert set(late) == {
         "2 supersedes 1, which does not say so",
         "1 speaks of superseding outside of its first lines",

@@ -42,35 +42,6 @@ def test_no_file_has_a_name_that_says_nothing() -> None:
     assert not [path for path in SOURCES if path.stem in ("utils", "helpers", "manager", "core", "base")]
 
 
-FULLEST = 16
-"""Modules in a folder, ``__init__.py`` aside: more of them are several rooms."""
-
-
-def crowded(home: Path) -> dict[str, int]:
-    """Return the folders with too many modules."""
-    folders = sorted({path.parent for package in PACKAGES for path in (home / package).rglob("*.py")})
-    counts = {
-        folder.relative_to(home).as_posix(): len([one for one in folder.glob("*.py") if one.stem != "__init__"])
-        for folder in folders
-    }
-    return {name: count for name, count in counts.items() if count > FULLEST}
-
-
-def test_no_folder_holds_more_than_one_can_overlook() -> None:
-    assert crowded(HOME) == {}
-
-
-def test_a_crowded_folder_is_found(tmp_path: Path) -> None:
-    room = tmp_path / "specs" / "room"
-    room.mkdir(parents=True)
-    for number in range(FULLEST):
-        (room / f"part_{number}.py").touch()
-    (room / "__init__.py").touch()
-    assert crowded(tmp_path) == {}
-    (room / "one_more.py").touch()
-    assert crowded(tmp_path) == {"specs/room": FULLEST + 1}
-
-
 @cache
 def parsed(text: str) -> ast.Module:
     return ast.parse(text)
@@ -187,7 +158,18 @@ REQUEST_OPTIONS = {
     *("--max-cost", "--out", "--force", "--json"),
 }
 COMMANDS = {
-    "init": {"folder", "--template", "--data", "--verifier", "--model", "--against", "--sessions", "--name", "--json"},
+    "init": {
+        "folder",
+        "--template",
+        "--data",
+        "--verifier",
+        "--columns",
+        "--drop",
+        "--model",
+        "--against",
+        "--sessions",
+    }
+    | {"--name", "--json"},
     "start": {"spec", "--name", "--runs", "--database", "--launcher", "--profile", "--signed"},
     "resume": {"run", "--runs", "--answer", "--reason", "--by"},
     "cancel": {"run", "--runs"},
@@ -200,13 +182,13 @@ COMMANDS = {
     "override": {"run", "--gate", "--check", "--stage", "--condition", "--by", "--reason", "--expires", "--runs"},
     "retract": {"run", "entry", "--by", "--reason", "--runs"},
     "amend": {"run", "spec", "--max-cost", "--by", "--reason", "--override", "--runs"},
-    "status": {"run", "--runs", "--json"},
+    "status": {"named", "--programme", "--runs", "--json"},
     "list": {"--runs", "--everywhere", "--json"},
     "report": {"run", "--runs", "--json"},
     "cost": {"run", "--json", "--runs"},
     "prune": {"run", "--keep", "--dry-run", "--yes", "--by", "--json", "--runs"},
     "seeds": {"sessions", "--runs", "--json"},
-    "replicate": {"run", "--runs", "--seeds", "--show", "--by", "--json"},
+    "replicate": {"run", "--runs", "--seeds", "--show", "--by", "--yes", "--json"},
     "get model": {"run", "folder", "--unaccepted", "--runs", "--json"},
     "export": {"format", "run", "--out", "--send", "--runs", "--json"},
     "ship check": {"folder", "--base", "--key", "--files-only", "--floor", "--json"},
@@ -241,7 +223,7 @@ COMMANDS = {
     "review ask": {"--topic", "--question", "--context", "--option", "--kind", "--stakes", "--confidence", "--plan"}
     | REQUEST_OPTIONS,
     "review request": {"paths", "--kind", "--note", "--effort"} | REQUEST_OPTIONS,
-    "review adversarial": {"path", "--evidence", "--effort"} | REQUEST_OPTIONS,
+    "review adversarial": {"path", "--git", "--evidence", "--effort"} | REQUEST_OPTIONS,
     "review draft-spec": {"goal", "--heldout", "--data", "--file", "--effort"} | REQUEST_OPTIONS,
     "review show": {"run", "--json", "--runs"},
     "review give": {"run", "--file", "--runs"},

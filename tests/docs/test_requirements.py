@@ -14,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from release import set_up
 from release.sbom import EXTRAS, declared
 
 HOME = Path(__file__).parents[2]
@@ -84,7 +85,11 @@ def test_a_dependency_without_hashes_is_found() -> None:
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_pip_takes_the_hashed_bytes_and_no_others(tmp_path: Path, right: bool) -> None:
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_both_installers_take_the_hashed_bytes_and_no_others(tmp_path: Path, right: bool, installer: str) -> None:
+    uv = Path(sys.executable).with_name("uv")
+    if installer == "uv" and not uv.exists():
+        pytest.skip("uv was not available when the environment was made: make setup")
     wheel = tmp_path / "tiny-1-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as file:
         file.writestr("tiny-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1\n")
@@ -92,12 +97,10 @@ def test_pip_takes_the_hashed_bytes_and_no_others(tmp_path: Path, right: bool) -
         file.writestr("tiny-1.dist-info/RECORD", "")
     digest = sha256(wheel.read_bytes() if right else b"others").hexdigest()
     (tmp_path / "r.txt").write_text(f"tiny==1 --hash=sha256:{digest}\n")
-    makefile = (HOME / "Makefile").read_text(encoding="utf-8")
-    flags = re.findall(r"^HASHED := (.*)", makefile, re.MULTILINE)[0].split()
-    assert "$(HASHED) -r requirements.txt" in makefile and "--require-hashes" in flags
-    command = [sys.executable, "-m", "pip", "install", "--no-index", "--find-links", tmp_path, "--target"]
-    done = subprocess.run(
-        [*command, tmp_path / "to", *flags, "-r", tmp_path / "r.txt"], capture_output=True, text=True, check=False
-    )
+    assert "--require-hashes" in set_up.HASHED
+    program = [sys.executable, "-m", "pip"] if installer == "pip" else [uv, "pip"]
+    where = ["--no-index", "--find-links", tmp_path, "--target", tmp_path / "to"]
+    command = [*program, "install", *where, *set_up.HASHED, "-r", tmp_path / "r.txt"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode == 0) == right, done.stderr
-    assert right or "DO NOT MATCH THE HASHES" in done.stderr
+    assert right or "hash" in done.stderr.lower()

@@ -11,6 +11,7 @@ import pytest
 from specs.home import HOME
 from specs.session.loading import load_spec
 from tests.e2e.sessions import typed, verify
+from tests.fixtures.sandbox import needs_sandbox
 
 PAGE = HOME / "docs" / "tutorials" / "your-own-sessions.md"
 BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
@@ -23,6 +24,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@needs_sandbox
 def test_the_page_looks_plans_and_writes_a_spec_that_registers_the_sessions(folder: Path) -> None:
     looked = typed(BLOCKS[0], folder, SESSIONS=str(folder / "project"))
     assert looked.returncode == 0 and "18 states" in looked.stdout, looked

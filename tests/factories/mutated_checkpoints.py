@@ -61,6 +61,17 @@ def tensors(change: Callable[[dict[str, Any]], Any]) -> Spoil:
     return spoil
 
 
+def nudged(folder: Path) -> Path:
+    """Move every weight a little, as training does; return the folder."""
+
+    def move(held: dict[str, Any]) -> None:
+        for name in held:
+            held[name] = held[name] * 1.001
+
+    tensors(move)(folder)
+    return folder
+
+
 def filled(value: float, *, all_of_it: bool = False) -> Spoil:
     """Return a mutation that writes a value into one place of a tensor, or all of it."""
 
@@ -140,6 +151,11 @@ def _said(name: str, text: str) -> Spoil:
     return spoil
 
 
+def _dated(folder: Path) -> None:
+    path = folder / "chat_template.jinja"
+    path.write_text("{{ strftime_now('%d %b %Y') }}" + path.read_text(encoding="utf-8"), encoding="utf-8")
+
+
 def _set(**values: Any) -> Callable[[dict[str, Any]], None]:
     return lambda data: data.update(values)
 
@@ -166,7 +182,7 @@ MUTATIONS: dict[str, Mutation] = {
     "a pickle named safetensors": _m(_pickled(WEIGHTS), "structure.pickle", "weights.unreadable"),
     "a script": _m(_said("modeling_other.py", "import os\n"), "structure.code"),
     "a link out of the folder": _m(_link, "structure.link"),
-    "the index names a missing shard": _m(_index, "structure.missing_shard", "structure.stray_shard"),
+    "the index names a missing shard": _m(_index, "structure.stale_index"),
     "hidden_size is missing": _m(edited("config.json", _without("hidden_size")), "config.missing_key"),
     "num_key_value_heads is missing": _m(edited("config.json", _without("num_key_value_heads")), "config.missing_key"),
     "model_type is missing": _m(edited("config.json", _without("model_type")), "config.missing_key"),
@@ -218,12 +234,22 @@ MUTATIONS: dict[str, Mutation] = {
     "chat template of another model": _m(
         _said("chat_template.jinja", "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"),
         "template.unknown_token",
+        "template.not_opened",
+        "template.end",
     ),
     "chat template with other words": _m(
         _said("chat_template.jinja", "{% for m in messages %}Q: {{ m.content }}{% endfor %}"),
         "lineage.template",
+        "template.not_opened",
+        "template.end",
         base=True,
     ),
+    "chat template that loses the user's words": _m(
+        _said("chat_template.jinja", "{% for m in messages if m.role != 'user' %}{{ m.content }}{% endfor %}"),
+        "template.left_out",
+        "template.end",
+    ),
+    "chat template with the date": _m(_dated, "template.date"),
     "chat template that does not parse": _m(_said("chat_template.jinja", "{% for m in %}"), "template.syntax"),
     "stale generation config": _m(edited("generation_config.json", _set(eos_token_id=3)), "generation.end_token"),
     "generation config of a larger vocabulary": _m(

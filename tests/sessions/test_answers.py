@@ -102,7 +102,7 @@ def test_the_question_about_a_design_opens_nothing_by_itself(tmp_path: Path) -> 
     resolved, _ = registered_spec(entries, Store(run / "store"))
     asked = last_question(entries, "small")
     told = answers_to(entries, asked, "small", Store(run / "store"), resolved)
-    assert told[0]["effect"].startswith("has the design reviewed once more") and len(told) == 3
+    assert told[0].effect.startswith("has the design reviewed once more") and len(told) == 3
     # As older trails have it too, where such an answer ended the session.
     assert answer_effect(resolved, entries, asked, "retry") == {"opens": None, "waives": []}
 
@@ -115,7 +115,7 @@ def test_a_design_that_was_judged_is_not_judged_again(tmp_path: Path) -> None:
     before = keys(run)
     entries, store = entries_of(run), Store(run / "store")
     told = answers_to(entries, last_question(entries, "small"), "small", store, registered_spec(entries, store)[0])
-    assert not [one for one in told if "retry" in one["commands"][0]]
+    assert not [one for one in told if "retry" in one.commands[0]]
     with pytest.raises(UserError, match=r"'retry' is no answer here: the design was judged"):
         drive(quick_session(run, reviewer=Unwilling()), answer("retry"))
     assert keys(run) == before

@@ -81,6 +81,8 @@ SPOILT = {
     "a held-out prompt to train on": Spoilt(3, file="prompts.jsonl", change=_leaked),
     "an effect that cannot be found": Spoilt(3, "minimum_effect: 0.8", "minimum_effect: 0.1"),
     "more GPUs than there are": Spoilt(4, "analysis:\n", "resources: {gpus: 64}\nanalysis:\n"),
+    "a batch that no machine holds": Spoilt(4, "batch_size: 1, seed: 7", "batch_size: 512, max_length: 16384, seed: 7"),
+    "a launcher without its place": Spoilt(2, "analysis:\n", "launcher: skypilot\nanalysis:\n"),
     "a budget that no stage fits": Spoilt(2, "max_cost_usd: 10", "max_cost_usd: 0.01"),
 }
 PAIRS = random.Random(18).sample([(a, b) for a in SPOILT for b in SPOILT if a < b and "nothing" not in (a, b)], 8)

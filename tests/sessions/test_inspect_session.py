@@ -18,6 +18,7 @@ from tests.e2e.sessions import called, verify
 from tests.factories.benchmark_evidence import ENVIRONMENT, Raw, call, header, samples
 from tests.factories.evidence_on_disk import N, heldout_items
 from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
+from tests.fixtures.sandbox import needs_sandbox
 from training.rules.evaluation.inspect_log import NAME, read_log, write_log
 
 TASK = "TASK = 'a task of inspect_ai'\n"
@@ -110,6 +111,7 @@ def accepted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+@needs_sandbox
 def test_the_arms_of_a_benchmark_are_compared_and_accepted(accepted: Path) -> None:
     headline = called("report", accepted).stdout
     assert f"accepted: held-out benchmark accuracy 0.000 -> 1.000 on {N} items, gain +1.000" in headline
@@ -121,6 +123,7 @@ def test_the_arms_of_a_benchmark_are_compared_and_accepted(accepted: Path) -> No
     assert code == 0, told
 
 
+@needs_sandbox
 def test_its_logs_are_exported_as_they_are(accepted: Path, tmp_path: Path) -> None:
     done = called("export", "inspect", accepted, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
@@ -130,6 +133,7 @@ def test_its_logs_are_exported_as_they_are(accepted: Path, tmp_path: Path) -> No
         assert len(read_log(exported).samples) == N
 
 
+@needs_sandbox
 def test_a_log_that_was_edited_afterwards_is_found_by_the_audit(accepted: Path, tmp_path: Path) -> None:
     run = shutil.copytree(accepted.parent, tmp_path / "runs") / "small"
     log = run / "jobs/small.tuned.1/out/log" / NAME
@@ -141,6 +145,7 @@ def test_a_log_that_was_edited_afterwards_is_found_by_the_audit(accepted: Path, 
     assert "tuned.1 is left out" in done.stdout and not (tmp_path / "out" / "tuned.1.eval").exists()
 
 
+@needs_sandbox
 def test_a_scorer_of_their_own_is_named_a_claim_in_the_headline(tmp_path: Path) -> None:
     run = opened(tmp_path / "claims")
     drive(quick_session(run, launcher=Benchmarks("their_own")))
@@ -149,6 +154,7 @@ def test_a_scorer_of_their_own_is_named_a_claim_in_the_headline(tmp_path: Path) 
     assert verify(run)[0] == 0
 
 
+@needs_sandbox
 def test_rows_that_are_not_the_logs_end_the_session(tmp_path: Path) -> None:
     run = opened(tmp_path / "edited")
     drive(quick_session(run, launcher=Benchmarks(edited=True)))
@@ -169,6 +175,7 @@ def test_without_a_sandbox_no_task_starts(tmp_path: Path, monkeypatch: pytest.Mo
     assert not list(run.glob("jobs/*/recipe.py"))
 
 
+@needs_sandbox
 def test_a_job_gets_the_registered_text_even_if_the_file_has_changed(tmp_path: Path) -> None:
     run = opened(tmp_path / "changed")
     (tmp_path / "changed" / "task.py").write_text("TASK = 'another'\n", encoding="utf-8")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from reviews.trail.tables.open_table import read_entries
-from sessions.preflight import design_forecast
+from sessions import wiring
+from sessions.preflight import design_forecast, machine_warnings
 from sessions.report.overview import spent_nothing
+from specs.confinement import bubblewrap
+from specs.errors import Blocked
 from specs.session.loading import find_spec, list_profiles, load_spec
 from tests.e2e.sessions import called as peergate
 from tests.e2e.sessions import environment
@@ -80,3 +84,29 @@ def test_a_session_that_launched_a_job_keeps_its_name(tmp_path: Path) -> None:
     assert not spent_nothing(run), "it is neither closed nor does it wait"
     drive(quick_session(run))
     assert not spent_nothing(run)
+
+
+LOOK = "  - {name: look, kind: recipe, script: look.py, inputs: {prompts: data.prompts}, parameters: {seed: 7}}\n"
+RECIPE = ("  - name: ship\n", f"{LOOK}  - name: ship\n")
+
+
+def test_a_machine_without_a_sandbox_is_named_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripts wait for a person, which `spec check` says; what would be refused by its job is refused at once."""
+    path = write_spec(tmp_path, RECIPE)
+    (tmp_path / "look.py").write_text("print('seen')\n")
+    assert list(machine_warnings(load_spec(path))) == []
+    monkeypatch.setattr(bubblewrap, "_candidates", list[str])
+    (line,) = machine_warnings(load_spec(path))
+    assert line.startswith("WARN look: no sandbox, so a person will be asked") and "bubblewrap" in line
+    assert line in " ".join(peergate("spec", "check", path).stdout.split("\n  "))
+    with pytest.raises(Blocked, match="it runs another library's task in a sandbox: bubblewrap"):
+        wiring._require_sandbox("before", "it runs another library's task")  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_cache_that_cannot_be_written_is_named_before_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PEERGATE_CACHE", str(tmp_path / "file" / "cache"))
+    done = peergate("spec", "check", write_spec(tmp_path), env=dict(os.environ))
+    assert done.returncode == 2 and "the folder for converted models cannot be written to" in done.stderr

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -100,6 +102,32 @@ def test_digests_settings_and_prose_stay_as_they_are(text: str) -> None:
     masker = Masker({"TOKENIZERS_PARALLELISM": "disabled", "A_KEY_PATH": "/root/key1", "PEERGATE_CACHE": "/c4che"})
     assert masker.text(text) == text
     assert masker.value({"text": [text]}) == {"text": [text]}
+
+
+OWN = re.findall(
+    r"^\| `(PEERGATE_\w+)`", (HOME / "docs/reference/environment.md").read_text(encoding="utf-8"), re.MULTILINE
+)
+
+
+@pytest.mark.parametrize("variable", [*OWN, "MY_TOKEN_DIR", "API_KEY_FILE", "AUTH"])
+@pytest.mark.parametrize("value", ["my-runs/of-2026-11", "/tmp/not-there-yet/runs7", "/home/ada/Läufe 3/runs"])
+def test_folders_of_ones_own_are_never_masked(
+    variable: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if variable.endswith("_KEY") or variable in ("PEERGATE_DATABASE", "PEERGATE_NOTIFY", "PEERGATE_TRACKERS", "AUTH"):
+        # Where the name says that it is a secret, only what is there, or could be made there, is a path.
+        value = str(tmp_path / "runs-of-mine")
+    text = f"session demo in {value}/demo"
+    assert Masker({variable: value}).text(text) == text
+
+
+@pytest.mark.parametrize("value", ["s3cr3t-value-0815", "/kJ8sd9/Fj2kq+Zm4w", "x" * 300 + "/9"])
+def test_a_secret_is_no_path(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert value not in Masker({"A_TOKEN": value}).text(f"token {value} end")
+    address = f"postgresql://ada:{quote(value, safe='')}@host/db"
+    assert address not in Masker({"PEERGATE_PLACE": address}).text(address)
 
 
 def test_values_that_are_words_places_or_settings_are_no_secrets() -> None:

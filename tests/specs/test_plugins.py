@@ -18,6 +18,7 @@ from specs.errors import PluginFault, UserError
 from specs.plugins import require_unchanged
 from specs.session.reviewer_vendor import vendor_of
 from specs.stages.artifacts import Item
+from tests.fixtures.sandbox import needs_sandbox
 from training.rules.tasks import verifier, verifier_of_right
 from training.rules.tasks.form import plugin_task
 from training.rules.tasks.format_instructions import Judgement
@@ -104,6 +105,7 @@ def test_what_hangs_is_given_up_and_what_imports_torch_is_refused() -> None:
     assert not [one for one in sys.meta_path if type(one).__name__ == "_WithoutHeavy"]
 
 
+@needs_sandbox
 def test_a_task_of_another_distribution_says_yes_or_no_and_a_typo_is_neither(here: Path) -> None:
     distribution(here, "acme-ones", "ones", VERIFIER)
     judge, strict = verifier("ones"), verifier_of_right("ones")

@@ -22,10 +22,13 @@ from specs.home import HOME, PACKAGES
 from specs.task_file import pinned
 from tests.e2e.sessions import called
 from tests.fixtures.forked_commands import Peergate, forked_commands
+from tests.fixtures.sandbox import needs_sandbox
 from tests.thirdparty import house
 
 LAUNCHER = "other_folder"
 REVIEWER = "plain_words"
+
+pytestmark = needs_sandbox
 
 
 class Ran(NamedTuple):

@@ -12,7 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from specs.stages.packaging.llama_cpp import HINT, PACKAGE
+from specs.extras import install_hint
+from specs.stages.packaging.llama_cpp import PACKAGE
 from training.engines.engine import EngineMissing
 
 _FLOAT32 = 0
@@ -28,7 +29,7 @@ class LlamaFile:
         try:
             self._library: Any = import_module(f"{PACKAGE}.llama.llama_cpp")
         except ImportError as error:
-            raise EngineMissing(f"llama.cpp cannot be loaded: {error}", HINT) from error
+            raise EngineMissing(f"llama.cpp cannot be loaded: {error}", install_hint("gguf")) from error
         library = self._library
         self.told = f"llama.cpp, {PACKAGE} {version(PACKAGE)}"
         self._threads = threads

@@ -13,10 +13,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from specs.errors import PluginFault
 from specs.session.problems import Loc
 from specs.session.session_spec import SessionSpec
 from specs.stages.artifacts import Example, Item, Preference
 from specs.stages.registry import Stage, kind_of
+from training.rules.chat_template import ChatTemplate, template_faults
 from training.rules.prompt_encoding import EncodingFault, form_of, item_ids, template_tokens
 
 FRAME = 24
@@ -54,12 +56,12 @@ class Unchecked(Exception):
 class _Model:
     """The tokenizer of a spec's model, loaded where a row asks for it."""
 
-    def __init__(self, folder: Callable[[], Path | None], source: str) -> None:
-        self._folder, self._source = folder, source
+    def __init__(self, folder: Callable[[], Path | None], source: str, convert: Callable[[], Path | None]) -> None:
+        self._folder, self._source, self._convert = folder, source, convert
 
     @cached_property
     def folder(self) -> Path:
-        found = self._folder()
+        found = self._folder() or self._convert()
         if found is None:
             raise Unchecked(self._source)
         return found
@@ -106,13 +108,21 @@ def _added_by(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield one if isinstance(one, dict) else {"content": one}
 
 
-def data_faults(spec: SessionSpec, data: dict[str, bytes], folder: Callable[[], Path | None]) -> Iterator[Fault]:
-    """Yield what does not fit, of registered ``data`` by name; ``folder`` is asked for the model once it is needed.
+def data_faults(
+    spec: SessionSpec,
+    data: dict[str, bytes],
+    folder: Callable[[], Path | None],
+    convert: Callable[[], Path | None] = lambda: None,
+) -> Iterator[Fault]:
+    """Yield what does not fit, of registered ``data`` by name.
+
+    ``folder`` returns where the model lies, None where it is still to be fetched or converted; ``convert`` then makes a
+    folder with its tokenizer alone, where a row needs it.
 
     Raises:
         Unchecked: a row is long or has turns or marks, and the model is not here.
     """
-    model, said = _Model(folder, spec.model.source), set[str]()
+    model, said = _Model(folder, spec.model.source, convert), set[str]()
     if spec.model.kind == "instruct" and any(kind_of(stage).reads_turns for stage in spec.stages):
         found = folder()
         if found is not None and not has_template(found):
@@ -120,6 +130,12 @@ def data_faults(spec: SessionSpec, data: dict[str, bytes], folder: Callable[[], 
             yield Fault(
                 ("model", "kind"), "the model is declared instruct, and its tokenizer has no chat template", hint
             )
+            return
+        closed = False
+        for fault in _template_faults(data, spec, found) if found is not None else ():
+            closed |= fault.closing
+            yield fault
+        if closed:
             return
     for index, stage in enumerate(spec.stages):
         trains = kind_of(stage).trains
@@ -134,6 +150,38 @@ def data_faults(spec: SessionSpec, data: dict[str, bytes], folder: Callable[[], 
             # Both arms are asked the same.
             yield from (one for one in found if one.message not in said)
             said |= {one.message for one in found}
+
+
+def _template_faults(data: dict[str, bytes], spec: SessionSpec, folder: Path) -> Iterator[Fault]:
+    """Yield what is wrong with the model's chat template for the registered rows: their first, and their longest."""
+    place: Loc = ("model", "source")
+    try:
+        template = ChatTemplate.read(folder)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        yield Fault(place, f"the tokenizer's files cannot be read: {_short(error)}", "copy them again")
+        return
+    talks: list[list[dict[str, str]]] = []
+    for name in ("heldout", *spec.data):
+        held = "items" if name == "heldout" else spec.data[name].held or "items"
+        form = {"items": Item, "examples": Example, "preferences": Preference}.get(held)
+        rows = _rows(data[name], form) if form is not None and name in data else []
+        chosen = [*_first_by_roles(rows), *rows[:1], *sorted(rows, key=lambda row: len(_text(row)))[-1:]]
+        talks += [_turns(row) for row in chosen]
+    if template is None or not talks:
+        return
+    try:
+        faults = template_faults(template, talks)
+    except PluginFault as error:
+        yield Fault(place, error.message, "choose a model with another template")
+        return
+    for one in faults:
+        yield Fault(place, one.message, one.hint, one.closing)
+
+
+def _turns(row: Row) -> list[dict[str, str]]:
+    """Return the turns of a row with its answer; an item has none, and gets one."""
+    turns = [*(turn.model_dump() for turn in row.before), {"role": "user", "content": row.prompt}]
+    return [*turns, {"role": "assistant", "content": _responses(row)[0] or "An answer."}]
 
 
 def _rows(data: bytes, form: type[Row]) -> list[Row]:
@@ -177,6 +225,7 @@ def _untrained(
             yield Fault(place, f"the model's chat template refuses {_roles(row)}: {_short(error)}", _OTHER_TURNS)
             return
     encoded = [Sides(style, row.prompt, said, row.before).encoded(model.tokenizer) for row, said in long]
+    equal = sum(len(one.wholes) == 2 and one.wholes[0][:most] == one.wholes[1][:most] for one in encoded)
     wholes = [max(map(len, one.wholes)) for one in encoded]
     dropped, cut = sum(len(one.prompt) >= most for one in encoded), sum(size > most for size in wholes)
     if cut or dropped:
@@ -188,6 +237,9 @@ def _untrained(
             yield Fault(
                 loc, f"{dropped} of {count} prompts alone fill {most} tokens: nothing would be learned", message
             )
+        elif equal:
+            equals = f"{equal} of {count} pairs are equal once cut to {most} tokens: nothing would be learned from them"
+            yield Fault(loc, equals, message)
         else:
             yield Fault(loc, f"{cut} of {count} rows are longer than {most} tokens and lose their end", message, False)
 

@@ -58,10 +58,10 @@ def registered_lengths(spec: SessionSpec, reference: str, origin: Path) -> list[
     None for what a stage writes. ``origin`` is the folder of the spec file.
     """
     if reference == "heldout":
-        data = registered_data(origin / spec.heldout.path, "items")
+        data = registered_data(origin / spec.heldout.path, "items", selection=spec.heldout.selection())
     elif reference.startswith("data."):
         named = spec.data[reference.removeprefix("data.")]
-        data = registered_data(origin / named.path, named.held, named.learned)
+        data = registered_data(origin / named.path, named.held, named.learned, named.selection())
     else:
         return None
     rows = [json.loads(line) for line in data.splitlines() if line.strip()]

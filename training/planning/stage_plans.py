@@ -12,8 +12,17 @@ from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
 from training.planning import generation_memory, training_memory
 from training.planning.model_shapes import PUBLISHED, Shape, from_config, published
-from training.planning.prompt_lengths import WRITTEN, prompt_tokens, registered_lengths
+from training.planning.prompt_lengths import (
+    CHARACTERS_A_TOKEN,
+    WRITTEN,
+    prompt_tokens,
+    registered_lengths,
+    volume,
+)
 from training.planning.training_memory import GB, peak
+
+_SHORTEST = 64
+"""Tokens: a template's own are among a short row's."""
 
 
 class StagePlan(NamedTuple):
@@ -34,15 +43,18 @@ def plans(spec: SessionSpec, origin: Path) -> Iterator[StagePlan]:
         # A script may load a model, and says nothing of it.
         if not kind_of(stage).loads_model:
             continue
-        device = str(getattr(stage.parameters, "device", "auto"))
-        if brought := kind_of(stage).plugin:
-            yield StagePlan(stage.name, device, None, None, f"no plan: {brought} does not say what it needs")
-            continue
-        sources = [shape_of_source(source, origin) for source in _sources(spec, stage)]
-        if missing := [why for shape, why in sources if shape is None]:
-            yield StagePlan(stage.name, device, None, None, f"no plan: {missing[0]}")
-        else:
-            yield _plan(spec, stage, device, [shape for shape, _ in sources if shape is not None], origin)
+        yield plan_of(spec, stage, origin, gpu=getattr(stage.parameters, "device", "auto") == "cuda")
+
+
+def plan_of(spec: SessionSpec, stage: Stage, origin: Path, *, gpu: bool) -> StagePlan:
+    """Return the plan of a stage that loads a model, on a GPU or on the CPU."""
+    device = str(getattr(stage.parameters, "device", "auto"))
+    if brought := kind_of(stage).plugin:
+        return StagePlan(stage.name, device, None, None, f"no plan: {brought} does not say what it needs")
+    sources = [shape_of_source(source, origin) for source in _sources(spec, stage)]
+    if missing := [why for shape, why in sources if shape is None]:
+        return StagePlan(stage.name, device, None, None, f"no plan: {missing[0]}")
+    return _plan(spec, stage, device, [shape for shape, _ in sources if shape is not None], origin, gpu=gpu)
 
 
 def shape_of_source(source: ModelSource, origin: Path) -> tuple[Shape | None, str]:
@@ -72,10 +84,10 @@ def _sources(spec: SessionSpec, stage: Stage) -> list[ModelSource]:
     return [control if control is not None and stage.inputs[role] == "control" else spec.model for role in roles]
 
 
-def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], origin: Path) -> StagePlan:
-    given, gpu = stage.parameters, device == "cuda"
+def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], origin: Path, *, gpu: bool) -> StagePlan:
+    given = stage.parameters
     if isinstance(given, SftParameters | DpoParameters):
-        shape = shapes[0]
+        shape, given = shapes[0], _at_longest(given, spec, stage, origin)
         on_device = max(
             training_memory.replicas_of(given) * training_memory.memory(shape, given, gpu=gpu).total(),
             training_memory.merge(shape, given, gpu=gpu).device,
@@ -85,7 +97,7 @@ def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], ori
     form = "completion" if spec.model.kind == "base" else "chat"
     prompt = prompt_tokens(given, form, longest_item(spec, stage, origin))
     if isinstance(given, GrpoParameters):
-        return _of_rollouts(stage, given, device, shapes[0], prompt)
+        return _of_rollouts(stage, given, device, shapes[0], prompt, gpu=gpu)
     at = generation_memory.decoding_of(given, prompt)
     # base_model_check loads its models one after the other; another model as judge is in memory beside the first.
     each = [generation_memory.memory(shape, at, gpu=gpu) for shape in shapes]
@@ -102,9 +114,27 @@ def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], ori
     return StagePlan(stage.name, device, total, beside, line)
 
 
-def _of_rollouts(stage: Stage, given: GrpoParameters, device: str, shape: Shape, prompt: int) -> StagePlan:
+def _at_longest(
+    given: SftParameters | DpoParameters, spec: SessionSpec, stage: Stage, origin: Path
+) -> SftParameters | DpoParameters:
+    """Return the parameters with the length that rows can have: batches are padded to their longest row.
+
+    A token is counted for each character, which few scripts exceed.
+    """
+    if getattr(given, "packing", False):
+        return given
+    rows = volume(spec, stage.inputs[kind_of(stage).trains], origin)
+    if rows is None:
+        return given
+    longest = max(_SHORTEST, rows.tokens * CHARACTERS_A_TOKEN)
+    return given if longest >= given.max_length else given.model_copy(update={"max_length": longest})
+
+
+def _of_rollouts(
+    stage: Stage, given: GrpoParameters, device: str, shape: Shape, prompt: int, *, gpu: bool
+) -> StagePlan:
     """Return the plan of a training on rollouts: that of its steps, and of a copy of all weights as reference."""
-    gpu, texts = device == "cuda", training_memory.as_texts(given, prompt)
+    texts = training_memory.as_texts(given, prompt)
     held = training_memory.memory(shape, texts, gpu=gpu)
     copy = held.weights if given.kl_weight and given.method == "full" else 0.0
     each = training_memory.replicas_of(texts)

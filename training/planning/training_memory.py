@@ -189,6 +189,7 @@ def told(shape: Shape, parameters: SftParameters | DpoParameters) -> str:
     trained = trained_parameters(shape, parameters)
     per_token = operations_a_token(shape, parameters)
     line = f"{shape.parameters():,} parameters, {trained:,} trained; {peak(found, found.total(), gpu=gpu)}"
+    line += f" with {parameters.batch_size} rows of {parameters.max_length} tokens"
     if replicas_of(parameters) > 1:
         line += f", each of {replicas_of(parameters)} replicas"
     after = merge(shape, parameters, gpu=gpu)

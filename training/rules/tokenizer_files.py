@@ -37,10 +37,10 @@ def differences(base: Path, other: Path) -> list[Difference] | None:
     one, two = (_tokens(folder) for folder in (base, other))
     if one is not None and two is not None:
         found += [Difference(f"{part} differ", TOKENIZER) for part in one if one[part] != two[part]]
-    end, its = (_said(folder, CONFIG).get("eos_token") for folder in (base, other))
+    end, its = (read_object(folder, CONFIG).get("eos_token") for folder in (base, other))
     if _text(end) != _text(its):
         found.append(Difference(f"the end token is {_text(its)!r} instead of {_text(end)!r}", CONFIG))
-    if _template(base) != _template(other):
+    if chat_template_of(base) != chat_template_of(other):
         file = TEMPLATE if (base / TEMPLATE).is_file() else CONFIG
         found.append(Difference("the chat template differs", file))
     return found
@@ -49,7 +49,7 @@ def differences(base: Path, other: Path) -> list[Difference] | None:
 def _tokens(folder: Path) -> dict[str, Any] | None:
     if not (folder / TOKENIZER).is_file():
         return None
-    said = _said(folder, TOKENIZER)
+    said = read_object(folder, TOKENIZER)
     model = said.get("model")
     if not isinstance(model, dict):
         raise ValueError(f"{TOKENIZER} holds no model")
@@ -59,7 +59,8 @@ def _tokens(folder: Path) -> dict[str, Any] | None:
     return {"vocabularies": vocabulary, "merges": merges, "added tokens": added}
 
 
-def _said(folder: Path, name: str) -> dict[str, Any]:
+def read_object(folder: Path, name: str) -> dict[str, Any]:
+    """Return the object in a JSON file of a checkpoint; an empty one without the file; raises OSError or ValueError."""
     path = folder / name
     if not path.is_file():
         return {}
@@ -69,10 +70,14 @@ def _said(folder: Path, name: str) -> dict[str, Any]:
     return found
 
 
-def _template(folder: Path) -> str:
+def chat_template_of(folder: Path) -> str:
+    """Return a checkpoint's chat template, the default one of several; empty without one; errors as `read_object`."""
     if (folder / TEMPLATE).is_file():
         return _read(folder / TEMPLATE).strip()
-    return str(_said(folder, CONFIG).get("chat_template") or "").strip()
+    named = read_object(folder, CONFIG).get("chat_template") or ""
+    if isinstance(named, list):
+        named = next((one.get("template") for one in named if one.get("name") == "default"), "")
+    return str(named).strip()
 
 
 def _read(path: Path) -> str:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 
 from reviews.requests.rules.rule_findings import Found, Material, place
+from specs.newer_python import HERE, newer_version
 from specs.trail.requested_review import ReadFile
 
 _DRAWS: dict[str, tuple[str, ...]] = {
@@ -37,7 +38,11 @@ def check_python(material: Material) -> Found:
                 warnings.simplefilter("ignore")
                 parsed.append((file, ast.parse(file.text)))
         except SyntaxError as error:
-            message = f"it is no valid Python: {error.msg}; nothing else in it was looked at"
+            if version := newer_version(error, file.text):
+                message = f"{file.name}:{error.lineno}: written for Python {version} or newer, which {HERE} cannot read"
+                found.not_judged.append(message)
+                continue
+            message = f"it is not valid Python: {error.msg}; nothing else in it was looked at"
             found.issue("CRITICAL", message, [place(file, error.lineno or 1)])
         except (ValueError, RecursionError, MemoryError) as error:
             found.not_judged.append(f"{file.name}: too deep or odd to be parsed ({type(error).__name__})")

@@ -9,8 +9,10 @@ from fractions import Fraction
 from reviews.checks.definition import Checks, Found, Limit, manifest_of, need_exact
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
+from reviews.evidence.weight_lineage import is_trained
 from reviews.stages.evaluation.judged_answers import Judged, answered, judged_rows
 from reviews.stages.evaluation.multi_turn import held
+from reviews.stages.evaluation.right_answers import LABEL_WORDS, relative_limit, right_answers_of
 from specs.digests import digest_bytes
 from specs.exact import holds
 from specs.session.session_spec import kind_read
@@ -27,8 +29,6 @@ _EMPTY = {"inspect": "benchmark_empty_rate", "lm_eval": "lm_eval_empty_rate"}
 
 _SPECIAL, _WORD, _STEM = 10, 3, 4
 """A word of a topic: in no more than one of so many prompts, of so many letters, known by so many of them."""
-_LABEL_WORDS = 2
-"""An answer of no more words may be a label: "B", "Option B"."""
 
 
 @CHECKS.add(
@@ -69,14 +69,16 @@ def _empty(evidence: Evidence, metrics: MetricSet | None) -> Found:
     limits=(Limit("<=", "thresholds.label_answers"),),
 )
 def _labels(evidence: Evidence, _: MetricSet | None) -> Found:
-    """Count answers of one or two words: labels instead of answers."""
-    if task_of(evidence) == "exact_answer":
+    """Count answers of one or two words: labels instead of answers, unless right answers are as short."""
+    threshold = evidence.resolved.spec.thresholds.label_answers
+    right = right_answers_of(evidence)
+    if task_of(evidence) == "exact_answer" or right.short and relative_limit(threshold, right.short) == 1:
         return Found("NOT_APPLICABLE", "the answers are short by the task")
     judged = judged_rows(evidence, evidence.outputs.get("rows"))
-    short = [one for one in judged if one.row.output.strip() and len(words_of(one.row.output)) <= _LABEL_WORDS]
+    short = [row for row in judged if row.text.strip() and len(words_of(row.text)) <= LABEL_WORDS]
     share = Fraction(len(short), len(judged))
-    shown = tuple({"item": one.item.id, "output": one.row.output} for one in short)
-    status = "PASS" if holds(share, "<=", evidence.resolved.spec.thresholds.label_answers) else "FAIL"
+    shown = tuple({"item": row.item.id, "output": row.text} for row in short)
+    status = "PASS" if holds(share, "<=", relative_limit(threshold, right.short)) else "FAIL"
     return Found(status, f"{len(short)} of {len(judged)} answers have one or two words", float(share), shown)
 
 
@@ -84,14 +86,25 @@ def _labels(evidence: Evidence, _: MetricSet | None) -> Found:
     "health.collapse", "Answers differ", source="mode collapse", limits=(Limit("<=", "thresholds.identical_answers"),)
 )
 def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
-    judged = answered(evidence, evidence.outputs.get("rows"))
-    text, count = Counter(one.text.strip() for one in judged).most_common(1)[0]
-    share = Fraction(count, len(judged))
+    """Count the most frequent answer; the limit lies above the share of items that have one right answer.
+
+    Where right answers are known, an untrained model that repeats one is no more than a weak baseline: a warning.
+    """
+    rows = answered(evidence, evidence.outputs.get("rows"))
+    text, count = Counter(row.text.strip() for row in rows).most_common(1)[0]
+    share, right = Fraction(count, len(rows)), right_answers_of(evidence)
     shown = ({"output": text, "times": count},) if count > 1 else ()
-    if not holds(share, "<=", evidence.resolved.spec.thresholds.identical_answers):
-        detail = f"one answer was given to {count} of {len(judged)} items: the model has collapsed"
-        return Found("FAIL", detail, float(share), shown)
-    return Found("PASS", f"the most frequent answer was given {count} times", float(share), shown)
+    expected = (
+        f"; the most frequent right answer is right for {float(right.common):.2f} of them" if right.common else ""
+    )
+    spec = evidence.resolved.spec
+    if holds(share, "<=", right.limit_of_equal(spec.thresholds.identical_answers)):
+        return Found("PASS", f"the most frequent answer was given {count} times{expected}", float(share), shown)
+    detail = f"one answer was given to {count} of {len(rows)} items{expected}"
+    if is_trained(spec, evidence.stage):
+        return Found("FAIL", f"{detail}: the model has collapsed", float(share), shown)
+    status = "WARN" if right.items else "FAIL"
+    return Found(status, f"{detail}: the model, which no stage has trained, answers them alike", float(share), shown)
 
 
 @CHECKS.add(
@@ -103,7 +116,7 @@ def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
     limits=(Limit("<=", "thresholds.near_answers"), Limit("<", "thresholds.prompt_similarity")),
 )
 def _near(evidence: Evidence, _: MetricSet | None) -> Found:
-    """Count answers that nearly repeat one to an earlier item; a short answer may be right for many."""
+    """Count answers that nearly repeat one to an earlier item; a label is right for many."""
     if task_of(evidence) == "exact_answer":
         return Found("NOT_APPLICABLE", "the answers are short by the task")
     judged = judged_rows(evidence, evidence.outputs.get("rows"))
@@ -114,7 +127,8 @@ def _near(evidence: Evidence, _: MetricSet | None) -> Found:
         {"item": judged[one.place].item.id, "repeats": judged[one.of].item.id, "output": judged[one.place].text}
         for one in repeats
     )
-    status = "PASS" if holds(share, "<=", thresholds.near_answers) else "WARN"
+    limit = relative_limit(thresholds.near_answers, right_answers_of(evidence).repeated)
+    status = "PASS" if holds(share, "<=", limit) else "WARN"
     return Found(status, f"{len(repeats)} of {len(judged)} answers nearly repeat an earlier one", float(share), shown)
 
 

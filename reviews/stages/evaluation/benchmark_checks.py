@@ -8,14 +8,13 @@ from typing import Any
 from reviews.checks.definition import Checks, Found, listed, manifest_of, unless
 from reviews.evidence.evidence import Evidence
 from reviews.stages.evaluation.benchmark_rows import Sampled, log_of, sampled
+from reviews.stages.evaluation.right_answers import targets_of
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.parameters import InspectParameters, LmEvalParameters
 from specs.stages.metric import MetricSet
 from training.rules.evaluation.inspect_log import Log, Sample
 from training.rules.evaluation.inspect_scores import is_right, scored_again
-from training.rules.tasks.choices import choices_of
-from training.rules.tasks.exact_answer import named_answers
 
 SCORES = "benchmark.scores"
 """Its figure is the number of scores that nothing computed again, where it warns."""
@@ -155,15 +154,6 @@ def _is_asked(one: Sampled) -> bool:
 def _is_due(target: str, item: Item) -> bool:
     """Say whether a target is an answer of the item, or its last word, as after the ``####`` of GSM8K."""
     return any(one == target or one.endswith((f" {target}", f"\n{target}")) for one in targets_of(item))
-
-
-def targets_of(item: Item) -> list[str]:
-    """Return what an item's answers may be as targets: its named answers, or the letter and text of its choice."""
-    try:
-        choices, answer = choices_of(item), int(item.constraint["answer"])
-    except (ValueError, KeyError):
-        return named_answers(item)
-    return [chr(ord("A") + answer - 1), choices[answer - 1]] if 1 <= answer <= len(choices) else []
 
 
 @CHECKS.add(SCORES, "The scores follow from the answers", source="a benchmark's number, believed as it was")

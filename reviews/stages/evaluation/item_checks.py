@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
 from reviews.checks.definition import Checks, Found, Limit, listed, unless
+from reviews.checks.leakage_checks import asked_of
 from reviews.evidence.evidence import Evidence
 from reviews.stages.evaluation.judged_answers import answered, both_arms
 from specs.exact import holds
@@ -29,6 +30,8 @@ CHECKS = Checks(("evaluate", "multi_turn", "inspect", "lm_eval"))
 ITEMS_PER_KIND = (Limit(">=", "thresholds.items_per_kind"),)
 SOURCE = "a test set that asked to convert metres to Fahrenheit and how many wheels a square has"
 LEAST_WORDS = 2
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+"""A letter of Thai, Lao, Burmese, Khmer, Japanese or Chinese."""
 NAMED = 40
 """Items that are named in a line of the report."""
 _UNFILLED = re.compile(r"\{[a-z_]+\}|\[TODO\]|\bTODO\b")
@@ -61,6 +64,11 @@ def _unsound(heldout: Sequence[Item], what: str, fault: Callable[[Item], str], r
     return unless(wrong, message, right, repairable=False)
 
 
+def _words(text: str) -> int:
+    """Return how many words a text has; in scripts without spaces a letter counts as one."""
+    return sum(max(1, len(_UNSPACED.findall(word))) for word in words_of(text))
+
+
 def _has_reference(task: str, item: Item) -> bool:
     try:
         return reference(task, item) is not None
@@ -71,8 +79,8 @@ def _has_reference(task: str, item: Item) -> bool:
 def _fault(task: str, item: Item) -> str:
     """Say what is wrong with an item; nothing where its own verifier finds it whole."""
     judge = verifier(task)
-    if len(words_of(item.prompt)) < LEAST_WORDS:
-        return "says nothing"
+    if _words(asked_of(item)) < LEAST_WORDS:
+        return f"asks nothing: its prompt has fewer than {LEAST_WORDS} words"
     if unfilled := _UNFILLED.search(item.prompt):
         return f"holds the unfilled {unfilled[0]}"
     try:
@@ -190,15 +198,15 @@ def _answered(evidence: Evidence, _: MetricSet | None) -> Found:
     shares = _shares((now.item.kind, then.passed or now.passed) for then, now in pairs)
     silent = sorted(kind for kind, share in shares.items() if share == 0)
     named = f" ({listed((one.item.id for one in nobody), NAMED)})" if nobody else ""
-    detail = f"{len(nobody)} of {len(pairs)} items were passed by neither arm"
+    detail = f"neither arm is right on {len(nobody)} of {len(pairs)} items"
     if not silent:
-        return Found("PASS", f"{detail}, some of every kind by one{named}", float(len(nobody)))
+        return Found("PASS", f"{detail}; of every kind an arm is right on some{named}", float(len(nobody)))
     shown = tuple(
         {"heldout": one.item.id, "kind": one.item.kind, "text": one.item.prompt, "answer": one.text}
         for one in nobody
         if one.item.kind in silent
     )
-    message = f"{detail}, all of {listed(silent)}: too hard, or nonsense{named}"
+    message = f"{detail}, among them all of {listed(silent)}: too hard, or impossible{named}"
     return Found("WARN", message, float(len(nobody)), shown)
 
 

@@ -6,12 +6,15 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from math import floor
 
 from reviews.checks.definition import Checks, Found, Limit, listed, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
+from reviews.evidence.measured_value import ratio
 from reviews.stages.evaluation.item_checks import PLAIN
 from reviews.stages.evaluation.judged_answers import judged_rows
+from reviews.stages.evaluation.right_answers import relative_limit, right_answers
 from specs.exact import holds
 from specs.session.session_spec import SessionSpec
 from specs.stages.artifacts import Item
@@ -21,7 +24,14 @@ from specs.stages.stage import TASKS
 from training.rules.seeded_order import file_order
 from training.rules.tasks import CONVERSATION, choose, judged, reference, verifier
 from training.rules.tasks.choices import answer_of, choices_of
-from training.rules.tasks.exact_answer import named_answers, reduced
+from training.rules.tasks.exact_answer import (
+    compared_forms,
+    final_answer,
+    last_number,
+    named_answers,
+    reduced,
+    spelled,
+)
 from training.rules.tasks.verifier_cases import Case, cases_of
 
 CHECKS = Checks(("evaluate",))
@@ -29,9 +39,14 @@ CHECKS = Checks(("evaluate",))
 TOLD_SOURCE = "a benchmark whose prompts held the gold answer in a hint that nobody had taken out"
 TWICE_SOURCE = "a verifier that drew a number, and one that remembered what it had judged before"
 COMMON_SOURCE = "accuracy on a test set of which nine in ten had one label: a model that knew only that label got 0.9"
+DISTINCT_SOURCE = "`5` was right for `-5`, `the` for `A`; GSM8K's rationales as right answers, which nothing equals"
 COMMON_LIMITS = (Limit("<=", "thresholds.common_answer"),)
 TRIED_ITEMS = 64
 """Held-out items on which a verifier is tried twice; every kind is among them."""
+LEAST_TAUGHT = 3
+"""Examples that teach one completion: fewer are no label."""
+_CODE = re.compile(r"^_|\w_\w|\w\(|[a-z][A-Z]|::|->|^[-@#$&*]\w|\w\.\w")
+"""What names of code hold and words do not."""
 _ANNOUNCED = re.compile(
     r"\b(?:answers?|solution|label|reference|gold|target|expected|hint)\b\W*(?:\bis\b)?\s*[:=]?\s*", re.I
 )
@@ -90,20 +105,85 @@ def _answered(
             yield item, named_answers(item) if exact else [choices_of(item)[answer_of(item)]]
 
 
-def common_answer(spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]) -> Found:
-    """Count the items of which the most common right answer is right: whoever always gives it passes those."""
+def common_answer(
+    spec: SessionSpec,
+    heldout: Sequence[Item],
+    data: Mapping[str, Sequence[Item]],
+    texts: Sequence[tuple[str, str]] = (),
+) -> Found:
+    """Count the items of which the most common right answer is right: whoever always gives it passes those.
+
+    The limit of `health.collapse` follows from that share. Where a verifier of the user's own names no right answer,
+    it cannot: then no completion may be taught so often that a model which learned it would not pass.
+    """
     counts, total = Counter[str](), 0
-    for _, answers in _answered(spec, heldout, data):
-        counts.update({reduced(answer) for answer in answers})
+    for item, answers in _answered(spec, heldout, data):
+        counts.update(set(compared_forms(item) if answers == named_answers(item) else map(reduced, answers)))
         total += 1
     if not counts:
-        return Found("NOT_APPLICABLE", "no item names its right answer")
+        return _common_label(spec, heldout, texts)
     # It is not named: builders read what a gate says, and held-out answers are not for them.
     count = max(counts.values())
     detail = f"one answer is right for {count} of {total} items"
     if not holds(Fraction(count, total), "<=", spec.thresholds.common_answer):
         return Found("FAIL", f"{detail}: always given, it passes them", count / total, repairable=False)
-    return Found("PASS", f"{detail}, and none for more", count / total)
+    return Found("PASS", f"{detail}, and none for more{_allowed(spec, Fraction(count, total), total)}", count / total)
+
+
+def _allowed(spec: SessionSpec, common: Fraction, total: int) -> str:
+    most = floor(relative_limit(spec.thresholds.identical_answers, common) * total)
+    return f"; up to {most} of {total} answers may be equal (health.collapse)"
+
+
+def _common_label(spec: SessionSpec, heldout: Sequence[Item], texts: Sequence[tuple[str, str]]) -> Found:
+    """Judge the labels of a task of the user's own: those that its verifier accepts, or those that are taught."""
+    if not _has_own_task(spec) or not any(kind_of(stage).arm for stage in spec.stages):
+        return Found("NOT_APPLICABLE", "no item names its right answer")
+    right = right_answers(spec, spec.task, heldout)
+    if right.common:
+        detail = f"one answer is accepted for {float(right.common):.2f} of the items"
+        return Found("PASS", detail + _allowed(spec, right.common, len(heldout)), float(right.common))
+    taught = Counter(text.strip() for _, text in texts)
+    _, times = taught.most_common(1)[0] if taught else ("", 0)
+    share = ratio(times, len(texts))
+    if times < LEAST_TAUGHT or holds(share, "<=", relative_limit(spec.thresholds.identical_answers, right.common)):
+        return Found("NOT_APPLICABLE", "no item names its right answer")
+    message = (
+        f"{times} of {len(texts)} examples teach one completion, and no right answer of the held-out items is known: a "
+        "model that learns it would be refused as collapsed (health.collapse); name right answers (`answer` in the "
+        "items, or `known_answers()` beside `verify`), or a larger `thresholds.identical_answers`"
+    )
+    return Found("FAIL", message, float(share), repairable=False)
+
+
+def distinct_answers(spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]) -> Found:
+    """Look for different right answers that are compared as one, and for rationales, which no model writes again."""
+    named = [(item, text) for item, answers in _answered(spec, heldout, data) for text in answers]
+    named = [(item, text) for item, text in named if item.constraint.get("find") != "last_number"]
+    if spec.task != "exact_answer" or not named:
+        return Found("NOT_APPLICABLE", "no right answers are compared as texts")
+    rationales = [(item, final) for item, text in named if (final := final_answer(text)) is not None]
+    if 2 * len(rationales) > len(named):
+        numbers = all(last_number(final) is not None for _, final in rationales)
+        way = (
+            'add `"find": "last_number"` to the items, which compares the last number'
+            if numbers
+            else "put the final answer alone into `answer`"
+        )
+        message = f"{len(rationales)} of {len(named)} right answers are rationales with a final answer at their end, "
+        message += f"which an answer would have to repeat word for word: {way}"
+        shown = tuple({"heldout": item.id} for item, _ in rationales)
+        return Found("FAIL", message, float(len(rationales)), shown, repairable=False)
+    as_code = 2 * sum(_CODE.search(text) is not None for _, text in named) > len(named)
+    spellings: dict[str, dict[str, str]] = {}
+    for item, text in named:
+        spellings.setdefault(reduced(text), {}).setdefault(spelled(text, as_code=as_code), item.id)
+    merged = [ids for ids in spellings.values() if len(ids) > 1]
+    message = f"{len(merged)} times, right answers that differ are compared as one: "
+    message += f"{listed(' and '.join(ids.values()) for ids in merged)}; write them so that more than a mark, an "
+    message += "article or capitals tells them apart, or bring a verify.py that compares them exactly"
+    shown = [{"heldout": ", ".join(ids.values())} for ids in merged]
+    return unless(shown, message, f"{len(spellings)} different right answers stay different", repairable=False)
 
 
 def _told(item: Item, answers: Iterable[str]) -> dict[str, str] | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from reviews.checks.definition import Checks, Found, Limit, listed, need, need_exact
-from reviews.comparison.subgroups import counted
+from reviews.comparison.subgroups import Pair, counted
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
-from reviews.stages.evaluation.judged_answers import both_arms, paired
+from reviews.stages.evaluation.judged_answers import Answered, both_arms, paired
 from reviews.stages.evaluation.scorer_admission import (
     MOST_NAMED,
     Named,
@@ -23,12 +25,14 @@ from reviews.stages.evaluation.scorer_admission import (
 )
 from specs.errors import EvidenceMissing
 from specs.exact import holds
-from specs.session.session_spec import SessionSpec
+from specs.session.session_spec import Analysis, SessionSpec
 from specs.session.thresholds import Thresholds
 from specs.stages.artifacts import Item
 from specs.stages.metric import MetricSet
 from specs.stages.stage import TASKS
 from training.rules.tasks import CONVERSATION, verifier, verifier_of_right
+from training.rules.tasks.exact_answer import contains_answer, reduced
+from training.rules.tasks.exact_answer import named_answers as spelled_answers
 from training.rules.tasks.verifier_cases import Case, cases_of
 
 CHECKS = Checks(("evaluate", "multi_turn"))
@@ -69,6 +73,8 @@ def admitted(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]],
 
 def _on_labels(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]], heldout: Sequence[Item]) -> Found:
     known = _on_known(task, [*heldout, *(item for items in data.values() for item in items)])
+    if known.status != "FAIL" and task not in (*TASKS, CONVERSATION):
+        known = _on_lists(task, heldout[:MOST_NAMED]) or known
     if known.status == "FAIL":
         return known
     detail = known.detail
@@ -149,6 +155,31 @@ def _on_nonsense(task: str, items: Sequence[Item]) -> Found:
     return Found("WARN", f"{message}: {_WRITE}", 0.0)
 
 
+def _on_lists(task: str, items: Sequence[Item]) -> Found | None:
+    """Ask a verifier about a list of all right answers, which is right for no item; None if it refuses such lists.
+
+    Right answers are those that it knows, or whatever the items say of them, field by field.
+    """
+    columns: dict[str, dict[str, None]] = {}
+    for item in items:
+        for name, value in item.constraint.items():
+            columns.setdefault(f"of '{name}'", {})[str(value)] = None
+    with suppress(KeyError):
+        columns["that it knows as right"] = dict.fromkeys(case.output for case in cases_of(task) if case.good)
+    for what, values in columns.items():
+        if len(values) < 2 or not items:
+            continue
+        for separator in (" ", ", ", "\n"):
+            cases = [Case(item, separator.join(values), False) for item in items]
+            taken = sum(verdict.passed for verdict in verdicts_on(cases, verifier(task)))
+            if holds(Fraction(taken, len(cases)), ">", MOST_TAKEN):
+                message = f"'{task}' takes a list of the {len(values)} answers {what} as right for {taken} of "
+                message += f"{len(cases)} items: whoever names them all passes; compare the whole answer or its last "
+                message += "word with the right one, instead of looking for the right one in it"
+                return Found("FAIL", message, float(taken), repairable=False)
+    return None
+
+
 def _on_sample(right: str, verdicts: tuple[Verdict, ...], thresholds: Thresholds) -> Found:
     found, least, most = admission(verdicts, thresholds), thresholds.scorer_agreement, thresholds.scorer_length
     detail = (
@@ -186,7 +217,10 @@ def _admitted(evidence: Evidence, _: MetricSet | None) -> Found:
     limits=(Limit("<=", "thresholds.scorer_matched"),),
 )
 def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    """Repeat the registered test on the items that both arms answered at nearly equal length."""
+    """Repeat the registered test on the items that both arms answered at nearly equal length.
+
+    Where wrong answers hold the right one, it is repeated with them as right too: what is left is no gain of form.
+    """
     ratio, analysis = evidence.resolved.spec.thresholds.scorer_matched, evidence.resolved.spec.analysis
     pairs = both_arms(evidence)
     alike = [pair for pair in pairs if holds(length_ratio(*(len(one.text) for one in pair)), "<=", ratio)]
@@ -196,7 +230,44 @@ def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
         f"of {need(metrics, 'gained'):.0f} gained {some.gained} are among them, "
         f"of {need(metrics, 'lost'):.0f} lost {some.lost}, p = {some.p:.3g}"
     )
-    shown = holds(need_exact(metrics, "mcnemar_p"), "<", analysis.alpha)
+    shown, form = holds(need_exact(metrics, "mcnemar_p"), "<", analysis.alpha), _form_of(pairs, analysis)
     if shown and (not holds(some.p, "<", analysis.alpha) or some.gained <= some.lost):
-        return Found("WARN", f"{detail}: where length stayed the gain is not shown", some.p)
-    return Found("PASS", detail, some.p)
+        detail += ": where length stayed the gain is not shown"
+        return Found("WARN", detail + _form_in_words(form), some.p, (form,) if form else ())
+    if form and shown and not form["is_shown"]:
+        return Found("WARN", detail + _form_in_words(form), some.p, (form,))
+    return Found("PASS", detail + _form_in_words(form), some.p)
+
+
+def _form_of(pairs: Sequence[tuple[Answered, Answered]], analysis: Analysis) -> dict[str, Any]:
+    """Compare both arms with wrong answers that hold the right one as right; empty where there are none."""
+    named = {reduced(text) for _, now in pairs for text in spelled_answers(now.item)}
+    labels = {text for text in named if not any(map(str.isdigit, text))}
+    holding = [tuple(_holds_right(answer, labels) for answer in pair) for pair in pairs]
+    before, after = (sum(arm) for arm in zip(*holding, strict=True))
+    if not before and not after:
+        return {}
+    kept = counted(
+        Pair(now.item.kind, now.item.group, then.passed or held[0], now.passed or held[1])
+        for (then, now), held in zip(pairs, holding, strict=True)
+    )
+    is_shown = holds(kept.p, "<", analysis.alpha) and holds(kept.gain, ">=", analysis.minimum_effect)
+    return {"baseline": before, "treatment": after, "items": len(pairs), "gain": float(kept.gain), "is_shown": is_shown}
+
+
+def _holds_right(answer: Answered, labels: Set[str]) -> bool:
+    """Return whether an answer was judged wrong and holds the right one that its item names, and no other label."""
+    item = answer.item
+    if answer.passed or item.constraint.get("find") == "last_number" or not contains_answer(item, answer.text):
+        return False
+    words = f" {reduced(answer.text)} "
+    return not any(f" {label} " in words for label in labels - {reduced(answer) for answer in spelled_answers(item)})
+
+
+def _form_in_words(form: dict[str, Any]) -> str:
+    if not form:
+        return ""
+    return (
+        f"; {form['baseline']} answers of the baseline and {form['treatment']} of the treatment hold the right one and "
+        f"count as wrong: counted as right, the gain is {form['gain']:+.3f}"
+    )

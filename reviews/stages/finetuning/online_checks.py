@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from reviews.checks.definition import Checks, Found, unless
-from reviews.checks.leakage_checks import NEAREST_SOURCE, SIMILARITY, SOURCE, groups_of, nearest_pairs, overlap_of
+from reviews.checks.leakage_checks import (
+    NEAREST_SOURCE,
+    SIMILARITY,
+    SOURCE,
+    asked_of,
+    groups_of,
+    nearest_pairs,
+    overlap_of,
+)
 from reviews.checks.witness_checks import coarser_type, witness_of, wrong_rows
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
@@ -39,11 +47,13 @@ def _pairs(evidence: Evidence) -> tuple[Preference, ...]:
 
 def _texts(evidence: Evidence) -> list[tuple[str, str]]:
     items, kept = prompts_of(evidence)
-    found = [(one.id, text) for one in (items | kept).values() for text in (one.prompt, *said_before(one))]
+    found = [
+        (one.id, text) for one in (items | kept).values() for text in (one.prompt, asked_of(one), *said_before(one))
+    ]
     return found + [
         (f"pair {place}", text)
         for place, one in enumerate(_pairs(evidence))
-        for text in (one.prompt, one.chosen, one.rejected, *said_before(one))
+        for text in (one.prompt, asked_of(one), one.chosen, one.rejected, *said_before(one))
     ]
 
 

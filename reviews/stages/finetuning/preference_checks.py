@@ -6,7 +6,15 @@ import math
 from statistics import stdev
 
 from reviews.checks.definition import Checks, Found, listed, manifest_of, need
-from reviews.checks.leakage_checks import NEAREST_SOURCE, SIMILARITY, SOURCE, groups_of, nearest_pairs, overlap_of
+from reviews.checks.leakage_checks import (
+    NEAREST_SOURCE,
+    SIMILARITY,
+    SOURCE,
+    asked_of,
+    groups_of,
+    nearest_pairs,
+    overlap_of,
+)
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.checks import divided, fact, granted, shared
 from reviews.stages.finetuning.measure import kept_out
@@ -32,7 +40,7 @@ def _texts(evidence: Evidence) -> list[tuple[str, str]]:
     return [
         (f"pair {place}", text)
         for place, one in enumerate(pairs)
-        for text in (one.prompt, one.chosen, one.rejected, *said_before(one))
+        for text in (one.prompt, asked_of(one), one.chosen, one.rejected, *said_before(one))
     ]
 
 

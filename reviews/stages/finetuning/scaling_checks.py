@@ -21,6 +21,8 @@ from specs.stages.registry import kind_of
 CHECKS = Checks(("sft",))
 REPEATS = 15.39
 """Passes after which repeated tokens are worth little (R*_D of Muennighoff et al. 2023, arXiv:2305.16264)."""
+FROM_SCRATCH = 20
+"""Tokens a weight of a model that is trained from scratch with its compute used best (arXiv:2203.15556)."""
 REFUSED = 0.5
 """Of the rule: less is refused, less than all of it is warned of."""
 _APART = 0.05
@@ -61,16 +63,22 @@ def planned_tokens(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> F
 
 @CHECKS.add(
     "training.scaling",
-    "A training from scratch had the tokens that its registered rule asks for",
+    "A training had the tokens that its registered rule asks for; without a rule, how many it had for each weight",
     source="data starvation of a model from scratch; Hoffmann et al. 2022, arXiv:2203.15556",
     reads_weights=True,
 )
 def _scaling(evidence: Evidence, _: MetricSet | None) -> Found:
-    """Compare the tokens that carried loss, repeats counted for less, with those of the rule."""
+    """Divide the tokens that carried loss, repeats counted for less, by the weights; compare with a registered rule."""
     given = evidence.granted(SftParameters)
-    if given.scaling is None:
-        return Found("NOT_APPLICABLE", "the stage registers no rule: it does not train from scratch")
     has, rule = parameters_of(evidence.outputs.get("checkpoint")), given.scaling
+    if rule is None:
+        distinct = sum(row.tokens for row in steps_of(evidence)) / given.epochs * distinct_share(evidence)
+        each = worth(distinct, given.epochs) / has
+        message = (
+            f"about {distinct:.0f} distinct tokens in {given.epochs} passes over {has:,} weights: {each:.2g} a weight, "
+            f"{each / FROM_SCRATCH:.2%} of the {FROM_SCRATCH} of training from scratch; no rule is registered"
+        )
+        return Found("PASS", message, each)
     if abs(has - rule.parameters) > _APART * has:
         message = f"the checkpoint has {has} parameters, the rule states {rule.parameters}"
         return Found("FAIL", message, float(has), repairable=False)

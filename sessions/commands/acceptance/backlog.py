@@ -47,7 +47,8 @@ def _backlog_lines(found: Backlog) -> Iterator[str]:
         yield ""
         yield f"{number}. {one.priority} {one.id} ({one.state}): {one.text}"
         hours = {"stated": "stated", "measured": "as measured before", "limit": "at most"}[one.basis]
-        cost = f"{one.hours:.2f} h ({hours}), at most {one.usd:.2f} USD"
+        gpus = f", {one.gpu_hours:.2f} GPU hours" if one.gpu_hours else ""
+        cost = f"{one.hours:.2f} h ({hours}){gpus}, at most {one.usd:.2f} USD"
         yield f"   +{one.gain:.1f} points for {cost}: {one.worth:.3g} an hour"
         yield f"   missing: {one.missing}"
         if one.issue:

@@ -36,8 +36,6 @@ _PASSED: dict[Layer, str] = {
     "reload": "two fresh processes load it and answer alike",
 }
 """What a layer has shown that passes; that of the throughput says its rate."""
-_LEFT_OUT = ("training", "lineage", "digests", "gguf")
-"""Layers that need what a folder may not have: the Trainer's log, a base, a signed list, an export."""
 
 
 @app.command("check")
@@ -66,7 +64,7 @@ def check(
     if not files_only:
         outcomes += _loaded(folder, floor, whole=all(one.status != "FAIL" for one in outcomes))
     failed = any(one.status == "FAIL" for one in outcomes)
-    blocked = any(one.status == "NOT_RUN" and one.layer not in _LEFT_OUT for one in outcomes)
+    blocked = any(one.status == "NOT_RUN" and one.applies for one in outcomes)
     if as_json:
         layers = [one._asdict() | {"flaws": [flaw._asdict() for flaw in one.flaws]} for one in outcomes]
         print_json({"folder": str(folder), "passed": not failed, "signed_by": signed_by, "layers": layers})
@@ -116,13 +114,16 @@ def _loaded(folder: Path, floor: float, *, whole: bool) -> list[Outcome]:
 
 def _in_words(outcomes: list[Outcome]) -> str:
     """Return what follows from all layers."""
-    wrong, unseen = (
-        ", ".join(dict.fromkeys(one.layer for one in outcomes if one.status == status))
-        for status in ("FAIL", "NOT_RUN")
+    wrong, unknown, unseen = (
+        ", ".join(dict.fromkeys(outcome.layer for outcome in outcomes if (outcome.status, outcome.applies) in states))
+        for states in ([("FAIL", True), ("FAIL", False)], [("NOT_RUN", True)], [("NOT_RUN", False)])
     )
     if wrong:
         return f"do not use it before this is mended: {wrong}"
-    return "no fault was found" + (f"; not looked at: {unseen}" if unseen else "")
+    left_out = f"; not looked at: {unseen}" if unseen else ""
+    if unknown:
+        return f"unknown whether it can be used, these could not be compared: {unknown}{left_out}"
+    return f"no fault was found{left_out}"
 
 
 def _print(outcomes: list[Outcome], signed_by: str) -> None:

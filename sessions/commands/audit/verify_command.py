@@ -35,6 +35,9 @@ MOST_NOT_COVERED = 20
 """Lines of files that are listed for people."""
 
 
+UNREADABLE = 3
+
+
 app = typer.Typer()
 
 
@@ -62,6 +65,10 @@ def verify(
     """
     asked.refuse_alone()
     place = folder_of(run, runs)
+    if not (place.exists() or as_json):
+        print_line(f"peergate: {place}: there is no session, export or workspace of reviews", err=True)
+        print_line("  `peergate list` shows the sessions; --runs names the folder they are in", err=True)
+        raise SystemExit(UNREADABLE)
     try:
         trusted = read_policy(policy) if policy else None
         heads = [read_anchor(one) for one in anchor or ()]

@@ -17,7 +17,7 @@ from sessions.terminal import masked_line
 _QUIET_S = 2.0
 _EVIDENCE = 80
 _LISTED = 40
-"""Lines of one kind that are printed; `--json` has all."""
+"""Folders that are printed; `--json` has all."""
 
 
 app = typer.Typer()
@@ -56,34 +56,13 @@ class Counter:
 def print_trail(trail: Trail) -> None:
     """Print a trail for a person."""
     rows = [
-        (one.source, one.status, one.verdict or "-", one.confidence, masked_line(one.evidence, _EVIDENCE))
-        for one in trail.records
+        (record.source, record.status, record.verdict or "-", masked_line(record.evidence, _EVIDENCE))
+        for record in trail.records
     ]
-    print_table(("source", "status", "verdict", "confidence", "evidence"), rows)
+    print_table(("source", "status", "verdict", "evidence"), rows)
     message = ", ".join(f"{count} {name}" for name, count in counts(trail.records).items()) or "none"
-    duplicates = sum(one.kind in ("copy", "duplicate") for one in trail.pairs)
     print_line()
-    print_line(f"{len(trail.records)} records: {message}; {duplicates} of them stored twice")
-    pairs = ((zip(one.sources, one.verdicts, strict=True), one.opposite) for one in trail.contradictions)
-    between = [
-        ", ".join(f"{source}: {verdict}" for source, verdict in pair) + ("" if opposite else " (in degree)")
-        for pair, opposite in pairs
-    ]
-    places = [(one, one.evidence.partition(":")[0]) for one in trail.records if "contradict" in one.why]
-    within = [f"{one.source}: {one.why}, line {line}" for one, line in places]
-    _print_list("contradictions", [*between, *within])
-    times = [f"{one.source}: {why}" for one in trail.records for why in one.time.conflicts]
-    _print_list("conflicts of time", times)
+    print_line(f"{len(trail.records)} records: {message}")
     if trail.passed_over:
         print_line(f"passed over: {', '.join(trail.passed_over[:_LISTED])}")
-    if trail.history:
-        print_line(f"commits: {trail.history}")
     print_line("read-only: no record is in a session's trail, and none can open a gate")
-
-
-def _print_list(title: str, lines: list[str]) -> None:
-    print_line(f"{title}: {len(lines) or 'none'}")
-    for line in lines[:_LISTED]:
-        print_line(f"  {masked_line(line, 400)}")
-    if len(lines) > _LISTED:
-        print_line(f"  and {len(lines) - _LISTED} more (--json lists them all)")

@@ -72,6 +72,9 @@ def print_account(account: Account) -> None:
         print_line(f"not read: {file}: {reason}")
     if replaced := [one.file for one in account.files if one.replaced_bytes]:
         print_line(f"not UTF-8, bytes replaced: {', '.join(replaced)}")
+    if account.opaque:
+        blocks = ", ".join(f"{count} {kind}" for kind, count in account.opaque.items())
+        print_line(f"left out of answers, neither text nor call: {blocks}")
     print_line(
         f"{account.states} states in {len(account.files)} files; {account.branches} branches, "
         f"{account.compactions} compactions; {account.calls} calls of tools, {account.unanswered} without a result, "

@@ -79,14 +79,8 @@ def _shots(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def write_documents(items: Sequence[Item], path: Path) -> None:
     """Write items as the documents of a task."""
-    documents = [document_of(item) for item in items]
+    documents = [lm_eval_file.document_of(item.model_dump()) for item in items]
     path.write_text("".join(f"{json.dumps(one, ensure_ascii=False)}\n" for one in documents), encoding="utf-8")
-
-
-def document_of(item: Item) -> dict[str, Any]:
-    """Return what a task's templates read of an item: its own fields win over ours."""
-    named = {"group": item.group, "kind": item.kind, "prompt": item.prompt, "question": item.prompt}
-    return named | item.constraint | {"id": item.id}
 
 
 def _keep_log(

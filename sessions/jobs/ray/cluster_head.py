@@ -55,6 +55,13 @@ _started: list[subprocess.Popen[bytes]] = []
 """Keepers that this process started: they may outlive it, and those that ended must be waited for."""
 
 
+def require_ray(where: str) -> None:
+    """Raise UserError if Ray is not installed, which a cluster of the session's own needs."""
+    if find_spec("ray") is None:
+        hint = f"{install_hint('ray')}, or name a cluster: RAY_ADDRESS=http://HOST:8265"
+        raise UserError("launcher 'ray' needs Ray, which is not installed", where=where, hint=hint)
+
+
 class SessionCluster:
     """The cluster of one session: named by the environment, recorded, or started for it."""
 
@@ -82,12 +89,7 @@ class SessionCluster:
         return named_cluster() is None and ("address" not in (recorded := _recorded(self._run)) or "pid" in recorded)
 
     def _start(self) -> Cluster:
-        if find_spec("ray") is None:
-            raise UserError(
-                "launcher 'ray' needs Ray, which is not installed",
-                where=str(self._run),
-                hint=f"{install_hint('ray')}, or name a cluster: RAY_ADDRESS=http://HOST:8265",
-            )
+        require_ray(str(self._run))
         # Two processes may look at once.
         with FileLock(str(self._run / f".{RECORD}.lock")):
             if not lives(self._run / RECORD):

@@ -18,6 +18,7 @@ from specs.digests import list_tree
 from specs.errors import Blocked, EvidenceMissing
 from specs.job_records import JobOrder
 from specs.session.session_spec import ResolvedSpec
+from specs.session_words import session_words
 from specs.stages.recipes.script_file import require_script
 from specs.stages.registry import STAGE_KINDS
 
@@ -70,7 +71,7 @@ def admit(trail: Trail, run: Path, folder: Path, order: JobOrder) -> None:
             raise Blocked(
                 f"the script would run without a sandbox: {why}",
                 where=order.key,
-                hint=f"{remedy}, or a person allows it: `peergate override {trail.session} "
+                hint=f"{remedy}, or a person allows it: `peergate override {session_words(trail.path.parent)} "
                 f"--check {SANDBOX} --stage {stage} --reason WHY`",
             )
         write_durably(folder / ALLOWED, by.encode())

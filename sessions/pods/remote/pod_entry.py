@@ -34,13 +34,21 @@ START_S = 60.0
 def version() -> None:
     """Print which Peergate this is, and which plug-ins are installed."""
     from importlib.metadata import version
-    from importlib.util import find_spec
+    from pkgutil import iter_modules
 
     from reviews.checks.measuring_code import measuring_code
+    from specs.confinement.program_process import require_sandbox
+    from specs.confinement.verifier_command import NoSandbox
     from specs.plugins import identities
 
     facts = {"protocol": PROTOCOL, "version": version("peergate"), "measuring": measuring_code()}
-    print(json.dumps(facts | {"plugins": identities(), "ray": find_spec("ray") is not None}))
+    try:
+        require_sandbox()
+        sandbox = ""
+    except NoSandbox as error:
+        sandbox = str(error)
+    modules = sorted({module.name for module in iter_modules()})
+    print(json.dumps(facts | {"plugins": identities(), "modules": modules, "sandbox": sandbox}))
 
 
 def begin(layout: Layout) -> None:

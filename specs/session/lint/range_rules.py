@@ -91,6 +91,10 @@ def _outside_limits(model: type[BaseModel], name: str, number: type[int] | type[
         try:
             model.model_validate({name: number(value)})
         except ValidationError as error:
-            said = error.errors(include_url=False)[0]["msg"].removeprefix("Input should be ")
+            # A default that is computed from the value is no fault of its own.
+            faults = [fault for fault in error.errors(include_url=False) if fault["loc"] in ((name,), ())]
+            if not faults:
+                continue
+            said = faults[0]["msg"].removeprefix("Input should be ")
             return f"{end} {value:g} is outside the limits of {name}: must be {said}"
     return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from specs.data.conversion import As
+from specs.data.columns import As
 from specs.session.problems import LintProblem, Loc, closest, suggest
 from specs.session.session_spec import SessionSpec
 from specs.stages.registry import Stage, inputs_of, kind_of, names_where, outputs_of

@@ -26,9 +26,10 @@ class ExportParameters(Contract):
 
     format: GgufFormat = "f16"
     """Of the matrices: ``f32``, ``f16``, or ``q8_0`` with 8 bits and a scale for every 32 values."""
-    verify: Literal["if_installed", "llama_cpp", "no"] = "if_installed"
-    """Whether llama.cpp reads the file (extra ``gguf``). ``if_installed`` is registered as one of the other two, by
-    what is installed where the session opens; with ``no`` the checks of the reading are not applicable."""
+    verify: Literal["if_installed", "llama_cpp", "no", "not_installed"] = "if_installed"
+    """Whether llama.cpp reads the file (extra ``gguf``). ``if_installed`` is registered as ``llama_cpp`` or
+    ``not_installed``, by what is there where the session opens. With ``no`` the checks of the reading do not apply, nor
+    does an acceptance criterion on them; with ``not_installed`` the criterion stays open: nothing has shown it."""
     probe_items: Annotated[int, Field(ge=1, le=1000)] = 8
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 48
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
@@ -42,7 +43,7 @@ class ExportParameters(Contract):
         """Return what is registered of these."""
         if self.verify != "if_installed":
             return self
-        return self.model_copy(update={"verify": "llama_cpp" if is_installed() else "no"})
+        return self.model_copy(update={"verify": "llama_cpp" if is_installed() else "not_installed"})
 
 
 class BenchParameters(Writing):

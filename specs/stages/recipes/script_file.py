@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from specs.digests import digest_bytes
 from specs.errors import Blocked, UserError
 from specs.home import HOME
+from specs.newer_python import syntax_fault
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -57,7 +58,7 @@ def require_script(text: str, where: str = "the script") -> bytes:
             tree = ast.parse(text, where)
             compile(tree, where, "exec", dont_inherit=True)
     except SyntaxError as error:
-        message = f"line {error.lineno or 0}: {error.msg}"
+        message = f"line {error.lineno or 0}: {syntax_fault(error, text)}"
         raise UserError(message, where=where, hint="nothing was kept; correct it and hand it in again") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise UserError(f"cannot be compiled: {type(error).__name__}", where=where) from error

@@ -13,6 +13,7 @@ from reviews.acceptance.criterion_state import Acceptance, acceptance_of
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from specs.digests import digest_bytes
+from specs.home import HOME
 from specs.session.loading import load_spec, shipped
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.packaging import parameters as packaging_parameters
@@ -302,15 +303,23 @@ def _registered_once() -> Any:
 _REGISTERED = _registered_once()
 
 
-@pytest.mark.parametrize(("installed", "state"), [(True, "open"), (False, "not_applicable")])
-def test_the_demo_registers_whether_llama_cpp_reads_its_export(
-    installed: bool, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("parameter", "installed", "state"),
+    [("", True, "open"), ("", False, "open"), ("verify: no, ", False, "not_applicable")],
+)
+def test_a_program_that_is_missing_excuses_nothing(
+    parameter: str, installed: bool, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the extra nothing is missing by surprise: the registration says that the criterion does not apply."""
+    """Without llama.cpp the demo's AC-4 stays open; it does not apply only where its author wrote so."""
     monkeypatch.setattr(packaging_parameters, "is_installed", lambda: installed)
-    resolved = load_spec(shipped()["demo"])
-    assert resolved.spec.stage("export").parameters.verify == ("llama_cpp" if installed else "no")
+    library = shipped()["demo"].parent
+    text = shipped()["demo"].read_text(encoding="utf-8").replace("{format: f32, ", f"{{format: f32, {parameter}")
+    text = text.replace("path: data/", f"path: {library}/data/").replace("../../constitution", f"{HOME}/constitution")
+    (tmp_path / "demo.yaml").write_text(text, encoding="utf-8")
+    resolved = load_spec(tmp_path / "demo.yaml")
+    expected = "no" if parameter else "llama_cpp" if installed else "not_installed"
+    assert resolved.spec.stage("export").parameters.verify == expected
     told = Told(resolved, Store(tmp_path / "store"))
     found = {one.criterion.id: one for one in acceptance_of(told.entries, told.store).criteria}
     assert [found[id].state for id in ("AC-2", "AC-3", "AC-4")] == ["open", "open", state]
-    assert installed or found["AC-4"].why == "by registration it does not apply: export.verify is off"
+    assert not parameter or found["AC-4"].why == "by registration it does not apply: export.verify is off"

@@ -9,9 +9,11 @@ import pytest
 from reviews.audit import recompute
 from specs.confinement import bubblewrap, verifier_process
 from specs.session.loading import load_spec
+from tests.fixtures.sandbox import needs_sandbox
 from tests.specs.session.test_task_file import GOOD, spec_with
 
 
+@needs_sandbox
 def test_a_machine_without_a_sandbox_derives_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cannot_judge = getattr(recompute, "_cannot_judge")  # noqa: B009
     spec = load_spec(spec_with(tmp_path, GOOD))

@@ -55,5 +55,5 @@ def test_of_a_held_out_conversation_the_longer_turns_of_the_user_may_not_be_trai
         Turn(role="assistant", content="six seven eight nine ten"),
     )
     item = Item(id="i", group="g", kind="k", prompt="And then?", constraint={}, before=before)
-    assert texts_of(item, 5) == ("And then?", "one two three four five")
+    assert texts_of(item, 5) == ("one two three four five\nAnd then?", "one two three four five")
     assert json.loads(item.model_dump_json())["before"][0]["role"] == "system"

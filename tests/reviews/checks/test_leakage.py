@@ -285,3 +285,29 @@ def test_few_texts_and_many_are_found_alike(monkeypatch: pytest.MonkeyPatch) -> 
         found.append((find_overlaps(train, heldout, threshold=0.5), repeats))
     assert found[0] == found[1] == found[2]
     assert sum(one.how == "near" for one in found[0][0]) > 20 and len(found[0][1]) > 20
+
+
+INSTRUCTION = "Read the note of the customer below, think about what it says, and answer with one word: good or bad. "
+NOTES = [
+    f"The {thing} that I bought from you {how}." for thing in ("kettle", "lamp", "chair") for how in ("broke", "shines")
+]
+
+
+def test_an_instruction_that_all_share_makes_no_two_questions_near() -> None:
+    heldout = [(f"h{place}", INSTRUCTION + note) for place, note in enumerate(NOTES)]
+    others = [("t", f"{INSTRUCTION}The engine of my boat is loud.")]
+    assert find_overlaps(others, heldout) == (), "all its words but six"
+    # The same question with more or fewer words around it is still found, and so is one that is long by itself.
+    for copy in (
+        f"{INSTRUCTION}The kettle that I bought from you broke yesterday.",
+        f"Please! {INSTRUCTION}{NOTES[0]}",
+    ):
+        assert {one.heldout for one in find_overlaps([("t", copy)], heldout) if one.how in ("near", "contained")} == {
+            "h0"
+        }
+    long = " ".join(f"word{place}" for place in range(40))
+    more = [*heldout, ("long", f"{INSTRUCTION}{long} end")]
+    assert [one.heldout for one in find_overlaps([("t", f"{INSTRUCTION}{long} finish")], more)] == ["long"]
+    # Few texts share no instruction.
+    few = find_overlaps([("t", INSTRUCTION + NOTES[1])], heldout[:1])
+    assert [one.how for one in few] == ["near"]

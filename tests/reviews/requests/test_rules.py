@@ -54,7 +54,7 @@ def told(answer: ReviewAnswer) -> list[tuple[str, str, list[str]]]:
 @pytest.mark.parametrize(
     ("code", "severity", "words", "line"),
     [
-        ("def f(:\n    pass\n", "CRITICAL", "no valid Python", 1),
+        ("def f(:\n    pass\n", "CRITICAL", "not valid Python", 1),
         ("import random\n\nrandom.shuffle([1])\n", "HIGH", "no file that was read sets a seed", 3),
         ("import numpy as np\nx = np.random.rand(3)\n", "HIGH", "sets a seed", 2),
         ("from numpy import random\nx = random.rand(3)\n", "HIGH", "sets a seed", 2),

@@ -20,6 +20,7 @@ from specs.job_records import JobOrder
 from tests.factories.evidence_on_disk import resolved_spec
 from tests.factories.programs_evidence import SHIPPED, code_row, problems, solution_of
 from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
+from tests.fixtures.sandbox import needs_sandbox
 from tests.stages.packaging.test_bench import HEALTHY
 
 STAGES = """
@@ -54,6 +55,7 @@ def rows(order: JobOrder) -> list[dict[str, Any]]:
     return healthy_rows(order)
 
 
+@needs_sandbox
 def test_criteria_on_programs_and_speed_are_discharged_by_their_gates(tmp_path: Path) -> None:
     shutil.copy(SHIPPED, tmp_path / "problems.jsonl")
     run = open_quick(tmp_path, *CHANGES)
@@ -69,6 +71,7 @@ def test_criteria_on_programs_and_speed_are_discharged_by_their_gates(tmp_path: 
     assert (audit.damage, audit.exit_code) == ([], 0), audit.damage
 
 
+@needs_sandbox
 def test_a_session_whose_gate_could_run_no_program_is_not_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

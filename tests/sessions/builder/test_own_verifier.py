@@ -11,6 +11,7 @@ from sessions.builder.redaction import PRIVATE, Wall
 from sessions.session import Session
 from tests.factories.benches import bench_of, call, new_session, open_stage
 from tests.factories.bodies import body_of
+from tests.fixtures.sandbox import needs_sandbox
 
 CODE = '''"""A secret rule: the answer names the third planet and nothing else at all."""
 
@@ -46,6 +47,7 @@ def all_that_is_read(session: Session) -> str:
     return json.dumps([*told, call(bench, "read_spec").text, bench.brief])
 
 
+@needs_sandbox
 def test_it_is_not_there_unless_the_spec_says_so(tmp_path: Path) -> None:
     session = session_with(tmp_path, "task: ./verify.py")
     read = all_that_is_read(session)
@@ -56,6 +58,7 @@ def test_it_is_not_there_unless_the_spec_says_so(tmp_path: Path) -> None:
     session.trail.close()
 
 
+@needs_sandbox
 def test_it_is_there_where_the_spec_says_so(tmp_path: Path) -> None:
     session = session_with(tmp_path, "task: ./verify.py\nverifier: {builder_reads: true}")
     read = all_that_is_read(session)

@@ -176,7 +176,7 @@ def test_the_command_ends_with_6_and_names_both_ways_on(short: Path, capsys: pyt
     said = capsys.readouterr().out
     assert "0.7000 USD of 10 are left for it" in said
     assert f"peergate amend small --runs {short.parent} --max-cost USD" in said and "--answer stop" in said
-    status.status(Path("small"), short.parent, True)
+    status.status([Path("small")], runs=short.parent, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert told["state"] == "waiting" and told["reasons"] == [LACKS]
     status.report(Path("small"), short.parent, False)

@@ -84,6 +84,17 @@ def test_a_machine_without_python(tmp_path: Path) -> None:
         assert "python: none of python3.13" in told and "install Python 3.11 or newer" in error
 
 
+def test_the_named_interpreter_probes_the_machine(tmp_path: Path) -> None:
+    """Where the machine's own Python is too old or missing, that of ``environment:`` is asked, and no other."""
+    with pod(tmp_path / "pod") as machine:
+        python = plant_environment(machine, "broken", "raise ImportError('libcudart.so.12')\n")
+        (tmp_path / "pod" / "root" / "root" / ".bashrc").write_text("PATH=/nowhere\n", encoding="utf-8")
+        told, _ = up(tmp_path, machine, python)
+        assert "torch cannot be imported: ImportError: libcudart.so.12" in told, "it came as far as the environment"
+        told, error = up(tmp_path, machine, "/opt/none/bin/python")
+        assert "python: /opt/none/bin/python does not run there" in told and "environment:" in error
+
+
 def test_an_installation_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pod(tmp_path / "pod") as machine:
         # No index: pip fails at once, as it does where the network of a pod is closed.

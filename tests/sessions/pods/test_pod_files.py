@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sessions.pods import install, pod_checks, pod_plan
-from sessions.pods.install import bundle_of, extras_of
+from sessions.pods.install import bundle_of
 from sessions.pods.pod_file import PodFile, read_address, read_pod_file
 from sessions.pods.protocol import PROTOCOL, Order, Rules
 from sessions.pods.remote import probe
@@ -24,6 +24,7 @@ from sessions.pods.remote.pod_layout import Layout
 from specs.errors import SpecError, UserError
 from specs.home import HOME
 from specs.session.loading import load_spec
+from specs.session.needed_packages import NeededPackage, needed_extras
 from tests.fixtures.sshd_quick import peergate, write_quick_spec
 
 pytestmark = pytest.mark.integration
@@ -117,26 +118,46 @@ def test_a_task_of_lm_eval_goes_along_with_what_it_names_and_its_library(tmp_pat
     (folder / "marks.py").write_text("def same(docs):\n    return docs\n", encoding="utf-8")
     resolved = load_spec(folder / "lm_eval.yaml")
     assert {"lm_eval.yaml", "opposites.yaml", "marks.py"} <= set(bundle_of(folder / "lm_eval.yaml", resolved).files)
-    assert "lm-eval" in extras_of(resolved.spec) and "lm-eval" not in extras_of(load_spec(folder / "spec.yaml").spec)
+    assert "lm-eval" in needed_extras(resolved.spec) and "lm-eval" not in needed_extras(
+        load_spec(folder / "spec.yaml").spec
+    )
 
 
 def test_ray_is_installed_where_a_stage_runs_on_it(tmp_path: Path) -> None:
-    assert "ray" not in extras_of(load_spec(write_quick_spec(tmp_path / "a")).spec)
+    assert "ray" not in needed_extras(load_spec(write_quick_spec(tmp_path / "a")).spec)
     spec = write_quick_spec(tmp_path / "b", ("  - name: base\n", "  - name: base\n    launcher: ray\n"))
-    assert "ray" in extras_of(load_spec(spec).spec)
+    assert "ray" in needed_extras(load_spec(spec).spec)
     done = peergate("pod", "plan", spec, "--host", "gpu7", "--json")
     assert done.returncode == 0 and any(
         "install Peergate [train, ray" in one for one in json.loads(done.stdout)["steps"]
     )
 
 
-@pytest.mark.parametrize(("there", "status"), [(True, "PASS"), (False, "FAIL"), (None, "FAIL")])
-def test_an_environment_has_to_have_ray_where_a_stage_runs_on_it(there: bool | None, status: str) -> None:
-    version = {"protocol": PROTOCOL, "version": "1", "measuring": "m"} | ({} if there is None else {"ray": there})
+@pytest.mark.parametrize(
+    ("there", "status"), [({"modules": ["ray", "torch"]}, "PASS"), ({"modules": ["torch"]}, "FAIL"), ({}, "FAIL")]
+)
+def test_an_environment_has_to_have_what_the_stages_need(there: dict[str, Any], status: str) -> None:
+    version = {"protocol": PROTOCOL, "version": "1", "measuring": "m"} | there
     pod, told = PodFile(host="gpu7"), {"torch": {"hung": True}}
-    found = {one.id: one for one in pod_checks.environment(told, version, "m", pod, plugins={}, wants_ray=True)}
-    assert found["ray"].status == status and found["peergate"].status == "PASS"
-    assert "ray" not in {one.id for one in pod_checks.environment(told, version, "m", pod, plugins={})}
+    needed = [NeededPackage("torch", "train", "train"), NeededPackage("ray", "ray", "base")]
+    checks = {check.id: check for check in pod_checks.environment(told, version, "m", pod, plugins={}, packages=needed)}
+    assert checks["packages"].status == status and checks["peergate"].status == "PASS"
+    if status == "FAIL":
+        assert "ray (base)" in checks["packages"].detail and "ray" in checks["packages"].hint
+    assert "packages" not in {check.id for check in pod_checks.environment(told, version, "m", pod, plugins={})}
+
+
+@pytest.mark.parametrize(
+    ("there", "status"), [({"sandbox": ""}, "PASS"), ({"sandbox": "no bwrap"}, "FAIL"), ({}, "FAIL")]
+)
+def test_a_pod_has_to_have_bubblewrap_where_code_runs_in_it(there: dict[str, Any], status: str) -> None:
+    version = {"protocol": PROTOCOL, "version": "1", "measuring": "m"} | there
+    pod, told = PodFile(host="gpu7"), {"torch": {"hung": True}}
+    found = {one.id: one for one in pod_checks.environment(told, version, "m", pod, plugins={}, sandboxed=["verifier"])}
+    assert found["bubblewrap"].status == status
+    if status == "FAIL":
+        assert "verifier" in found["bubblewrap"].detail and "bubblewrap" in found["bubblewrap"].hint
+    assert "bubblewrap" not in {one.id for one in pod_checks.environment(told, version, "m", pod, plugins={})}
 
 
 @pytest.mark.parametrize("verb", ["plan", pytest.param("up", marks=pytest.mark.slow)])

@@ -39,7 +39,7 @@ def waits(folder: Path, rows: Rows = cut) -> Path:
 def offered(run: Path) -> list[str]:
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
     told = answers_to(entries, last_question(entries, "small"), "small", store, registered_spec(entries, store)[0])
-    return [one["commands"][0].removeprefix("peergate ") for one in told]
+    return [one.commands[0].removeprefix("peergate ") for one in told]
 
 
 LIFT, STOP = "override small --gate --reason WHY", "resume small --answer stop --reason WHY"

@@ -19,7 +19,9 @@ REST = {"without": "title\n", "items": 20, "gained": 0, "lost": 0, "gain": 0.0}
 def sentence(run: Path) -> str:
     entries, store = list(read_entries(run / TRAIL)), Store(run / STORE)
     resolved, _ = registered_spec(entries, store)
-    return result.result_in_words(entries, resolved, "approve", result.comparison_of(entries, store, resolved))
+    return result.result_in_words(
+        entries, Store(run / STORE), resolved, "approve", result.comparison_of(entries, store, resolved)
+    )
 
 
 def test_a_kind_that_carries_the_gain_is_named_and_no_other(

@@ -10,7 +10,7 @@ import pytest
 
 from sessions.shipping.release import RELEASE, read_release, write_release
 from tests.e2e.sessions import called
-from tests.factories.mutated_checkpoints import MUTATIONS, WEIGHTS, flipped
+from tests.factories.mutated_checkpoints import MUTATIONS, WEIGHTS, flipped, nudged
 from tests.fixtures.small_text import small_model
 from training.rules.packaging.bounded_json import WrongFile
 
@@ -38,7 +38,8 @@ def signed(folder: Path) -> str:
 
 
 def test_a_good_folder_passes_and_what_is_not_run_is_said(folder: Path) -> None:
-    done = called("ship", "check", folder, "--files-only", "--base", folder, "--json")
+    base = nudged(Path(shutil.copytree(folder, folder.parent / "base")))
+    done = called("ship", "check", folder, "--files-only", "--base", base, "--json")
     assert done.returncode == 0, done.stderr
     found = states(done.stdout)
     assert {name for name, state in found.items() if state == "NOT_RUN"} == {"training", "digests", "gguf"}

@@ -29,6 +29,7 @@ from tests.e2e.sessions import CANARY, called, environment, peergate
 from tests.fixtures.collected import collected
 from tests.fixtures.loopback_api import ANTHROPIC, loopback_api
 from tests.fixtures.quick_session import Silent
+from tests.fixtures.sandbox import needs_sandbox
 from tests.fixtures.scripted_builder import Said, call, scripted_builder, texts_of
 from training.jobs.base_model import prepare
 
@@ -47,6 +48,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+@needs_sandbox
 @pytest.mark.parametrize("template", ["sft", "dpo", "script", "trl", "cai", "agent"])
 def test_every_template_is_a_spec_that_can_start(template: str, tmp_path: Path) -> None:
     told = called("init", tmp_path / "first", "--template", template)
@@ -64,12 +66,13 @@ def test_own_rows_are_split_so_that_no_prompt_is_on_both_sides(tmp_path: Path) -
     with (tmp_path / "mine.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, ["prompt", "completion"])
         writer.writeheader()
-        # Each prompt three times: the copies stay together, and a held-out one is asked once.
+        # Each prompt three times: of copies one is kept.
         writer.writerows(ASKED * 3)
-    assert called("init", tmp_path / "mine", "--data", tmp_path / "mine.csv").returncode == 0
+    told = called("init", tmp_path / "mine", "--data", tmp_path / "mine.csv")
+    assert told.returncode == 0 and "120 of 180 rows repeat another word for word" in told.stdout, told
     heldout, train = (rows_of(tmp_path / "mine" / name) for name in ("heldout.jsonl", "train.jsonl"))
     asked, taught = {row["prompt"] for row in heldout}, {row["prompt"] for row in train}
-    assert len(heldout) == 30 == len(asked) and len(train) == 90 and not asked & taught
+    assert len(heldout) == 30 == len(asked) and len(train) == 30 and not asked & taught
     assert all(row["answer"] == str(2 * int(row["prompt"].split()[2])) for row in heldout)
     spec = load_spec(tmp_path / "mine" / "experiment.yaml").spec
     assert spec.task == "exact_answer" and spec.analysis.n == 30
@@ -101,6 +104,7 @@ def test_the_gain_that_it_registers_is_the_smallest_that_its_items_find(tmp_path
     assert mcnemar_power(n, effect - 0.01 + lost, lost, analysis.alpha) < analysis.power
 
 
+@needs_sandbox
 def test_prompts_and_a_verifier_are_enough(tmp_path: Path) -> None:
     prompts = json_lines(tmp_path / "prompts.jsonl", [{"prompt": f"Name {n} birds.", "n": n} for n in range(60)])
     verifier = tmp_path / "verify.py"
@@ -116,15 +120,21 @@ def test_prompts_and_a_verifier_are_enough(tmp_path: Path) -> None:
 def test_conversations_are_asked_with_the_turns_that_were_before(tmp_path: Path) -> None:
     system = {"role": "system", "content": "Answer with a number."}
     chats = [
-        {"messages": [system, {"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": "4" * 99}]}
+        {
+            "messages": [
+                system,
+                {"role": "user", "content": row["prompt"]},
+                {"role": "assistant", "content": row["completion"]},
+            ]
+        }
         for row in ASKED
     ]
     told = called("init", tmp_path / "d", "--data", json_lines(tmp_path / "chats.jsonl", chats))
     assert told.returncode == 0, told.stderr
     spec = tmp_path / "d" / "experiment.yaml"
     first = rows_of(tmp_path / "d" / "heldout.jsonl")[0]
-    assert first["before"] == [system] and first["prompt"].startswith("What is") and first["answer"] == "4" * 99
-    assert load_spec(spec).spec.stages[0].parameters.max_new_tokens == 64, "half as long again as the longest answer"
+    assert first["before"] == [system] and first["prompt"].startswith("What is") and int(first["answer"]) % 2 == 0
+    assert load_spec(spec).spec.stages[0].parameters.max_new_tokens == 32, "half as long again as the longest answer"
 
 
 def test_pairs_become_a_preference_training(tmp_path: Path) -> None:
@@ -170,6 +180,7 @@ def test_unreadable_rows_are_told_with_their_place(tmp_path: Path) -> None:
     assert told.returncode == 2 and "none.csv: cannot be read" in told.stderr and not (tmp_path / "x").exists()
 
 
+@needs_sandbox
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "verify.py").write_text(VERIFIER, encoding="utf-8")
     told = called("init", tmp_path)
@@ -200,6 +211,7 @@ def test_a_name_that_cannot_be_is_refused_before_anything_is_written(
     assert refused.returncode == 2 and told in refused.stderr and not (tmp_path / "mine").exists(), refused
 
 
+@needs_sandbox
 @pytest.mark.parametrize(("folder", "name"), [("My Model!", "my_model"), ("2024", "experiment")])
 def test_the_name_is_that_of_the_folder_as_far_as_it_can_be(folder: str, name: str, tmp_path: Path) -> None:
     made = called("init", folder, cwd=tmp_path)
@@ -225,6 +237,7 @@ def test_two_models_are_compared_on_all_rows(tmp_path: Path) -> None:
         assert not (tmp_path / "g").exists()
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("source", "told"),
     [
@@ -246,6 +259,7 @@ def test_a_model_that_cannot_be_is_refused_before_anything_is_written(source: st
     assert load_spec(tmp_path / "g" / "experiment.yaml").spec.model.kind == "base", "no template, no turns"
 
 
+@needs_sandbox
 def test_an_agents_experiment_needs_both_keys(tmp_path: Path) -> None:
     assert called("init", tmp_path / "a", "--template", "agent").returncode == 0
     spec = tmp_path / "a" / "experiment.yaml"
@@ -287,7 +301,8 @@ def test_an_agents_experiment_runs_to_its_last_gate(tmp_path: Path, monkeypatch:
         gc.collect()
         assert played.complaints() == [] and complaints(api) == []
     assert len(api.got) == 4, "the design and three stages"
-    assert json.loads((run / "report" / "report.json").read_bytes())["result"].startswith("accepted: held-out accuracy")
+    result = json.loads((run / "report" / "report.json").read_bytes())["result"]
+    assert result.startswith("accepted") and "held-out accuracy" in result
     assert called("audit", "verify", run).returncode == 0
 
 

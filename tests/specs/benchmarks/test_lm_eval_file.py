@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from specs.benchmarks.lm_eval_file import as_script, files_of, settings_of
+from specs.benchmarks.lm_eval_file import as_script, document_of, files_of, lacking_fields, settings_of
 from specs.errors import SpecError
 from specs.home import HOME
 from specs.session.loading import load_spec
+from specs.session.problems import dotted
 from tests.factories.spec_files import problems_of
 
 EXAMPLE = HOME / "docs" / "examples" / "opposites"
@@ -85,6 +86,80 @@ def test_a_secret_in_a_file_that_the_task_names_is_refused_with_its_place(tmp_pa
     with pytest.raises(SpecError, match=r"marks\.py:2:8: here begins a secret") as error:
         as_script(path, path.read_bytes(), "sums", 64)
     assert secret not in str(error.value)
+
+
+def test_the_file_is_read_as_the_library_reads_it(tmp_path: Path) -> None:
+    """PyYAML reads yes and no as truth values, and a tag wherever one may stand, with or without a comment."""
+    text = (
+        TASK.replace("marks.target", "marks.target  # ours")
+        + """\
+    ignore_case: no
+    higher_is_better: Yes
+    aggregation: !function marks.mean
+  - {metric: exact_match, ignore_case: "no", filter: [!function marks.first, on]}
+description: |
+  answer: no
+  doc: !function marks.none
+"""
+    )
+    path = written(tmp_path, text, marks_py="")
+    settings = settings_of(files_of(as_script(path, path.read_bytes(), "sums", 64)))
+    first, second = settings["metric_list"]
+    assert settings["doc_to_target"] == "!function marks.target" and first["aggregation"] == "!function marks.mean"
+    assert (first["ignore_case"], first["higher_is_better"], second["ignore_case"]) == (False, True, "no")
+    assert second["filter"] == ["!function marks.first", True]
+    assert settings["description"] == "answer: no\ndoc: !function marks.none\n", "text stays text"
+
+
+@pytest.mark.parametrize("named", ["/abs/marks.target", "../marks.target", "target", "a.b.target"])
+def test_a_function_from_elsewhere_is_told_with_its_place(named: str, tmp_path: Path) -> None:
+    told = refused(tmp_path, TASK.replace("marks.target", named))
+    assert f"sums.yaml:4:16: doc_to_target: '{named}' is not a function of a file beside this one" in told
+
+
+DOCUMENTS = [
+    document_of({"id": str(n), "group": "g", "kind": "k", "prompt": "p", "constraint": {"answer": "a", "hint": "h"}})
+    for n in range(3)
+]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"doc_to_text": "{{question_content}}\n"}, "doc_to_text: reads the field 'question_content', which 3 of 3"),
+        (
+            {"doc_to_text": "{{prompt}} {{ hints }}"},
+            "doc_to_text: reads the field 'hints', which 3 of 3 items have not",
+        ),
+        ({"doc_to_target": "{{answr}}"}, "doc_to_target: reads the field 'answr'"),
+        ({"doc_to_text": "question_content"}, "doc_to_text: reads no field: every item would be asked"),
+        ({"doc_to_text": "{{prompt}} {{hint}}", "doc_to_target": "answer", "description": "Be terse."}, ""),
+        ({"doc_to_text": "question", "doc_to_target": "{% if more is defined %}{{more}}{% endif %}{{answer}}"}, ""),
+        ({"doc_to_text": "{% for one in choices %}{{one}}{% endfor %}", "process_docs": "!function marks.docs"}, ""),
+        ({"doc_to_text": "!function marks.ask"}, ""),
+        ({"doc_to_text": "{{prompt"}, "doc_to_text: reads no field"),
+    ],
+)
+def test_a_field_that_no_item_has_is_told(settings: dict[str, str], told: str) -> None:
+    found = [f"{dotted(one.loc)}: {one.message}" for one in lacking_fields(settings, DOCUMENTS)]
+    assert [one[: len(told)] for one in found] == ([told] if told else [])
+
+
+def test_a_field_that_some_items_lack_is_counted() -> None:
+    some = [{name: value for name, value in one.items() if name != "hint"} for one in DOCUMENTS[:1]] + DOCUMENTS[1:]
+    (found,) = lacking_fields({"doc_to_text": "{{hint}}"}, some)
+    assert "which 1 of 3 items have not" in found.message
+
+
+def test_spec_check_says_which_field_is_missing(tmp_path: Path) -> None:
+    folder = tmp_path / "opposites"
+    shutil.copytree(EXAMPLE, folder)
+    (task,) = folder.glob("opposites.yaml")
+    text = task.read_text(encoding="utf-8")
+    task.write_text(text.replace("doc_to_text:", 'doc_to_text: "{{questoin}}"\nold_text:'), encoding="utf-8")
+    found = problems_of(folder / "lm_eval.yaml")
+    assert any("doc_to_text reads the field 'questoin'" in one.message for one in found), found
+    assert {one.hint for one in found} == {"did you mean 'question'?"}
 
 
 def test_worked_examples_of_its_own_are_taken(tmp_path: Path) -> None:

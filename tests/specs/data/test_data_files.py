@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specs.data.conversion import As
+from specs.data.columns import As
 from specs.data.registered import Registered, read_registered, registered_data
 from specs.errors import Problem, SpecError
 from specs.stages.artifacts import Example, Item, Preference
@@ -217,7 +217,7 @@ PASSWD = "".join(f"user{n}:x:{n}:{n}::/home/user{n}:/bin/sh\n" for n in range(30
         ("a.jsonl", b'[{"prompt": "a"}]', "is one JSON list"),
         ("a.jsonl", PASSWD.encode(), "none of its 30 lines is JSON"),
         ("a.jsonl", b"PK\x03\x04", "is a ZIP archive (a spreadsheet?) (save it as CSV)"),
-        ("a.jsonl", b"\x1f\x8b\x08", "is compressed (unpack it)"),
+        ("a.jsonl", b"\x1f\x8b\x08", "is compressed (gzip) (unpack it: gunzip FILE)"),
         ("a.jsonl", b"PAR1", "is Parquet (name it .parquet)"),
         ("a.csv", b"", "the file holds no rows"),
         ("a.csv", b"prompt,completion\n", "a header and no rows"),
@@ -226,7 +226,8 @@ PASSWD = "".join(f"user{n}:x:{n}:{n}::/home/user{n}:/bin/sh\n" for n in range(30
         ("a.csv", b'prompt,completion\n"a,b\n', "not valid CSV"),
         ("a.csv", b'{"prompt": "a", "completion": "b"}\n' * 2, "holds JSON lines, no table (name it .jsonl)"),
         ("a.parquet", b"no parquet", "not valid Parquet"),
-        ("a.jsonl", b'{"input": "a", "output": "b"}\n', "its columns are input, output (understood: prompt and"),
+        ("a.jsonl", b'{"input": "a", "output": "b"}\n', "its columns are input, output (if they mean that: columns: {"),
+        ("a.jsonl", b'{"one": "a", "two": "b"}\n', "its columns are one, two (understood: prompt and completion;"),
         ("a.jsonl", b'{"question": "a", "answer": "b"}\n', "`as: items` to ask and verify them"),
     ],
 )
@@ -258,7 +259,8 @@ def test_a_wrong_row_is_told_with_its_line(tmp_path: Path, row: Any, told: str) 
 def test_what_is_wrong_with_every_row_is_told_once(tmp_path: Path) -> None:
     rows = table(tmp_path / "a.csv", [{"input": f"{n}", "output": "b"} for n in range(60)])
     (found,) = problems(rows, "examples")
-    assert str(found) == f"{rows}:2:1: prompt: is missing, in all 60 rows; its columns are input, output"
+    message = f"{rows}:2:1: prompt: is missing, in all 60 rows; its columns are input, output (if they mean that: "
+    assert str(found).startswith(message) and "--columns prompt=input,completion=output" in found.hint
     # Two faults, or a row that is right: each with its line.
     two = problems(json_lines(tmp_path / "b.jsonl", [{"prompt": "a"}, {"completion": "b"}]), "examples")
     three = problems(json_lines(tmp_path / "c.jsonl", [*PAIRS[:1], {"prompt": "a"}, {"prompt": "b"}]), "examples")
@@ -273,8 +275,8 @@ def test_a_device_is_not_read() -> None:
 def test_pairs_need_two_responses_to_one_prompt(tmp_path: Path) -> None:
     (same,) = problems(json_lines(tmp_path / "a.jsonl", [{"prompt": "a", "chosen": "bcd", "rejected": "bcd"}]))
     assert same.message == "is the chosen response"
-    (short,) = problems(json_lines(tmp_path / "b.jsonl", [{"prompt": "a", "chosen": "b", "rejected": "cde"}]))
-    assert short.keys == "chosen" and "at least 3 characters" in short.message
+    (empty,) = problems(json_lines(tmp_path / "b.jsonl", [{"prompt": "a", "chosen": " ", "rejected": "cde"}]))
+    assert empty.keys == "chosen" and empty.message == "is empty"
     said = [[{"role": "user", "content": one}, {"role": "assistant", "content": "yes"}] for one in ("a", "b")]
     (other,) = problems(json_lines(tmp_path / "c.jsonl", [{"chosen": said[0], "rejected": said[1]}]))
     assert other.message == "answers another prompt than `chosen`"

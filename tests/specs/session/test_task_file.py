@@ -26,6 +26,7 @@ from specs.session.loading import load_spec, read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.artifacts import Item
 from tests.factories.spec_files import write_spec
+from tests.fixtures.sandbox import needs_sandbox
 from training.rules.tasks import verifier, worked_example
 from training.rules.tasks.form import plugin_task
 from training.rules.tasks.verifier_cases import cases_of
@@ -59,6 +60,7 @@ def told(folder: Path, code: str, *changes: tuple[str, str]) -> list[str]:
     return [str(one).removeprefix(f"{folder}/") for one in caught.value.problems]
 
 
+@needs_sandbox
 def test_it_is_registered_with_its_text_and_judges_answers(tmp_path: Path) -> None:
     resolved = load_spec(spec_with(tmp_path, GOOD))
     assert resolved.spec.task == task_file.pinned("./verify.py", GOOD) and resolved.task_text == GOOD
@@ -72,6 +74,7 @@ def test_it_is_registered_with_its_text_and_judges_answers(tmp_path: Path) -> No
     assert verifier(resolved.spec.task)(ITEM, "1").passed
 
 
+@needs_sandbox
 def test_whoever_reads_the_registered_spec_can_run_it_without_the_file(tmp_path: Path) -> None:
     resolved = load_spec(spec_with(tmp_path, GOOD))
     (tmp_path / "resolved.json").write_bytes(resolved.canonical())
@@ -88,6 +91,7 @@ def test_whoever_reads_the_registered_spec_can_run_it_without_the_file(tmp_path:
     assert done.stdout.split() == ["True", "False"]
 
 
+@needs_sandbox
 def test_another_text_than_the_registered_one_is_refused(tmp_path: Path) -> None:
     values: dict[str, Any] = load_spec(spec_with(tmp_path, GOOD)).model_dump(mode="json")
     for text in (GOOD + "\n", None):
@@ -97,6 +101,7 @@ def test_another_text_than_the_registered_one_is_refused(tmp_path: Path) -> None
         plugin_task(f"./nobody.py@sha256:{'0' * 64}")
 
 
+@needs_sandbox
 def test_a_change_of_the_file_is_another_measuring_code(tmp_path: Path) -> None:
     resolved = load_spec(spec_with(tmp_path, GOOD))
     before = measuring_code(resolved)
@@ -108,6 +113,7 @@ def test_a_change_of_the_file_is_another_measuring_code(tmp_path: Path) -> None:
     assert measuring_files(resolved)["task ./verify.py"] == "missing"
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
@@ -142,17 +148,20 @@ def test_an_error_in_the_file_is_one_problem_with_its_line(
     assert len(found) == 1 and found[0].startswith(expected), found
 
 
+@needs_sandbox
 def test_a_file_that_hangs_is_one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "LOAD_SECONDS", 0.2)
     found = told(tmp_path, "import time\ntime.sleep(3)\n")
     assert len(found) == 1 and "it takes more than 0.2 s" in found[0], found
 
 
+@needs_sandbox
 def test_it_goes_to_a_pod_with_the_spec(tmp_path: Path) -> None:
     path = spec_with(tmp_path, GOOD)
     assert bundle_of(path, load_spec(path)).files["verify.py"] == (tmp_path / "verify.py").resolve()
 
 
+@needs_sandbox
 def test_what_the_spec_says_of_it_is_checked(tmp_path: Path) -> None:
     (missing,) = told(tmp_path, GOOD, (TASK[0], "task: ./other.py"))
     assert missing.endswith(f"(paths start from the spec's folder {tmp_path})") and "no file './other.py'" in missing
@@ -182,6 +191,7 @@ def read_elsewhere(path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@needs_sandbox
 def test_reading_a_strangers_run_runs_none_of_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The text is in the trail: whoever audits an export would run what its author wrote."""
     mark = tmp_path / "it-ran"
@@ -215,6 +225,7 @@ def known_answers():
 BOTH = [("1", True), ("one", True), ("uno", True), ("2", False), ("3", False), ("4", False)]
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("verdict", "known", "status", "told"),
     [
@@ -244,6 +255,7 @@ def test_a_verifier_is_admitted_on_known_answers_of_both_labels(
         assert "(item, answer, right) for 3 right (True) and 3 wrong (False) answers or more" in found.detail
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("broken", "told"),
     [
@@ -262,6 +274,7 @@ def test_a_verifier_that_breaks_is_not_called_one_without_known_answers(tmp_path
     assert told in f"{type(caught.value).__name__}: {caught.value}"
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("broken", "told"),
     [
@@ -279,6 +292,7 @@ def test_a_verifier_that_does_not_do_its_part_is_told_with_its_line(tmp_path: Pa
     assert str(caught.value).startswith(told)
 
 
+@needs_sandbox
 def test_a_known_answer_that_raises_is_a_no_where_it_is_wrong_and_a_fault_where_it_is_right(tmp_path: Path) -> None:
     """``int("one")`` raises ValueError; a rule that raises it for right answers has a typo, or wrong labels."""
     wrong = GOOD.replace('("1", " 1", "1 ", "2", "10", "-1")', '("1", " 1", "1 ", "2", "3", "one", "")')
@@ -292,6 +306,7 @@ def test_a_known_answer_that_raises_is_a_no_where_it_is_wrong_and_a_fault_where_
     assert "verify.py:5: its verifier breaks on the known right answer 'one'" in found.detail
 
 
+@needs_sandbox
 @pytest.mark.parametrize("answer", ["(None, '1', True)", "(item, 1, True)", "(item, '1', 'yes')", "(item, '1')", "'1'"])
 def test_known_answers_of_another_form_are_told(tmp_path: Path, answer: str) -> None:
     code = GOOD.replace("    return [(item, ", f"    return [{answer}] + [(item, ")
@@ -340,6 +355,7 @@ def shaped(folder: Path, code: str, *constraints: str) -> Path:
     return path
 
 
+@needs_sandbox
 def test_a_task_may_say_which_fields_its_items_have(tmp_path: Path) -> None:
     resolved = load_spec(shaped(tmp_path, SHAPED, '{"keyword": "elm", "count": 2}'))
     item = Item(id="i1", group="g", kind="k", prompt="Say it.", constraint={"keyword": "oak", "count": 1})
@@ -354,6 +370,7 @@ def test_a_task_may_say_which_fields_its_items_have(tmp_path: Path) -> None:
         verifier(resolved.spec.task)(item.model_copy(update={"constraint": {"keyword": "oak"}}), "oak")
 
 
+@needs_sandbox
 def test_a_row_with_other_fields_is_a_problem_with_its_line(tmp_path: Path) -> None:
     path = shaped(tmp_path, SHAPED, '{"keyword": "elm", "count": 2}', '{"keyword": "elm", "count": "many", "more": 1}')
     with pytest.raises(SpecError) as caught:
@@ -364,12 +381,14 @@ def test_a_row_with_other_fields_is_a_problem_with_its_line(tmp_path: Path) -> N
     assert any("more: Extra inputs are not permitted" in one and "in its Item" in one for one in found), found
 
 
+@needs_sandbox
 def test_an_imported_item_is_no_form_of_its_own(tmp_path: Path) -> None:
     name = load_spec(spec_with(tmp_path, GOOD)).spec.task
     assert "Item" in GOOD and not described(name).own_items
     assert described(load_spec(shaped(tmp_path, SHAPED, '{"keyword": "elm", "count": 2}')).spec.task).own_items
 
 
+@needs_sandbox
 def test_limits_are_registered_and_left_out_where_they_are_the_usual_ones(tmp_path: Path) -> None:
     usual = load_spec(spec_with(tmp_path, GOOD))
     assert "verifier" not in usual.spec.model_dump(mode="json")
@@ -383,6 +402,7 @@ def test_limits_are_registered_and_left_out_where_they_are_the_usual_ones(tmp_pa
     assert task_file.limits_of(usual.spec.task).memory_mb == 512
 
 
+@needs_sandbox
 def test_heldout_items_may_not_lie_where_the_sandbox_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = bubblewrap.this_host()
     assert host is not None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,10 @@ import pytest
 
 from specs.errors import Problem, SpecError
 from specs.stages.recipes.script_file import SCRIPT_BYTES, require_script
+from specs.trainers import trainer_file
+from specs.trainers.known_keys import Command, known_keys
 from specs.trainers.trainer_file import AsScript, Given, as_script, notes_of
-from specs.trainers.trainer_keys import TRAINERS
+from specs.trainers.trainer_keys import DATASET_SETTINGS, TRAINERS
 from tests.factories.spec_files import loads, write_spec
 from tests.factories.spec_files import problems_of as problems
 from tests.factories.trained_recipe import STAGE, TRAINED
@@ -146,6 +150,75 @@ def test_what_cannot_be_is_one_error_with_its_place(text: str, given: Given, lin
     assert told in f"{found.message} {found.hint}" and found.line == line and found.path == "sft.yaml", found
 
 
+@pytest.mark.parametrize(
+    ("line", "given", "told"),
+    [
+        (
+            "learning_rat: 1.0e-4",
+            EXAMPLES,
+            "as it is installed did you mean 'learning_rate'?",
+        ),
+        ("max_seq_length: 512", EXAMPLES, "did you mean 'max_length'?"),
+        ("evaluation_strategy: steps", EXAMPLES, "did you mean 'eval_strategy'?"),
+        ("torch_dtype: bfloat16", EXAMPLES, "did you mean 'dtype'?"),
+        ("tokenizer_name_or_path: a/b", EXAMPLES, "is not a key of `trl sft`"),
+        ("reward_funcs: [accuracy_reward]", EXAMPLES, "`trl sft --help` lists them"),
+        ("max_prompt_length: 512", PAIRS, "is not a key of `trl dpo`"),
+    ],
+)
+def test_a_key_that_trl_does_not_know_is_told_before_anything_runs(line: str, given: Given, told: str) -> None:
+    (found,) = refused(f"{TRL.replace('packing: true', 'bf16: false')}{line}\n", given)
+    assert found.line == 10 and told in f"{found.message} {found.hint}", found
+
+
+@pytest.mark.parametrize("command", ["sft", "dpo"])
+def test_the_known_keys_are_those_of_its_own_parser(command: Command) -> None:
+    script = importlib.import_module(f"trl.scripts.{command}")
+    actions = {one.dest for one in script.make_parser()._actions}
+    keys = known_keys(command)
+    assert keys is not None and actions - keys - {"help", "config"} == set()
+    # Switched-off spellings (`no_x`) and fields that the command line does not take are no keys of their own.
+    assert {"learning_rate", "model_name_or_path", "datasets", "lora_r"} <= keys
+
+
+def test_a_layout_of_trl_that_is_not_known_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(_: Command) -> None:
+        return None
+
+    monkeypatch.setattr(trainer_file, "known_keys", nothing)
+    assert "learning_rat" in settings(made(f"{TRL}learning_rat: 1\n"))["config"]
+
+
+def test_words_are_read_as_trl_reads_them() -> None:
+    assert settings(made(TRL.replace("packing: true", "packing: yes")))["config"]["packing"] is True
+
+
+DATASET = "datasets:\n  - {path: teknium/GPT4-LLM-Cleaned, type: alpaca}\n"
+
+
+@pytest.mark.parametrize("key", sorted(DATASET_SETTINGS))
+def test_dataset_settings_that_say_what_is_learned_are_refused_by_name(key: str) -> None:
+    same, _ = DATASET_SETTINGS[key]
+    (found,) = refused(AXOLOTL.replace("type: alpaca", f"type: chat_template, {key}: other"))
+    assert found.keys == f"datasets[0].{key}" and "which is not honoured" in found.message and found.line == 3
+    for value in (*same, None):
+        assert made(AXOLOTL.replace("type: alpaca", f"type: chat_template, {key}: {json.dumps(value)}"))
+
+
+def test_every_turn_but_the_last_is_kept_from_axolotls_loss(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("INPUTS", str(tmp_path))
+    monkeypatch.setenv("OUT", str(tmp_path))
+    script = importlib.import_module("training.jobs.recipes.trainer_script")
+    monkeypatch.setattr(script, "SETTINGS", {"held": "examples", "trainer": "axolotl"})
+    before = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    row = script._row({"prompt": "c", "completion": "d", "before": before}, True)
+    assert [(turn["content"], turn["train"]) for turn in row["messages"]] == [
+        *(("a", False), ("b", False), ("c", False), ("d", True))
+    ]
+    told = script._axolotl_set(tmp_path / "rows.jsonl", True)
+    assert told["message_field_training"] == "train" and told["roles_to_train"] == []
+
+
 def test_every_problem_of_a_file_is_reported_at_once() -> None:
     assert [one.keys for one in refused(TRL + "env: {A: b}\nfsdp: full_shard\n")] == ["env", "fsdp"]
 
@@ -161,7 +234,7 @@ def test_only_a_training_files_script_says_what_was_replaced() -> None:
 
 
 def test_the_longest_file_that_fits_says_so_when_it_does_not() -> None:
-    rest = "".join(f"key_{n}: {'x' * 50}\n" for n in range(SCRIPT_BYTES // 60))
+    rest = "lora_target_modules:\n" + "".join(f"- key_{n}_{'x' * 50}\n" for n in range(SCRIPT_BYTES // 60))
     with pytest.raises(Exception, match="allowed are 32768"):
         require_script(made(TRL + rest).text)
 

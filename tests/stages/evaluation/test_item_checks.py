@@ -45,7 +45,7 @@ NONSENSE: list[tuple[str, Item, str]] = [
     (FORMAT, item("quoted", "Tell of tea. Put a title wrapped in << and >> on the first line."), "form of title, and"),
     (FORMAT, item("haiku", "Write a haiku about tea."), "is missing or unknown"),
     (FORMAT, item("lowercase", "Write one sentence about {topic}."), "holds the unfilled {topic}"),
-    (FORMAT, item("lowercase", "?!"), "says nothing"),
+    (FORMAT, item("lowercase", "?!"), "asks nothing"),
     (EXACTLY, item("sum", "Convert four meters to Fahrenheit.", find="last_number"), "is missing or unknown"),
     (EXACTLY, item("sum", "Convert four meters to Fahrenheit.", answer="none", find="last_number"), "cannot be read"),
     (EXACTLY, item("fact", "How many wheels has a square?", answer=" "), "refuses an answer"),

@@ -15,6 +15,7 @@ from specs.session.loading import load_spec
 from specs.stages.artifacts import Item
 from specs.trail.verdict import CheckResult
 from tests.factories.evidence_on_disk import evidence_of, heldout_items, resolved_spec
+from tests.fixtures.sandbox import needs_sandbox
 from tests.specs.session.test_task_file import spec_with
 from training.rules.tasks.form import Verifier
 from training.rules.tasks.format_instructions import Judgement
@@ -121,6 +122,7 @@ def known_answers():
 """
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("verdict", "status"),
     [
@@ -142,6 +144,7 @@ def test_a_verifier_that_contradicts_itself_is_not_admitted(tmp_path: Path, verd
     assert ("depend on item and answer alone" in found.detail) is (status == "FAIL")
 
 
+@needs_sandbox
 def test_a_task_that_takes_its_prompts_for_answers_is_named(tmp_path: Path) -> None:
     resolved = load_spec(spec_with(tmp_path, OWN.replace("VERDICT", "return 'elm' in answer")))
     found = told_of(resolved.spec, heldout_items(), {})

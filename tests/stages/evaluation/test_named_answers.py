@@ -12,6 +12,7 @@ from specs.errors import EvidenceMissing
 from specs.session.loading import load_spec
 from specs.stages.artifacts import Item
 from tests.factories.spec_files import write_spec
+from tests.fixtures.sandbox import needs_sandbox
 
 NO_EXAMPLE = (("parameters: {temperature", "parameters: {worked_example: false, temperature"),)
 RIGHT = "def verify(item, answer):\n    return answer == item.constraint['answer']\n"
@@ -31,6 +32,7 @@ def told(folder: Path, verifier: str, heldout: tuple[Item, ...], data: tuple[Ite
     return found.status, found.detail.partition("' ")[2]
 
 
+@needs_sandbox
 def test_it_takes_its_own_answers_and_refuses_others(tmp_path: Path) -> None:
     status, detail = told(tmp_path, RIGHT, items("a", "b"), items("c"))
     assert (status, detail) == (
@@ -39,6 +41,7 @@ def test_it_takes_its_own_answers_and_refuses_others(tmp_path: Path) -> None:
     )
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("verifier", "answers", "detail"),
     [
@@ -57,6 +60,7 @@ def test_one_that_tells_nothing_apart_is_refused(tmp_path: Path, verifier: str, 
     assert status == "FAIL" and detail in found, found
 
 
+@needs_sandbox
 @pytest.mark.parametrize("answers", ["ab", "aaaa"])
 def test_too_few_answers_say_nothing(tmp_path: Path, answers: str) -> None:
     with pytest.raises(EvidenceMissing, match=r"known_answers\(\) return"):
@@ -71,6 +75,7 @@ def test_others_are_answers_of_another_text() -> None:
 KEYS = "import json\ndef verify(item, answer):\n    return set(json.loads(answer)) == {'a', 'b'}\n"
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("verifier", "status", "detail"),
     [

@@ -256,7 +256,7 @@ def test_what_llama_cpp_would_load_or_misread_is_found_in_the_file(
     assert rule in {flaw.name for flaw in gguf_rules(CheckpointFolder(checkpoints["llama"]), path)}
 
 
-@pytest.mark.parametrize(("installed", "registered"), [(True, "llama_cpp"), (False, "no")])
+@pytest.mark.parametrize(("installed", "registered"), [(True, "llama_cpp"), (False, "not_installed")])
 def test_what_is_installed_is_registered(
     installed: bool, registered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

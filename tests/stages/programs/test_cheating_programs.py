@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from specs.confinement.program_process import Limits, Program, run_all
 from specs.confinement.program_runner import packed, unpacked
+from tests.fixtures.sandbox import needs_sandbox
 
 NAIVE = """
 import json, sys
@@ -27,6 +28,8 @@ print("passed")
 TESTS = "assert f(2) == 4\nassert f(3) == 9\n"
 PROMPT = "def g(x):\n    return x + 1\n\ndef f(x):\n"
 FROM_TESTS = "return int(re.search(rf'f\\({x}\\) == (\\d+)', one['tests'])[1])\n"
+
+pytestmark = needs_sandbox
 
 
 class Cheat(NamedTuple):

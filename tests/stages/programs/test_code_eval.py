@@ -24,6 +24,7 @@ from specs.stages.programs.parameters import CodeEvalParameters
 from specs.stages.programs.rows import CodeRow
 from tests.factories.programs_evidence import SHIPPED, code_evidence, code_row, problems, solution_of
 from tests.fixtures.critic_jobs import lines
+from tests.fixtures.sandbox import needs_sandbox
 from tests.fixtures.small_text import small_model
 from tests.fixtures.stage_jobs import stage_job
 from tests.fixtures.witnessed_jobs import rewrite, unwritten
@@ -53,6 +54,7 @@ def ran(text: str, seconds: int = 1) -> str:
     return f"{found.step} {found.why}".strip()
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("text", "ended"),
     [
@@ -87,6 +89,7 @@ def test_a_program_ends_as_it_is(text: str, ended: str) -> None:
     assert ran(text) == ended
 
 
+@needs_sandbox
 def test_a_program_that_does_not_end_is_ended() -> None:
     assert ran("def f(x):\n    while True:\n        pass\n") == "overtime it took longer than allowed"
 
@@ -152,6 +155,7 @@ def values(evidence: Evidence) -> dict[str, float]:
     return {id: one.value for id, one in measure(evidence).metrics.items()}
 
 
+@needs_sandbox
 def test_healthy_answers_are_counted_and_pass(tmp_path: Path) -> None:
     items = problems()
     rows = [
@@ -179,6 +183,7 @@ def test_healthy_answers_are_counted_and_pass(tmp_path: Path) -> None:
     ]
 
 
+@needs_sandbox
 def test_problems_that_were_left_out_are_found(tmp_path: Path) -> None:
     items = problems()
     rows = [code_row(item, solution_of(item)) for item in items[:2]]
@@ -196,6 +201,7 @@ def test_a_row_of_no_problem_is_no_evidence(tmp_path: Path) -> None:
         judge.tried(code_evidence(tmp_path, rows))
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -213,6 +219,7 @@ def test_tests_that_judge_wrongly_close_the_gate(tmp_path: Path, change: dict[st
     assert found.status == "FAIL" and told in found.detail and not found.repairable
 
 
+@needs_sandbox
 def test_without_solutions_the_harness_is_not_known_to_work(tmp_path: Path) -> None:
     items = [
         one.model_copy(update={"constraint": {k: v for k, v in one.constraint.items() if k != "solution"}})
@@ -234,6 +241,7 @@ def test_without_a_sandbox_nothing_is_run(tmp_path: Path, monkeypatch: pytest.Mo
         measure(code_evidence(tmp_path))
 
 
+@needs_sandbox
 def test_the_solutions_of_three_shipped_problems_pass(tmp_path: Path) -> None:
     assert values(code_evidence(tmp_path))["pass_at_1"] == 1.0
 
@@ -278,6 +286,7 @@ def test_a_job_writes_every_answer_and_a_witness_reads_them_again(tmp_path: Path
     assert unwritten(job, folder="edited") == {3}
 
 
+@needs_sandbox
 @pytest.mark.more
 @pytest.mark.model
 def test_the_small_model_writes_programs(tmp_path: Path) -> None:

@@ -231,9 +231,9 @@ def whole_numbers(found: Arrays) -> Arrays:
 
 
 REFUSED: list[tuple[str, Callable[[Path], None], str]] = [
-    ("a pickle", text("pytorch_model.bin"), "it left 'pytorch_model.bin': weights are taken as safetensors only"),
-    ("a pickled optimizer", text("optimizer.pt"), "it left 'optimizer.pt': weights are taken as safetensors only"),
-    ("python", text("modeling_llama.py"), "it left 'modeling_llama.py': no code comes with a checkpoint"),
+    ("a pickle", text("pytorch_model.bin"), "it left 'pytorch_model.bin', which can run code"),
+    ("a pickled optimizer", text("optimizer.pt"), "it left 'optimizer.pt', which can run code"),
+    ("python", text("modeling_llama.py"), "it left 'modeling_llama.py', which can run code"),
     ("a folder", text("sub/model.safetensors"), "it left 'sub': a checkpoint is one folder of files"),
     ("notes", text("README.md"), "it left 'README.md', which is no file of a checkpoint"),
     ("weights of another name", text("adapter.safetensors"), "it left 'adapter.safetensors', which is no file"),

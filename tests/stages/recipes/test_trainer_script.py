@@ -196,4 +196,4 @@ def test_axolotl_is_asked_for_before_the_start(tmp_path: Path) -> None:
     spec = spec_with(tmp_path, YAML_STAGE.replace("sft.yaml", "axolotl.yaml"))
     with pytest.raises(Blocked, match="needs what is not installed: axolotl") as caught:
         require_machine(loads(spec).spec)
-    assert "pip install axolotl" in str(caught.value.hint)
+    assert "pip install --target script-packages axolotl && export PEERGATE_SCRIPT_PACKAGES=" in str(caught.value.hint)

@@ -75,6 +75,22 @@ def test_a_row_that_is_cut_is_a_warning_with_the_length_that_would_do(tmp_path: 
         assert len(faults(spec, model)) == expected
 
 
+def test_pairs_that_are_equal_once_cut_close(tmp_path: Path, model: Path) -> None:
+    same = "word " * 40
+    pairs = [{"prompt": f"Say {n}.", "chosen": f"{same}good", "rejected": f"{same}bad"} for n in range(20)]
+    rows = [*pairs, {"prompt": "Say b.", "chosen": "a", "rejected": "b"}]
+    spec = experiment(tmp_path, model, rows)
+    text = SPEC.replace("kind: sft", "kind: dpo").replace("examples: data.train", "preferences: data.train")
+    spec.write_text(text, encoding="utf-8")
+    (found,) = faults(spec, model)
+    assert found.closing and "20 of 21 pairs are equal once cut to 80 tokens" in found.message
+    told = called("spec", "check", spec)
+    assert told.returncode == 2 and "equal once cut" in told.stderr, told
+    # With the length that is named, they are not.
+    spec.write_text(text.replace("max_length: 80", f"max_length: {found.hint.split()[1]}"), encoding="utf-8")
+    assert faults(spec, model) == []
+
+
 def test_a_prompt_that_fills_the_length_alone_closes(tmp_path: Path, model: Path) -> None:
     spec = experiment(tmp_path, model, [*ROWS, {"prompt": "b" * 90, "completion": "a"}])
     (found,) = faults(spec, model)

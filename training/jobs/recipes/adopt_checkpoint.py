@@ -18,6 +18,7 @@ from specs.system.new_folder import new_folder
 from specs.text import plain
 from training.engines.checkpoint import UNSTABLE
 from training.rules import weight_files
+from training.rules.code_files import runs_code
 from training.rules.weight_files import INDEX, WEIGHTS, Change, WrongWeights, describing, told
 
 _PART = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
@@ -27,8 +28,6 @@ _NAMES = (
     *("added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "spiece.model"),
     *("chat_template.jinja", "chat_template.json"),
 )
-
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".msgpack", ".h5", ".npz", ".npy")
 
 _CODE = ("auto_map", "custom_pipelines", "custom_generate", "trust_remote_code")
 """Entries with which a configuration names code of its own."""
@@ -83,10 +82,8 @@ def take_checkpoint(left: Path, base: Path, target: Path) -> Change:
 def _require_name(name: str, path: Path) -> None:
     if path.is_dir() or "/" in name:
         raise NotTaken(f"it left {told(name)}: a checkpoint is one folder of files")
-    if path.suffix in _PICKLES:
-        raise NotTaken(f"it left {told(name)}: weights are taken as safetensors only, other forms can carry code")
-    if path.suffix in (".py", ".so", ".pyc"):
-        raise NotTaken(f"it left {told(name)}: no code comes with a checkpoint")
+    if runs_code(name):
+        raise NotTaken(f"it left {told(name)}, which can run code: weights are taken as safetensors only")
     if not (_PART.fullmatch(name) or name == INDEX or name in _NAMES):
         raise NotTaken(f"it left {told(name)}, which is no file of a checkpoint")
 

@@ -90,7 +90,9 @@ def _axolotl_set(path: Path, chat: bool) -> dict[str, Any]:
     if SETTINGS["held"] == "preferences":
         return found | {"type": "chat_template.default", "field_messages": "messages"}
     if chat:
-        return found | {"type": "chat_template", "field_messages": "messages", "roles_to_train": ["assistant"]}
+        # Else every turn of the assistant would be learned, those before the prompt too.
+        learned = {"roles_to_train": [], "message_field_training": "train"}
+        return found | {"type": "chat_template", "field_messages": "messages", **learned}
     plain = {"field_instruction": "prompt", "field_output": "completion"}
     return found | {"type": {**plain, "format": "{instruction}", "no_input_format": "{instruction}"}}
 
@@ -115,7 +117,9 @@ def _row(row: dict[str, Any], chat: bool) -> dict[str, Any]:
     said = {side: {"role": "assistant", "content": row[side]} for side in sides}
     if SETTINGS["trainer"] == "trl":
         return {"prompt": asked, **{side: [turn] for side, turn in said.items()}}
-    return {"messages": asked, **said} if len(said) == 2 else {"messages": [*asked, *said.values()]}
+    if len(said) == 2:
+        return {"messages": asked, **said}
+    return {"messages": [{**turn, "train": False} for turn in asked] + [{**said["completion"], "train": True}]}
 
 
 def _has_template() -> bool:

@@ -84,6 +84,12 @@ class CheckpointFolder:
         content = given.get("content") if isinstance(given, dict) else given
         return content if isinstance(content, str) else None
 
+    @property
+    def is_adapter(self) -> bool:
+        """Whether the only weights here are those of an adapter."""
+        names = [path.name for path in self.path.glob("*.safetensors")]
+        return bool(names) and all(name.startswith("adapter_") for name in names)
+
     def has(self, name: str) -> bool:
         """Say whether there is a file of this name."""
         return (self.path / name).is_file()

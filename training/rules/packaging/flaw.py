@@ -37,4 +37,12 @@ class Flaw(NamedTuple):
 
 
 class NotRun(Exception):
-    """A rule could not be applied; the message says why."""
+    """A rule that applies could not be carried out; the message says why."""
+
+    applies = True
+
+
+class NotApplicable(NotRun):
+    """There is nothing that the rule could be applied to, such as a base or an export."""
+
+    applies = False

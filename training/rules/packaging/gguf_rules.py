@@ -10,6 +10,7 @@ from training.rules.packaging.bounded_json import WrongFile
 from training.rules.packaging.checkpoint_folder import CheckpointFolder, ends_of
 from training.rules.packaging.flaw import Flaw
 from training.rules.packaging.gguf_header import GgufHeader, GgufTensor, read_header
+from training.rules.packaging.gguf_settings import settings
 from training.rules.packaging.text_splits import SPLITS, split_name
 from training.rules.weight_files import told
 
@@ -21,16 +22,6 @@ ARCHITECTURES = {
 }
 """What llama.cpp calls the models that are written here."""
 _AGAIN = "export the checkpoint again"
-_KEYS = {
-    "context_length": "max_position_embeddings",
-    "embedding_length": "hidden_size",
-    "block_count": "num_hidden_layers",
-    "feed_forward_length": "intermediate_size",
-    "attention.head_count": "num_attention_heads",
-    "attention.head_count_kv": "num_key_value_heads",
-    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
-}
-"""Key of the file, below its architecture -> that of config.json."""
 _WIDTH = {"F32": "<f4", "F16": "<f2"}
 _LAYER = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down")
 _NORMS = {"qwen3": ("attn_q_norm", "attn_k_norm")}
@@ -38,7 +29,7 @@ _NORMS = {"qwen3": ("attn_q_norm", "attn_k_norm")}
 
 
 def gguf(folder: CheckpointFolder, path: Path) -> Iterator[Flaw]:
-    """Yield what is wrong with a GGUF file of this checkpoint."""
+    """Yield what is wrong with a GGUF file of this checkpoint; raises NotRun where a setting is not known here."""
     try:
         header = read_header(path)
     except WrongFile as error:
@@ -56,22 +47,9 @@ def gguf(folder: CheckpointFolder, path: Path) -> Iterator[Flaw]:
         why = f"general.architecture is {told(str(named))}, llama.cpp calls it {due or ' or '.join(known)}"
         yield Flaw("gguf", "architecture", path.name, why, _AGAIN)
         return
-    for key, of in _KEYS.items():
-        yield from _key(path.name, said, f"{named}.{key}", config.get(of))
-    rope: Any = config.get("rope_parameters") or config
-    theta = rope.get("rope_theta") if isinstance(rope, dict) else None
-    yield from _key(path.name, said, f"{named}.rope.freq_base", theta)
     yield from _vocabulary(path.name, header, folder)
     yield from _tensors(path, header, said.get(f"{named}.block_count"), (*_LAYER, *_NORMS.get(str(named), ())))
-
-
-def _key(file: str, said: dict[str, Any], key: str, due: Any) -> Iterator[Flaw]:
-    value = said.get(key)
-    if value is None:
-        why = f"has no {key}: llama.cpp would refuse it or take its own default"
-        yield Flaw("gguf", "missing_key", file, why, _AGAIN)
-    elif isinstance(due, int | float) and isinstance(value, int | float) and abs(value - due) > 1e-6 * abs(due):
-        yield Flaw("gguf", "other_key", file, f"{key} is {value}, config.json says {due}", _AGAIN)
+    yield from settings(folder, path.name, header, str(named))
 
 
 def _vocabulary(file: str, header: GgufHeader, folder: CheckpointFolder) -> Iterator[Flaw]:

@@ -49,10 +49,13 @@ def values(folder: CheckpointFolder, path: Path) -> Iterator[Flaw]:
     family = ARCHITECTURES.get((config.get("architectures") or [""])[0])
     if family is None:
         raise NotRun("values were not compared: config.json names no family that is known here")
+    yield from _left_out(config, ours, theirs, path.name)
     unknown = sorted({one.dtype for one in theirs.values()} - {"F32", "F16", "Q8_0"})
     shown = 0
     for name, tensor in sorted(theirs.items()):
         source = _source(name)
+        if source == HEAD and HEAD not in ours and _ties(config):
+            source = EMBEDDING
         if source is None or source not in ours or tensor.dtype in unknown or shown >= _SHOWN:
             continue
         heads = _heads(config, name) if family == "llama" else None
@@ -63,6 +66,22 @@ def values(folder: CheckpointFolder, path: Path) -> Iterator[Flaw]:
             )
     if unknown:
         raise NotRun(f"values of the types {', '.join(unknown)} were not compared")
+
+
+def _left_out(
+    config: dict[str, Any], ours: dict[str, Tensor], theirs: dict[str, GgufTensor], file: str
+) -> Iterator[Flaw]:
+    """Yield biases and an output that the checkpoint has and its export lacks: llama.cpp computes without them."""
+    carried = {_source(name) for name in theirs} | ({HEAD} if _ties(config) else set[str | None]())
+    missing = sorted(name for name in ours.keys() - carried if name == HEAD or name.endswith(".bias"))
+    for name in missing[:_SHOWN]:
+        why = f"lacks {told(name)} of the checkpoint"
+        why += ": llama.cpp takes the input embeddings in its place" if name == HEAD else ""
+        yield Flaw("gguf", "left_out", file, why, _AGAIN)
+
+
+def _ties(config: dict[str, Any]) -> bool:
+    return config.get("tie_word_embeddings") is True
 
 
 def _source(name: str) -> str | None:

@@ -8,7 +8,8 @@ from typing import Any
 
 from training.rules.packaging.bounded_json import WrongFile, read_object
 from training.rules.packaging.checkpoint_folder import CONFIG, TEMPLATE, TOKENIZER, CheckpointFolder
-from training.rules.packaging.flaw import Flaw, NotRun
+from training.rules.packaging.flaw import Flaw, NotApplicable, NotRun
+from training.rules.packaging.gguf_settings import rope_of
 from training.rules.weight_files import WrongWeights, compare, told
 
 LOG = "trainer_state.json"
@@ -39,6 +40,9 @@ def trained(folder: CheckpointFolder, base: CheckpointFolder) -> Iterator[Flaw]:
         return
     except OSError as error:
         raise NotRun(f"the weights cannot be read: {error}") from error
+    if not change.changed:
+        why = f"all {change.tensors} tensors are those of the base: nothing was trained, or the base was copied"
+        yield Flaw("lineage", "untrained", "model.safetensors", why, "copy the trained checkpoint, or name its base")
     matrices = [name for name, one in folder.tensors.items() if len(one.shape) > 1]
     if 2 * len(change.replaced) > len(matrices):
         why = (
@@ -56,20 +60,9 @@ def _described(new: dict[str, Any], old: dict[str, Any]) -> Iterator[Flaw]:
         if was != now:
             why = f"{name} is {told(str(now))}, in the base {told(str(was))}"
             yield Flaw("lineage", "config", CONFIG, why, f"write the base's {name}")
-    if (was := _rope(old)) != (now := _rope(new)):
+    if (was := rope_of(old)) != (now := rope_of(new)):
         why = f"positions are turned by {told(str(now))}, in the base by {told(str(was))}"
         yield Flaw("lineage", "rope", CONFIG, why, "copy rope_parameters of the base")
-
-
-def _rope(config: dict[str, Any]) -> dict[str, Any]:
-    """Return how positions are turned, as transformers 5 writes it; older versions have keys of their own."""
-    given: Any = config.get("rope_parameters") or config.get("rope_scaling")
-    found: dict[str, Any] = {"rope_type": "default", **(given if isinstance(given, dict) else {})}
-    found.setdefault("rope_theta", config.get("rope_theta"))
-    theta = found["rope_theta"]
-    found["rope_theta"] = float(theta) if isinstance(theta, int | float) else theta
-    found.pop("type", None)
-    return found
 
 
 def _same_text(folder: CheckpointFolder, base: CheckpointFolder) -> Iterator[Flaw]:
@@ -109,7 +102,7 @@ def training_log(folder: CheckpointFolder) -> Iterator[Flaw]:
     By default the Trainer logs a loss of NaN as 0.0 (``logging_nan_inf_filter``), which then looks like the best step.
     """
     if not folder.has(LOG):
-        raise NotRun(f"there is no {LOG}")
+        raise NotApplicable(f"there is no {LOG}")
     try:
         history: Any = read_object(folder.path / LOG).get("log_history")
     except WrongFile as error:

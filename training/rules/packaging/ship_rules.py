@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from specs.digests import digest_file, list_tree
 from training.rules.packaging import lineage_rules, structure_rules, tokenizer_rules, weight_rules
 from training.rules.packaging.checkpoint_folder import CheckpointFolder
-from training.rules.packaging.flaw import Flaw, Layer, NotRun
+from training.rules.packaging.flaw import Flaw, Layer, NotApplicable, NotRun
 from training.rules.packaging.gguf_rules import gguf
 from training.rules.packaging.gguf_values import values
 from training.rules.weight_files import told
@@ -25,19 +25,25 @@ class Outcome(NamedTuple):
     flaws: tuple[Flaw, ...] = ()
     why: str = ""
     """Why a rule was not run."""
+    applies: bool = True
+    """Whether there was something that the layer could be applied to."""
 
 
 def apply(layer: Layer, *rules: Rule) -> Outcome:
     """Return what the rules of one layer say; what one found counts, whether or not another could not be run."""
     found: list[Flaw] = []
-    why = ""
+    why, applies = "", False
     for rule in rules:
         try:
             found += rule()
         except NotRun as error:
-            why = str(error)
+            if error.applies or not applies:
+                why = str(error)
+            applies = applies or error.applies
+        else:
+            applies = True
     status = "FAIL" if found else "NOT_RUN" if why else "PASS"
-    return Outcome(layer, status, tuple(found), why)
+    return Outcome(layer, status, tuple(found), why, applies)
 
 
 def check_files(
@@ -69,7 +75,7 @@ def _of_file(folder: CheckpointFolder, file: Path) -> tuple[Rule, Rule]:
 
 
 def _without_gguf() -> Outcome:
-    return Outcome("gguf", "NOT_RUN", why="there is no GGUF file")
+    return Outcome("gguf", "NOT_RUN", why="there is no GGUF file", applies=False)
 
 
 def _lineage(folder: CheckpointFolder, path: Path | None, *, trained: bool) -> Iterator[Rule]:
@@ -83,12 +89,12 @@ def _lineage(folder: CheckpointFolder, path: Path | None, *, trained: bool) -> I
 
 
 def _no_base() -> Iterator[Flaw]:
-    raise NotRun("no base is given")
+    raise NotApplicable("no base is given")
 
 
 def _digests(path: Path, listed: Mapping[str, str] | None) -> Iterator[Flaw]:
     if listed is None:
-        raise NotRun("no recorded digests are given")
+        raise NotApplicable("no recorded digests are given")
     try:
         here = {one.relative_to(path).as_posix(): one for one in list_tree(path)}
     except ValueError as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specs.regular_files import open_regular
+from training.rules.code_files import runs_code
 from training.rules.packaging.bounded_json import WrongFile, read_object
 from training.rules.packaging.checkpoint_folder import (
     CONFIG,
@@ -17,24 +18,8 @@ from training.rules.packaging.checkpoint_folder import (
 )
 from training.rules.packaging.flaw import Flaw, NotRun
 from training.rules.packaging.model_families import FAMILIES, REQUIRED, family_of, wrong_sizes
-from training.rules.weight_files import INDEX, told
+from training.rules.weight_files import INDEX, WEIGHTS, told
 
-_CODE = (
-    ".bin",
-    ".pt",
-    ".pth",
-    ".ckpt",
-    ".pkl",
-    ".pickle",
-    ".joblib",
-    ".h5",
-    ".keras",
-    ".npy",
-    ".msgpack",
-    ".py",
-    ".so",
-)
-"""Formats that run code when they are loaded, or are code."""
 _PICKLED = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 """How files of torch.save and pickle begin."""
 _SAVE_AGAIN = "save the checkpoint again with `save_pretrained` of model and tokenizer"
@@ -46,12 +31,16 @@ def structure(folder: CheckpointFolder) -> Iterator[Flaw]:
         name = path.relative_to(folder.path).as_posix()
         if path.is_symlink():
             yield Flaw("structure", "link", name, "is a symbolic link", "replace it by the file")
-        elif path.suffix.lower() in _CODE and path.is_file():
+        elif runs_code(path.name) and path.is_file():
             mend = "delete it; weights belong in model.safetensors, which runs no code"
             yield Flaw("structure", "code", name, "can run code when it is loaded", mend)
     weights = sorted(folder.path.glob("*.safetensors"))
     if not weights:
-        yield Flaw("structure", "no_weights", "model.safetensors", "is missing", _SAVE_AGAIN)
+        yield Flaw("structure", "no_weights", WEIGHTS, "is missing", _SAVE_AGAIN)
+    if folder.is_adapter:
+        mend = "merge it into its base (`merge_and_unload`, then `save_pretrained`), and check that folder"
+        why = "is an adapter, and the weights of its base are not here"
+        yield Flaw("structure", "adapter", weights[0].name, why, mend)
     for path in weights:
         if _pickled(path):
             yield Flaw(
@@ -87,11 +76,19 @@ def _shards(folder: CheckpointFolder) -> Iterator[Flaw]:
     if not isinstance(placed, dict) or not all(isinstance(one, str) for one in placed.values()):
         yield Flaw("structure", "index", INDEX, "has no weight_map from tensors to files", _SAVE_AGAIN)
         return
-    here = {path.name for path in folder.path.glob("*.safetensors")}
-    for name in sorted({*placed.values()} - here):
+    here, named = {path.name for path in folder.path.glob("*.safetensors")}, {*placed.values()}
+    stray = here - named
+    if WEIGHTS in stray and not here & named:
+        why = f"names {len(named)} files that are not here, beside a whole {WEIGHTS}: it is left from an earlier save"
+        yield Flaw("structure", "stale_index", INDEX, why, "delete it")
+        return
+    for name in sorted(named - here):
         yield Flaw("structure", "missing_shard", told(name), f"is named by {INDEX} and missing", "copy the file")
-    for name in sorted(here - {*placed.values()}):
-        yield Flaw("structure", "stray_shard", name, f"is not named by {INDEX}", "delete it, or write the index again")
+    for name in sorted(stray):
+        mend = "delete it, or write the index again"
+        if name == WEIGHTS:
+            mend = f"delete it if the files that {INDEX} names are newer, else delete those and the index"
+        yield Flaw("structure", "stray_shard", name, f"is not named by {INDEX}", mend)
 
 
 def config(folder: CheckpointFolder) -> Iterator[Flaw]:
@@ -101,6 +98,10 @@ def config(folder: CheckpointFolder) -> Iterator[Flaw]:
     except WrongFile as error:
         yield Flaw("config", "unreadable", CONFIG, error.why, _SAVE_AGAIN)
         return
+    if isinstance(quantized := found.get("quantization_config"), dict):
+        how = told(str(quantized.get("quant_method", "no named method")))
+        mend = "save the weights in 16 or 32 bits (`dequantize()`, then `save_pretrained`), and check that folder"
+        yield Flaw("config", "quantized", CONFIG, f"says that the weights are quantized by {how}", mend)
     if "auto_map" in found:
         yield Flaw("config", "remote_code", CONFIG, "has an auto_map, which loads code", "use a model of transformers")
     kind, family = found.get("model_type"), family_of(found)

@@ -27,6 +27,8 @@ def layout(folder: CheckpointFolder) -> Iterator[Flaw]:
         config = folder.config
     except WrongFile as error:
         raise NotRun(f"{error}, so the tensors cannot be compared with it") from error
+    if folder.is_adapter or isinstance(config.get("quantization_config"), dict):
+        raise NotRun("an adapter's or quantized tensors are not those that config.json declares")
     declared = declared_tensors(config)
     if declared is None:
         raise NotRun("config.json declares no layout that is known here")
@@ -37,8 +39,11 @@ def layout(folder: CheckpointFolder) -> Iterator[Flaw]:
         why = f"tensor {told(name)} is missing: a loader would fill it with random numbers"
         yield Flaw("weights", "missing_tensor", _names(folder), why, mend)
     for name in sorted(found.keys() - declared.keys())[:_SHOWN]:
-        why = f"tensor {told(name)} of {found[name].file.name} is not declared by config.json: it would be ignored"
-        yield Flaw("weights", "unexpected_tensor", CONFIG, why, "correct config.json, or drop the tensor")
+        file = found[name].file.name
+        why = f"tensor {told(name)} of {file} is not declared by config.json: it would be ignored"
+        whole = not missing and not file.startswith("model")
+        mend = f"delete {file}: the whole model is beside it" if whole else "correct config.json, or drop the tensor"
+        yield Flaw("weights", "unexpected_tensor", CONFIG, why, mend)
     shared = sorted(declared.keys() & found.keys())
     wrong = [name for name in shared if found[name].shape != declared[name]]
     for name in wrong[:_SHOWN]:

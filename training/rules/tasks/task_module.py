@@ -144,7 +144,9 @@ class TaskModule:
         if isinstance(said, Judgement):
             return said
         if not isinstance(said, bool):
-            message = f"its verifier returns a {type(said).__name__}, not True or False"
+            kind = type(said)
+            name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+            message = f"its verifier returns a {name}, not True or False"
             raise PluginFault(message, where=self._place("verify"))
         return Judgement(said)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from specs.traces.turn import Lines, Part, Text, ToolResult, ToolUse, Turn
 from training.rules.traces.message_parts import PartMaker, joined
-from training.rules.traces.record_kinds import is_boundary, message_key, queued_prompt, user_kind
+from training.rules.traces.record_kinds import is_boundary, message_key, preserved, queued_prompt, user_kind
 
 Where = tuple[str, int]
 Lineage = dict[str, Any]
@@ -26,7 +26,8 @@ _UNKNOWN = "?"
 
 def lineage(record: dict[str, Any]) -> Lineage:
     """Return what is needed of a record that is no part of a conversation: what comes after it may name it."""
-    return {name: record[name] for name in _KEPT if name in record} | {"boundary": is_boundary(record)}
+    known = {name: record[name] for name in _KEPT if name in record}
+    return known | {"boundary": is_boundary(record), "preserved": preserved(record)}
 
 
 @dataclass
@@ -41,6 +42,7 @@ class _Growing:
     parts: list[Part] = field(default_factory=list[Part])
     lines: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     compacted: str | None = None
+    kept: tuple[str, ...] = ()
     results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
     result_lines: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
 
@@ -54,6 +56,8 @@ class _Thread:
     asked_at: set[str | None] = field(default_factory=lambda: set[str | None]())
     """Turns after which a person asked something."""
     compacted: str | None = None
+    kept: tuple[str, ...] = ()
+    """Turns that the last compaction keeps word for word."""
 
 
 class Conversations:
@@ -67,6 +71,7 @@ class Conversations:
         self._threads: dict[str, _Thread] = {}
         self._lineage: dict[str, Lineage] = {}
         self._turn_of: dict[str, str] = {}
+        self._results: set[str] = set()
         self.branches = self.compactions = self.orphans = 0
 
     def know(self, of: Lineage) -> None:
@@ -78,15 +83,24 @@ class Conversations:
         """Begin anew after a compaction: what follows has a summary for its history."""
         thread = self._thread(self._name_of_thread(of))
         thread.compacted = thread.tip
+        thread.kept = tuple(dict.fromkeys(self._preserved(of.get("preserved", ()))))
         if thread.tip is not None:
             thread.ends.add(thread.tip)
         thread.tip = None
         self.compactions += 1
 
+    def _preserved(self, uuids: tuple[str, ...]) -> Iterator[str]:
+        """Yield the turns of the records that a compaction keeps, with those between its first and last."""
+        if len(uuids) == 2:
+            between = list(self._above(uuids[1]))
+            uuids = tuple(between[: between.index(uuids[0]) + 1][::-1]) if uuids[0] in between else uuids
+        yield from (self._turn_of[uuid] for uuid in uuids if uuid in self._turn_of)
+
     def add(self, record: dict[str, Any], where: Where) -> bool:
         """Put a record in its place; False if there is nothing in it."""
         queued = queued_prompt(record)
-        parts = list(self._maker.parts(record["message"].get("content") if queued is None else queued))
+        content = record["message"].get("content") if queued is None else queued
+        parts = list(self._maker.parts(content, answer=record["type"] == "assistant"))
         if record["type"] == "assistant":
             turn = self._add_action(record, parts)
             turn.lines.setdefault(where[0], []).append(where[1])
@@ -94,6 +108,8 @@ class Conversations:
             turn = self._add_user(record, parts, where)
         if turn is not None and isinstance(record.get("uuid"), str):
             self._turn_of[record["uuid"]] = turn.id
+            if record["type"] == "user":
+                self._results.add(record["uuid"])
         return turn is not None
 
     def _thread(self, name: str) -> _Thread:
@@ -135,7 +151,8 @@ class Conversations:
     def _place(self, record: dict[str, Any], thread: _Thread, kind: str) -> str | None:
         """Return the turn that a new one follows."""
         before = self._before(record)
-        if before in (_UNKNOWN, thread.tip):
+        kept = self._turns[thread.tip].kept if thread.tip is not None else ()
+        if before in (_UNKNOWN, thread.tip, *kept):
             return thread.tip
         left = before in thread.ends
         if left or (kind == "prompt" and before in thread.asked_at):
@@ -148,13 +165,30 @@ class Conversations:
         return None if before is None and kind in ("prompt", "context") else thread.tip
 
     def _add_action(self, record: dict[str, Any], parts: list[Part]) -> _Growing:
-        key = message_key(record)
+        key = self._step(message_key(record), record)
         turn = self._turns.get(key) or self._begin(key, record, "action")
         for part in parts:
             joined(turn.parts, part)
             if isinstance(part, ToolUse):
                 self._calls[part.call] = key
         return turn
+
+    def _step(self, key: str, record: dict[str, Any]) -> str:
+        """Return the key of a record's action: another one where it follows the results of a step with the same id.
+
+        Calls of one answer may run while it is still written; then their records share the request too.
+        """
+        number, parent = 1, str(record.get("parentUuid"))
+        steps = [key]
+        while f"{key}#{number + 1}" in self._turns:
+            number += 1
+            steps.append(f"{key}#{number}")
+        last = self._turns.get(steps[-1])
+        request = record.get("requestId")
+        same_request = request is not None and last is not None and last.record.get("requestId") == request
+        if parent in self._results and self._turn_of.get(parent) == steps[-1] and not same_request:
+            return f"{key}#{number + 1}"
+        return next((step for step in steps if self._turn_of.get(parent) == step), steps[-1])
 
     def _add_user(self, record: dict[str, Any], parts: list[Part], where: Where) -> _Growing | None:
         """Give results to the action that called, and make a turn of the rest; None if there is nothing."""
@@ -170,8 +204,8 @@ class Conversations:
                 rest.append(part)
         if not rest:
             return called
-        written = next((one.text for one in rest if isinstance(one, Text)), None)
-        kind = "results" if written is None else user_kind(record, written)
+        texts = [part.text for part in rest if isinstance(part, Text)]
+        kind = user_kind(record, texts) if texts else "results"
         turn = self._begin(str(record.get("uuid") or f"{where[0]}:{where[1]}"), record, kind)
         turn.parts += rest
         turn.lines.setdefault(where[0], []).append(where[1])
@@ -182,7 +216,8 @@ class Conversations:
         thread = self._thread(name)
         turn = _Growing(key, None, name, kind, record)
         if kind == "summary":
-            turn.compacted = thread.compacted
+            turn.compacted, turn.kept = thread.compacted, thread.kept
+            thread.kept = ()
         else:
             turn.parent = self._place(record, thread, kind)
         if kind == "prompt":
@@ -214,6 +249,7 @@ class Conversations:
             folder=_short(record.get("cwd")),
             unanswered=tuple(one for one in calls if one not in turn.results),
             compacted=self._behind(turn.compacted),
+            kept=tuple(id for key in turn.kept for id in dict.fromkeys((_named(key), str(self._behind(key))))),
             source=_source(turn.lines),
         )
 

@@ -23,10 +23,10 @@ def history(turns: Mapping[str, Turn], state: Turn) -> list[Turn]:
     Raises:
         KeyError: a turn names one that is not there.
     """
-    found: list[Turn] = []
+    chain: list[Turn] = []
     parent = state.parent
     while parent is not None:
         turn = turns[parent]
-        found.append(turn)
+        chain.append(turn)
         parent = turn.parent
-    return found[::-1]
+    return [each for turn in chain[::-1] for each in (turn, *(turns[id] for id in turn.kept))]

@@ -13,7 +13,7 @@ from specs.masking import Masker
 from specs.traces.turn import Account, FileAccount, Turn
 from training.rules.traces.conversation import Conversations, lineage
 from training.rules.traces.message_parts import PartMaker
-from training.rules.traces.record_kinds import is_boundary, why_skipped
+from training.rules.traces.record_kinds import CODEX, is_boundary, why_skipped
 from training.rules.traces.transcript_file import read_lines
 
 DUPLICATE = "copy of a record that was read"
@@ -40,7 +40,8 @@ def ingest(paths: Sequence[Path], masker: Masker, progress: Callable[[int, int, 
     found, left_aside = _found(paths)
     names = _names(found)
     secrets = _Counting(masker)
-    conversations = Conversations(PartMaker(secrets.mask))
+    maker = PartMaker(secrets.mask)
+    conversations = Conversations(maker)
     seen: set[str] = set()
     files: list[FileAccount] = []
     for number, path in enumerate(sorted(found, key=lambda one: (_first_time(one), str(one)))):
@@ -51,14 +52,16 @@ def ingest(paths: Sequence[Path], masker: Masker, progress: Callable[[int, int, 
         except OSError as error:
             raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from error
     turns = list(conversations.finished())
+    left_aside |= {file.file: CODEX for file in files if not file.used and CODEX in file.skipped}
     account = _account(files, left_aside, turns, conversations, secrets.found)
+    account = account.model_copy(update={"opaque": dict(sorted(maker.opaque.items()))})
     if not account.states:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(account.skipped.items())) or "it is empty"
         where = str(paths[0]) if len(paths) == 1 else f"{len(paths)} paths"
         raise UserError(
             f"no answer of a model in {account.records} records ({reasons})",
             where=where,
-            hint="name session files of Claude Code, or a folder of ~/.claude/projects",
+            hint="name session files of Claude Code, or a folder of ~/.claude/projects; rollouts of Codex are not read",
         )
     return Ingested(turns, account)
 

@@ -16,7 +16,7 @@ from specs.traces.turn import Account
 from training.rules.traces.ingest import ingest
 from training.rules.traces.pairs import LEAST_FAMILIES, TRACE, Answered, make_pairs
 from training.rules.traces.rendering import tools_of
-from training.rules.traces.shown_states import Shown, asked_of, authors_of, chosen_states
+from training.rules.traces.shown_states import Shown, asked_of, authors_of, chosen_states, unknown_authors
 
 
 class States(NamedTuple):
@@ -112,4 +112,5 @@ def circles_of(states: States, given: ReplayTracesParameters) -> tuple[str, ...]
         found.append(f"the teacher is of the student's own family '{given.teacher}'")
     if given.teacher in states.authors:
         found.append(f"the teacher is of the family '{given.teacher}', which wrote the traces")
+    found += unknown_authors(states.authors)
     return tuple(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,9 @@ LONGEST = 20_000
 """Characters of a text or a result that are kept: from its beginning three quarters, the rest from its end."""
 
 
+_ANSWERS = ("text", "thinking", "tool_use")
+
+
 class PartMaker:
     """Makes parts without secrets and of bounded length."""
 
@@ -20,12 +24,21 @@ class PartMaker:
         """Take what masks secrets in a text or in a JSON value."""
         self._mask = mask
         self._longest = longest
+        self.opaque: Counter[str] = Counter()
+        """Blocks of answers that are neither texts nor calls, by type: nothing of them is learned."""
 
-    def parts(self, content: Any) -> Iterator[Part]:
-        """Yield the parts of a message's content: a text, or a list of blocks."""
+    def parts(self, content: Any, *, answer: bool = False) -> Iterator[Part]:
+        """Yield the parts of a message's content: a text, or a list of blocks.
+
+        Of an answer only texts, thoughts and calls are parts: what a provider's own tools did, what is encrypted and
+        what a later version adds would otherwise be text that a student learns.
+        """
         for block in content if isinstance(content, list) else [content]:
             if isinstance(block, str):
                 block = {"type": "text", "text": block}
+            if answer and isinstance(block, dict) and block.get("type") not in _ANSWERS:
+                self.opaque[_text(block.get("type"))[:40] or "unknown"] += 1
+                continue
             if isinstance(block, dict) and (part := self._part(block)) is not None:
                 yield part
 

@@ -37,6 +37,15 @@ def asked_of(shown: Shown) -> str:
     return f"{INSTRUCTIONS}\n\n{shown.prompt}"
 
 
+def unknown_authors(authors: Iterable[str]) -> list[str]:
+    """Return why authors may imitate themselves: those whose names show no family, which a person has to judge."""
+    return [
+        f"the traces are of '{author}', whose family is not known: it may be a teacher's or the student's"
+        for author in authors
+        if family_of(author) is None
+    ]
+
+
 def authors_of(turns: Iterable[Turn]) -> tuple[str, ...]:
     """Return the families of the models that wrote traces; a name that shows none stands for itself."""
     return tuple(sorted({family_of(one.model) or one.model or "unknown" for one in turns if one.kind == "action"}))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specs.digests import digest_file
-from tests.factories.mutated_checkpoints import HEALTHY, MUTATIONS, WEIGHTS, flipped
+from tests.factories.mutated_checkpoints import HEALTHY, MUTATIONS, WEIGHTS, flipped, nudged
 from tests.fixtures.tiny_training import tiny_checkpoint
 from training.rules.packaging.ship_rules import check_files
 
@@ -18,25 +18,30 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("good") / "model")
 
 
+@pytest.fixture(scope="module")
+def base(good: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return nudged(Path(shutil.copytree(good, tmp_path_factory.mktemp("base") / "model")))
+
+
 def found(folder: Path, base: Path | None) -> set[str]:
     return {f"{flaw.layer}.{flaw.name}" for one in check_files(folder, base) for flaw in one.flaws}
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_mutation_is_found_by_its_name(name: str, good: Path, tmp_path: Path) -> None:
+def test_a_mutation_is_found_by_its_name(name: str, good: Path, base: Path, tmp_path: Path) -> None:
     mutation = MUTATIONS[name]
     folder = Path(shutil.copytree(good, tmp_path / "model"))
     mutation.spoil(folder)
-    assert found(folder, good if mutation.base else None) == mutation.found
+    assert found(folder, base if mutation.base else None) == mutation.found
     # With the base more may be found, but never less.
-    assert found(folder, good) >= mutation.found
+    assert found(folder, base) >= mutation.found
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_a_good_checkpoint_has_no_flaw(name: str, good: Path, tmp_path: Path) -> None:
+def test_a_good_checkpoint_has_no_flaw(name: str, good: Path, base: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(good, tmp_path / "model"))
     HEALTHY[name](folder)
-    outcomes = check_files(folder, good)
+    outcomes = check_files(folder, base)
     assert [flaw.line() for one in outcomes for flaw in one.flaws] == []
     run = {one.layer for one in outcomes if one.status == "PASS"}
     assert run >= {"structure", "config", "weights", "tokenizer", "template", "generation", "lineage"}

@@ -1,0 +1,200 @@
+"""A session that stands still says why, in `status`, in `list` and on its page; a broken job is one cause."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from agents.workbench_protocol import Workbench
+from reviews.checks.job_endings import ending_of_record
+from reviews.evidence.gather import registered_spec
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions import runtime
+from sessions.report.next_steps import remedies, waiting_for
+from sessions.report.overview import overview
+from sessions.run import pause
+from sessions.session import Paused, Session
+from sessions.view.places import Scope
+from specs.digests import digest_file
+from specs.job_records import ExitRecord, JobOrder
+from tests.e2e.sessions import called as peergate
+from tests.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
+from tests.fixtures.view_client import Client
+
+
+class Quits:
+    """A builder that asks for nothing."""
+
+    name = "playbook"
+
+    def work(self, bench: Workbench) -> None:
+        """Do nothing."""
+
+
+@dataclass
+class Breaks(QuickLauncher):
+    """A launcher whose job of the stage ``base`` breaks and leaves nothing but its log."""
+
+    code: int = -9
+    reason: str = "signal"
+    log: str = "loading\n"
+
+    def start(self, folder: Path) -> None:
+        order = JobOrder.model_validate_json((folder / "order.json").read_bytes())
+        if order.grant.stage != "base":
+            return super().start(folder)
+        (folder / "log.txt").write_text(self.log)
+        record = ExitRecord.model_validate(
+            {"key": order.key, "code": self.code, "reason": self.reason, "started": time.time(), "ended": time.time()}
+            | {"host": "here", "log": digest_file(folder / "log.txt"), "peak_rss_mb": 23900.0}
+        )
+        (folder / "exit.json").write_bytes(record.canonical())
+        return None
+
+
+def stopped_builder(run: Path) -> str:
+    drive(quick_session(run, Quits()))
+    return "base.1: the builder stopped: it asked for no launch"
+
+
+def paused(run: Path) -> str:
+    session = quick_session(run)
+    session.stop.set()
+    with pytest.raises(Paused):
+        drive(session)
+    return "paused by "
+
+
+def killed(run: Path) -> str:
+    """Leave a trail that ends in the middle, as after `kill -9`."""
+    session = quick_session(run)
+    session.trail.close()
+    return "its process ended without a pause: it was killed, or its machine stopped"
+
+
+def cancelled(run: Path) -> str:
+    drive(quick_session(run, Quits()))
+    pause.ask_for(run, pause.CANCEL)
+    runtime.cancel(run, Silent())  # type: ignore[arg-type]
+    return "cancelled by "
+
+
+def waiting(run: Path) -> str:
+    drive(quick_session(run, launcher=Breaks()))
+    return "check jobs.exit is FAIL: the job was killed by SIGKILL; its processes held up to 23,900 MB"
+
+
+@pytest.mark.parametrize("stop", [stopped_builder, paused, killed, cancelled, waiting])
+def test_status_list_and_page_say_why(tmp_path: Path, stop: Callable[[Path], str]) -> None:
+    run = open_quick(tmp_path)
+    why = stop(run)
+    assert overview(run).reasons[0].startswith(why)
+    assert why in peergate("status", run).stdout
+    assert why in peergate("list", "--runs", run.parent).stdout
+    page = Client(Scope(run.parent)).get("/s/small/")
+    assert page.status == 200 and why in page.text
+
+
+def test_a_broken_job_is_one_cause_with_one_remedy(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, launcher=Breaks()))
+    reasons = overview(run).reasons
+    assert len(reasons) == 2 and "18 checks and criteria have no evidence" in reasons[1]
+    (remedy,) = remedies(read_entries(run / "trail.sqlite"), Store(run / "store"))
+    assert remedy.check == "jobs.exit" and "too little memory" in remedy.remedy
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "log", "words"),
+    [
+        (-9, "signal", "", "too little memory"),
+        (137, "exited", "", "too little memory"),
+        (1, "exited", "torch.OutOfMemoryError: CUDA out of memory", "too little memory"),
+        (1, "exited", "ModuleNotFoundError: No module named 'bitsandbytes'", "peergate[qlora]"),
+        (-15, "timeout", "", "max_minutes"),
+        (0, "dead_man", "", "peergate resume"),
+        (-11, "signal", "", "the end of the job's log"),
+    ],
+)
+def test_the_remedy_fits_how_the_job_ended(code: int, reason: str, log: str, words: str) -> None:
+    values = {"key": "a", "code": code, "reason": reason, "started": 1, "ended": 2, "host": "h"}
+    record = ExitRecord.model_validate(values | {"log": "sha256:" + "0" * 64})
+    assert words in ending_of_record(record, log).remedy
+
+
+def retracted(run: Path) -> str:
+    drive(quick_session(run, launcher=Breaks()))
+    assert peergate("retract", run, "decision/base.1", "--reason", "a reason").returncode == 0
+    return ""
+
+
+def retracted_design(run: Path) -> str:
+    drive(quick_session(run, launcher=Breaks()))
+    assert peergate("retract", run, "decision/design.1", "--reason", "a reason").returncode == 0
+    return ""
+
+
+WORDS = {"WHY": "a reason", "USD": "50"}
+"""What a person fills in."""
+SITUATIONS = [stopped_builder, paused, killed, waiting, retracted, retracted_design]
+
+
+@pytest.mark.parametrize("stop", SITUATIONS)
+def test_every_way_out_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: Callable[[Path], str]) -> None:
+    """Each offered command is typed as it stands, on a copy of the session: none is refused as a wrong request."""
+    make = runtime.make_session
+
+    def quick(*given: object) -> Session:
+        session = make(*given)  # type: ignore[arg-type]
+        session.launcher = QuickLauncher()
+        return session
+
+    monkeypatch.setattr(runtime, "make_session", quick)
+    run = open_quick(tmp_path)
+    stop(run)
+    entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
+    ways = waiting_for(entries, run, store, registered_spec(entries, store)[0])["answers"]
+    assert ways
+    for number, way in enumerate(ways):
+        copy = tmp_path / f"copy {number}"
+        shutil.copytree(run.parent, copy / "runs")
+        for command in way.commands:
+            assert command.startswith("peergate ")
+            words = [WORDS.get(word, word) for word in shlex.split(command)[1:]]
+            words = [str(copy / "runs") if word == str(run.parent) else word for word in words]
+            done = peergate(*words)
+            assert done.returncode != 2, (command, done.stderr)
+
+
+def test_what_retract_offers_is_what_status_offers(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, launcher=Breaks()))
+    said = peergate("retract", run, "decision/design.1", "--reason", "a reason").stdout
+    assert "--answer retry" not in said and "--answer stop" in said
+    assert [line for line in said.splitlines() if line.startswith("  peergate ")] == [
+        line for line in peergate("status", run).stdout.splitlines() if line.startswith("  peergate ")
+    ]
+
+
+def test_a_closed_session_offers_no_answer_to_a_retraction(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run))
+    said = peergate("retract", run, "decision/base.1", "--reason", "a reason").stdout
+    assert "is closed and stays so" in said and "--answer" not in said
+    assert peergate("status", run).stdout.startswith("small: closed, retracted")
+
+
+def test_further_seeds_of_a_session_that_was_not_accepted_are_confirmed(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run))
+    assert peergate("retract", run, "decision/base.1", "--reason", "a reason").returncode == 0
+    done = peergate("replicate", run, "--seeds", "2")
+    assert done.returncode == 2 and "was not accepted (retracted)" in done.stderr and "--yes" in done.stderr
+    assert not [entry for entry in read_entries(run / "trail.sqlite") if entry.entry.kind == "replication"]

@@ -1,0 +1,79 @@
+"""What `init` accepts, `spec check` accepts: data sets by task, language, size and columns."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.sessions import called
+from tests.fixtures.generated_rows import LANGUAGES, TASKS, DataSet, data_sets
+
+QUICK = [
+    DataSet(task, LANGUAGES[place % len(LANGUAGES)], 150 if task in ("rare label", "several") else 66, form)
+    for place, (task, form) in enumerate(zip(TASKS, ("jsonl", "csv", "mapped") * 5, strict=False))
+]
+
+
+def accepted(data_set: DataSet, folder: Path) -> str:
+    """Run `init` and, where it wrote something, `spec check`; return what `init` printed, nothing if it refused."""
+    path, options = data_set.write(folder)
+    made = called("init", folder / "made", "--data", path, *options)
+    if made.returncode:
+        assert made.returncode == 2 and not (folder / "made").exists() and "Traceback" not in made.stderr, made
+        return ""
+    checked = called("spec", "check", folder / "made")
+    assert checked.returncode == 0, f"{data_set}: {made.stdout}\n{checked.stdout}\n{checked.stderr}"
+    return made.stdout
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("data_set", QUICK, ids=str)
+def test_every_task_is_accepted_and_no_row_vanishes(data_set: DataSet, tmp_path: Path) -> None:
+    told = accepted(data_set, tmp_path)
+    assert told, data_set
+    rows = len(rows_of(tmp_path / "made" / "heldout.jsonl")) + len(rows_of(tmp_path / "made" / "train.jsonl"))
+    silent = rows == data_set.size
+    # A row that is on neither side is counted and its reason said; several answers to one prompt are one item.
+    assert silent or "left out" in told or "one of each is kept" in told or "several right answers" in told, told
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("data_set", data_sets(), ids=str)
+def test_what_init_accepts_spec_check_accepts(data_set: DataSet, tmp_path: Path) -> None:
+    told = accepted(data_set, tmp_path)
+    assert told or data_set.size == 24 or data_set.task in ("rare label", "several", "twins"), data_set
+
+
+def test_one_answer_to_most_prompts_needs_more_rows(tmp_path: Path) -> None:
+    path, _ = DataSet("rare label", "en", 66, "jsonl").write(tmp_path)
+    told = called("init", tmp_path / "made", "--data", path)
+    assert told.returncode == 2 and not (tmp_path / "made").exists()
+    assert re.search(r"one answer is right for 7\d% of the prompts", told.stderr), told
+    assert re.search(r"about \d+ different prompts would do", told.stderr), told
+
+
+def test_too_few_groups_are_told(tmp_path: Path) -> None:
+    rows = [{"prompt": f"What is {n} + {n}?", "completion": str(2 * n), "group": f"g{n % 5}"} for n in range(90)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    told = called("init", tmp_path / "made", "--data", path)
+    assert told.returncode == 2 and "the rows are of 5 groups, and each of the two parts needs 4" in told.stderr
+
+
+def test_what_the_gate_rejects_is_not_written(tmp_path: Path) -> None:
+    rows = [{"question": f"What is {n} + {n}? (Answer: {2 * n})", "answer": str(2 * n)} for n in range(90)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    told = called("init", tmp_path / "made", "--data", path)
+    assert told.returncode == 2 and not (tmp_path / "made").exists()
+    assert "`start` would refuse these rows" in told.stderr and "design.answers" in told.stderr
+    # A person reads the row, not its id.
+    assert "(Answer:" in told.stderr

@@ -1,0 +1,338 @@
+"""Columns and keys: each is read, refused by its name with a way out, or listed as ignored; none vanishes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specs.data.columns import (
+    MEANINGS,
+    MESSAGE_MEANINGS,
+    READS,
+    TURN_WEIGHTS,
+    VERDICTS,
+    WEIGHTS,
+    As,
+    Columns,
+    Selection,
+    proposal,
+)
+from specs.data.conversion import Learned
+from specs.data.registered import Registered, read_registered
+from specs.errors import Problem
+
+USER = {"role": "user", "content": "What is 2 + 2?"}
+ASSISTANT = {"role": "assistant", "content": "four"}
+FORMS: dict[As, dict[str, Any]] = {
+    "items": {"prompt": "What is 2 + 2?", "answer": "four"},
+    "examples": {"prompt": "What is 2 + 2?", "completion": "four"},
+    "preferences": {"prompt": "What is 2 + 2?", "chosen": "four", "rejected": "five"},
+    "texts": {"text": "Two and two are four."},
+}
+
+
+def read(
+    path: Path,
+    rows: list[dict[str, Any]],
+    held: As | None = None,
+    columns: Columns | None = None,
+    drop: tuple[str, ...] = (),
+    learned: Learned = "last",
+) -> Registered | list[Problem]:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return read_registered(path, held, learned, Selection(columns or {}, drop))
+
+
+def registered(*given: Any, **named: Any) -> Registered:
+    found = read(*given, **named)
+    assert isinstance(found, Registered), found
+    return found
+
+
+def rows_of(found: Registered) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in found.data.splitlines()]
+
+
+def refused(*given: Any, **named: Any) -> Problem:
+    found = read(*given, **named)
+    assert isinstance(found, list) and len(found) == 1, found
+    return found[0]
+
+
+@pytest.mark.parametrize("held", ["examples", "preferences", "items"])
+@pytest.mark.parametrize("name", sorted(MEANINGS))
+def test_a_column_that_says_something_is_refused_by_its_name_unless_it_is_dropped(
+    held: As, name: str, tmp_path: Path
+) -> None:
+    value: Any = ["something"] if name != "split" else "test"
+    if held == "items" and name == "split":
+        pytest.skip("text of an item is for its verifier")
+    path, row = tmp_path / "rows.jsonl", {**FORMS[held], name: value}
+    problem = refused(path, [row], held)
+    assert problem.keys == name and f"drop: [{name}]" in problem.hint, problem
+    dropped = registered(path, [row], held, drop=(name,))
+    assert dropped.data == registered(path, [FORMS[held]], held).data and f"dropped: {name}" in dropped.notes
+    # Empty, as the Hub's Parquet files have it, it says nothing.
+    assert registered(path, [{**FORMS[held], name: None}], held).data == dropped.data
+
+
+@pytest.mark.parametrize("name", sorted(MESSAGE_MEANINGS))
+def test_a_key_of_a_message_that_says_something_is_refused_in_every_reader(name: str, tmp_path: Path) -> None:
+    asked, said = {**USER, name: ["something"]}, {**ASSISTANT, name: ["something"]}
+    rows: list[tuple[As, dict[str, Any]]] = [
+        ("examples", {"messages": [USER, said]}),
+        ("examples", {"messages": [asked, ASSISTANT]}),
+        ("examples", {"prompt": [asked], "completion": "four"}),
+        ("examples", {"prompt": [USER], "completion": [said]}),
+        ("items", {"prompt": [asked], "answer": "four"}),
+        ("preferences", {"prompt": [USER], "chosen": [said], "rejected": [{**ASSISTANT, "content": "five"}]}),
+        ("preferences", {"chosen": [USER, ASSISTANT], "rejected": [USER, {**said, "content": "five"}]}),
+    ]
+    for held, row in rows:
+        problem = refused(tmp_path / "rows.jsonl", [row], held)
+        assert problem.keys == name and f"drop: [{name}]" in problem.hint, (row, problem)
+        registered(tmp_path / "rows.jsonl", [row], held, drop=(name,))
+
+
+@pytest.mark.parametrize("held", list(FORMS))
+def test_every_other_column_is_listed_as_ignored(held: As, tmp_path: Path) -> None:
+    found = registered(tmp_path / "rows.jsonl", [{**FORMS[held], "source": "web"}, FORMS[held]], held)
+    assert found.notes == (() if held == "items" else ("ignored: source",)), "a verifier reads the columns of items"
+    assert (rows_of(found)[0].get("constraint") or {}).get("source") == ("web" if held == "items" else None)
+    messages = [{**USER, "name": "Ana"}, ASSISTANT]
+    assert registered(tmp_path / "m.jsonl", [{"messages": messages}]).notes == ("ignored: messages.name",)
+
+
+@pytest.mark.parametrize("held", list(FORMS))
+@pytest.mark.parametrize("name", sorted(frozenset[str]().union(*READS.values())))
+def test_what_a_reader_says_it_reads_it_reads(held: As, name: str, tmp_path: Path) -> None:
+    """A column of the table that changed nothing would be one that vanishes."""
+    if name not in READS[held]:
+        return
+    values: dict[str, Any] = {
+        "before": [USER, ASSISTANT],
+        "messages": [USER, {**ASSISTANT, "content": "4"}] if held == "examples" else [{**USER, "content": "2 + 2?"}],
+        "constraint": {"n": 3},
+        "answers": ["another", "third"],
+        "taught": {"families": ["other"], "student": "small"},
+    }
+    plain = FORMS[held]
+    row = {**plain, name: values.get(name, "something else")}
+    if name in ("question", "messages"):
+        row.pop("prompt")
+    if name in ("answer", "answers", "messages"):
+        row.pop("completion", None)
+        row.pop("answer", None) if name == "messages" else None
+    found = read(tmp_path / "rows.jsonl", [row], held)
+    assert isinstance(found, Registered), found
+    assert found.data != registered(tmp_path / "rows.jsonl", [plain], held).data
+
+
+def test_a_column_in_whose_place_another_is_read_is_listed(tmp_path: Path) -> None:
+    path, row = tmp_path / "rows.jsonl", FORMS["examples"]
+    assert registered(path, [{**row, "question": "Else?", "answer": "4"}]).notes == ("ignored: answer, question",)
+    assert registered(path, [{**row, "messages": [USER, ASSISTANT]}]).notes == ("ignored: completion, prompt",)
+    assert registered(path, [{**FORMS["preferences"], "id": "a", "answer": "4"}]).notes == ("ignored: answer, id",)
+
+
+# ---- what is honoured ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_rows_that_say_they_are_wrong_are_left_out_and_counted(name: str, tmp_path: Path) -> None:
+    path, good = tmp_path / "rows.jsonl", FORMS["examples"]
+    found = registered(path, [{**good, name: True}, {**good, "completion": "five", name: False}])
+    assert [row["completion"] for row in rows_of(found)] == ["four"]
+    assert found.notes == (f"1 of 2 rows are left out: `{name}` is false",)
+    # A CSV of the same shape says the same.
+    table = tmp_path / "rows.csv"
+    table.write_text(f"prompt,completion,{name}\nWhat is 2 + 2?,four,True\nWhat is 2 + 2?,five,False\n")
+    same = read_registered(table, None)
+    assert isinstance(same, Registered) and (same.data, same.notes) == (found.data, found.notes)
+    assert "no row is left" in refused(path, [{**good, name: False}]).message
+    assert refused(path, [{**FORMS["preferences"], name: False}]).keys == name
+    assert refused(path, [{**FORMS["items"], name: False}]).keys == name
+    # A class is none.
+    assert registered(path, [{**good, name: "positive"}]).notes == (f"ignored: {name}",)
+
+
+def test_a_label_of_0_or_1_may_be_either(tmp_path: Path) -> None:
+    problem = refused(tmp_path / "rows.jsonl", [{**FORMS["examples"], "label": 0}])
+    assert problem.keys == "label" and "may be a class" in problem.message
+    registered(tmp_path / "rows.jsonl", [{**FORMS["examples"], "label": 0}], drop=("label",))
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_a_weight_is_0_or_1(name: str, tmp_path: Path) -> None:
+    path, row = tmp_path / "rows.jsonl", FORMS["examples"]
+    found = registered(path, [{**row, name: 1.0}, {**row, name: 0}])
+    assert found.rows == 1 and found.notes == (f"1 of 2 rows are left out: `{name}` is 0",)
+    assert refused(path, [{**row, name: 0.5}]).keys == name
+
+
+@pytest.mark.parametrize("name", TURN_WEIGHTS)
+def test_a_turn_that_is_not_to_be_learned_is_not_learned(name: str, tmp_path: Path) -> None:
+    wrong = {"role": "assistant", "content": "five", name: 0}
+    talk = [USER, wrong, {"role": "user", "content": "Again?"}, {**ASSISTANT, name: 1}]
+    path = tmp_path / "rows.jsonl"
+    every = rows_of(registered(path, [{"messages": talk}], learned="all"))
+    assert [row["completion"] for row in every] == ["four"] and every[0]["before"][1]["content"] == "five"
+    assert [row["completion"] for row in rows_of(registered(path, [{"messages": talk}]))] == ["four"]
+    left = registered(path, [{"messages": [USER, wrong]}, {"messages": talk}])
+    assert left.rows == 1 and left.notes == ("1 of 2 rows are left out: a weight says that no turn is learned",)
+    assert "no row is left" in refused(path, [{"messages": [USER, {**wrong, name: False}]}]).message
+    assert refused(path, [{"messages": [{**USER, name: True}, ASSISTANT]}]).keys == "messages"
+    assert refused(path, [{"messages": [USER, {**ASSISTANT, name: 0.5}]}]).keys == name
+
+
+@pytest.mark.parametrize("name", ["system", "system_prompt"])
+@pytest.mark.parametrize("held", ["items", "examples", "preferences"])
+def test_a_system_prompt_is_the_first_turn(held: As, name: str, tmp_path: Path) -> None:
+    system = {"role": "system", "content": "Be terse."}
+    (row,) = rows_of(registered(tmp_path / "rows.jsonl", [{**FORMS[held], name: "Be terse."}], held))
+    assert row["before"] == [system]
+    talk = {"messages": [USER, ASSISTANT], name: "Be terse."}
+    same = {"messages": [system, USER, ASSISTANT], name: "Be terse."}
+    assert registered(tmp_path / "a.jsonl", [talk]).data == registered(tmp_path / "a.jsonl", [same]).data
+    other = {"messages": [{**system, "content": "Be kind."}, USER, ASSISTANT], name: "Be terse."}
+    assert refused(tmp_path / "a.jsonl", [other]).keys == name
+    # Empty, as most exports write it, it is none.
+    empty = {"messages": [{**system, "content": ""}, USER, ASSISTANT], name: ""}
+    plain = registered(tmp_path / "a.jsonl", [{"messages": [USER, ASSISTANT]}])
+    assert registered(tmp_path / "a.jsonl", [empty]).data == plain.data
+
+
+def test_each_of_several_right_answers_counts(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    due = {"answer": "6", "answer_2": "six"}
+    for answers in (
+        {"answer": ["6", "six"]},
+        {"answers": ["6", "six", "6"]},
+        {"answers": {"text": ["6", "six"], "answer_start": [1, 9]}},
+        {"answer": 6, "answer_2": "six"},
+        {"answer": "6", "answers": ["six"]},
+    ):
+        (item,) = rows_of(registered(path, [{"question": "How many?", **answers}], "items"))
+        assert {name: str(value) for name, value in item["constraint"].items()} == due, answers
+        (example,) = rows_of(registered(path, [{"question": "How many?", **answers}], "examples"))
+        assert example["completion"] == "6"
+    # One stays what it is, a number too.
+    assert rows_of(registered(path, [{"prompt": "How many?", "answer": 6}]))[0]["constraint"] == {"answer": 6}
+
+
+def test_a_pair_whose_rejected_response_has_the_better_score_is_refused(tmp_path: Path) -> None:
+    pair, path = FORMS["preferences"], tmp_path / "rows.jsonl"
+    for chosen, rejected in (("score_chosen", "score_rejected"), ("chosen-rating", "rejected-rating")):
+        assert registered(path, [{**pair, chosen: 8, rejected: 3}]).notes == (f"ignored: {chosen}, {rejected}",)
+        problem = refused(path, [{**pair, chosen: 2, rejected: 9}])
+        assert problem.keys == chosen and "{chosen: rejected, rejected: chosen}" in problem.hint
+        swapped = {"chosen": "rejected", "rejected": "chosen"}
+        drop = (chosen, rejected)
+        (row,) = rows_of(registered(path, [{**pair, chosen: 2, rejected: 9}], columns=swapped, drop=drop))
+        assert (row["chosen"], row["rejected"]) == ("five", "four")
+    assert registered(path, [{**pair, "tokens_chosen": 2, "tokens_rejected": 9}]).rows == 1, "no score"
+
+
+def test_a_prompt_beside_whole_conversations_is_one_of_their_turns(tmp_path: Path) -> None:
+    pair = {"chosen": [USER, ASSISTANT], "rejected": [USER, {**ASSISTANT, "content": "five"}]}
+    path = tmp_path / "rows.jsonl"
+    assert registered(path, [{"prompt": USER["content"], **pair}]).data == registered(path, [pair]).data
+    assert refused(path, [{"prompt": "Another?", **pair}]).keys == "prompt"
+    assert "there is no prompt" in refused(path, [{"chosen": "Human: a", "rejected": "Human: b"}]).message
+    blank = {**FORMS["preferences"], "chosen": "It is 4", "rejected": "It is 4 "}
+    assert "but for white space" in refused(path, [blank]).message
+    short = {**FORMS["preferences"], "chosen": "4", "rejected": "5"}
+    assert rows_of(registered(path, [short]))[0]["chosen"] == "4", "a short response is one"
+
+
+def test_turns_as_other_tools_write_them(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    plain = registered(path, [{"messages": [USER, ASSISTANT]}])
+    shared = [{"from": "human", "value": USER["content"]}, {"from": "gpt", "value": ASSISTANT["content"]}]
+    assert registered(path, [{"conversations": shared}], columns={"messages": "conversations"}).data == plain.data
+    parts = [{**one, "content": [{"type": "text", "text": one["content"]}]} for one in (USER, ASSISTANT)]
+    assert registered(path, [{"messages": parts}]).data == plain.data
+    image = [{**USER, "content": [{"type": "image_url", "image_url": {"url": "x"}}]}, ASSISTANT]
+    assert "a part of type image_url" in refused(path, [{"messages": image}]).message
+    told = [{"role": "developer", "content": "Be terse."}, USER, ASSISTANT]
+    assert rows_of(registered(path, [{"messages": told}]))[0]["before"][0]["role"] == "system"
+
+
+# ---- columns: and drop: -------------------------------------------------------------------------------------
+
+
+def test_columns_are_read_under_other_names(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    plain = registered(path, [FORMS["examples"]])
+    named = {"Frage": "What is 2 + 2?", "Antwort": "four"}
+    assert registered(path, [named], columns={"prompt": "Frage", "completion": "Antwort"}).data == plain.data
+    parts = {"context": "Two and two.", "question": "How many?", "answer": "four", "empty": ""}
+    columns: Columns = {"prompt": ("context", "empty", "question"), "completion": "answer"}
+    (row,) = rows_of(registered(path, [parts], columns=columns))
+    assert (row["prompt"], row["completion"]) == ("Two and two.\n\nHow many?", "four")
+    # What takes the place of a column replaces it.
+    other = {**FORMS["examples"], "prompt": "Old?", "rewritten": "What is 2 + 2?"}
+    assert registered(path, [other], columns={"prompt": "rewritten"}).data == plain.data
+
+
+def test_a_name_that_is_none_is_told_with_the_likely_one(tmp_path: Path) -> None:
+    found = read(
+        tmp_path / "rows.jsonl", [FORMS["examples"]], "examples", columns={"promt": "prompt", "completion": "x"}
+    )
+    assert isinstance(found, list) and [one.keys for one in found] == ["columns", "columns"]
+    assert "did you mean 'prompt'" in found[0].message and "there is no column 'x'" in found[1].message
+    transcripts = read(tmp_path / "rows.jsonl", [FORMS["texts"]], "transcripts", drop=("a",))
+    assert isinstance(transcripts, list) and "transcripts have no columns" in transcripts[0].message
+
+
+@pytest.mark.parametrize(
+    ("columns", "mapping"),
+    [
+        ("prompt response", "completion=response"),
+        ("Prompt Completion", "completion=Completion,prompt=Prompt"),
+        ("instruction input output text", "completion=output,prompt=instruction+input"),
+        ("conversations id", "messages=conversations"),
+        ("text label", "completion=label,prompt=text"),
+        (
+            "instruction chosen_response rejected_response",
+            "chosen=chosen_response,prompt=instruction,rejected=rejected_response",
+        ),
+        ("text", ""),
+        ("a b", ""),
+        ("prompt completion", ""),
+    ],
+)
+def test_the_likely_mapping_is_proposed_and_does_what_it_says(columns: str, mapping: str, tmp_path: Path) -> None:
+    text = proposal(columns.split())
+    _, _, option = text.partition("--columns ")
+    assert ",".join(sorted(option.removesuffix(")").split(","))) == mapping
+    if mapping and "conversations" not in columns:
+        row = {name: f"some {name}" for name in columns.split()}
+        parts = dict(part.split("=") for part in mapping.split(","))
+        found = registered(
+            tmp_path / "rows.jsonl", [row], columns={name: tuple(source.split("+")) for name, source in parts.items()}
+        )
+        assert found.rows == 1 and found.held in ("examples", "preferences")
+
+
+def test_rows_of_one_file_may_lack_a_column_in_the_first(tmp_path: Path) -> None:
+    problem = refused(tmp_path / "rows.jsonl", [{"prompt": "a"}, FORMS["examples"]])
+    assert (problem.line, problem.keys, problem.message) == (1, "completion", "is missing")
+
+
+def test_a_made_id_never_is_one_that_is_given(tmp_path: Path) -> None:
+    rows = [{"id": id, "prompt": f"Say {n}.", "answer": "a"} for n, id in enumerate(("x", "x", "x-2", "x-2"))]
+    ids = [row["id"] for row in rows_of(registered(tmp_path / "rows.jsonl", rows))]
+    assert len(set(ids)) == 4 and ids[0] == "x"
+
+
+def test_a_table_lists_the_index_that_pandas_writes(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["", "prompt", "completion"], [0, "a?", "b"], [1, "c?", "d"]])
+    found = read_registered(path, None)
+    assert isinstance(found, Registered) and found.notes == ("ignored: (unnamed index)",)

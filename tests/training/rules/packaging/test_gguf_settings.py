@@ -1,0 +1,205 @@
+"""An export carries every setting of its checkpoint that changes what is computed; what is not known is said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.tiny_training import tiny_checkpoint
+from training.jobs.recipes.adopt_checkpoint import NotTaken, take_checkpoint
+from training.rules.code_files import runs_code
+from training.rules.packaging.checkpoint_folder import CheckpointFolder
+from training.rules.packaging.flaw import NotRun
+from training.rules.packaging.gguf_header import BLOCKS, GgufHeader, GgufTensor, read_header
+from training.rules.packaging.gguf_settings import COMPARED, NEUTRAL, SIZES, rope_of, settings
+from training.rules.packaging.ship_rules import apply, check_files
+
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "original_max_position_embeddings": 64}
+YARN = {"rope_type": "yarn", "rope_theta": 1e5, "factor": 4.0, "original_max_position_embeddings": 64}
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_checkpoint(tmp_path_factory.mktemp("good") / "model")
+
+
+def header_of(folder: Path) -> GgufHeader:
+    """Return what a faithful export of a checkpoint states."""
+    made = CheckpointFolder(folder)
+    config = made.config
+    said: dict[str, Any] = {f"llama.{key}": config.get(name) for name, key in SIZES.items()}
+    said |= {"llama.rope.freq_base": rope_of(config)["rope_theta"], "tokenizer.ggml.add_bos_token": False}
+    width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    said |= {
+        f"llama.{key}": width for key in ("attention.key_length", "attention.value_length", "rope.dimension_count")
+    }
+    for role in ("bos", "eos"):
+        token = made.named_token(f"{role}_token")
+        if token is not None:
+            said[f"tokenizer.ggml.{role}_token_id"] = made.token_ids[token]
+    return GgufHeader(said, {})
+
+
+def written(folder: Path, name: str, **values: Any) -> None:
+    held = json.loads((folder / name).read_bytes()) | values
+    (folder / name).write_text(json.dumps(held), encoding="utf-8")
+
+
+def flaws_of(folder: Path, change: Callable[[dict[str, Any]], object] = len, *tensors: str) -> set[str]:
+    header = header_of(folder)
+    change(header.metadata)
+    return {
+        flaw.name
+        for flaw in settings(
+            CheckpointFolder(folder),
+            "m.gguf",
+            header._replace(tensors={name: GgufTensor("F32", (2,), 0, 8) for name in tensors}),
+            "llama",
+        )
+    }
+
+
+def test_a_faithful_export_has_no_flaw(good: Path) -> None:
+    assert flaws_of(good) == set()
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_every_size_that_is_absent_or_other_is_found(good: Path, name: str) -> None:
+    key = f"llama.{SIZES[name]}"
+    assert flaws_of(good, lambda said: said.pop(key)) == {"missing_key"}
+    assert flaws_of(good, lambda said: said.update({key: 3})) == {"other_key"}
+
+
+CHANGED: dict[str, tuple[dict[str, Any], str]] = {
+    "llama3": ({"rope_parameters": LLAMA3}, "rope_scaling"),
+    "yarn": ({"rope_parameters": YARN}, "rope_scaling"),
+    "linear": ({"rope_parameters": {"rope_type": "linear", "rope_theta": 1e5, "factor": 2.0}}, "rope_scaling"),
+    "older linear": ({"rope_parameters": None, "rope_theta": 1e5, "rope_scaling": {"type": "linear", "factor": 2}},
+                     "rope_scaling"),
+    "longrope": ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "rope_scaling"),
+    "window": ({"sliding_window": 16}, "missing_key"),
+    "activation": ({"hidden_act": "gelu"}, "activation"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_setting_that_the_export_lost_is_found(good: Path, tmp_path: Path, name: str) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "model"))
+    values, flaw = CHANGED[name]
+    written(folder, "config.json", **values)
+    assert flaw in flaws_of(folder)
+
+
+def test_scaling_that_the_export_carries_is_no_flaw(good: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "model"))
+    written(folder, "config.json", rope_parameters=YARN)
+    scaling = {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0}
+    scaling |= {"llama.rope.scaling.original_context_length": 64}
+    assert flaws_of(folder, lambda said: said.update(scaling)) == set()
+    assert flaws_of(folder, lambda said: said.update(scaling | {"llama.rope.scaling.factor": 2.0})) == {"other_key"}
+    written(folder, "config.json", rope_parameters=LLAMA3)
+    assert flaws_of(folder, len, "rope_freqs.weight") == set()
+
+
+@pytest.mark.parametrize(("key", "value"), [("bos_token_id", 3), ("add_bos_token", True)])
+def test_another_beginning_is_found(good: Path, tmp_path: Path, key: str, value: Any) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "model"))
+    written(folder, "tokenizer_config.json", bos_token=next(iter(CheckpointFolder(folder).token_ids)))
+    assert flaws_of(folder) == set()
+    assert flaws_of(folder, lambda said: said.update({f"tokenizer.ggml.{key}": value})) == {"begin_token"}
+
+
+def test_an_end_of_turn_that_is_not_carried_is_found(good: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "model"))
+    ids = CheckpointFolder(folder).token_ids
+    other = next(id for text, id in ids.items() if text.isalpha())
+    ends = json.loads((folder / "generation_config.json").read_bytes())["eos_token_id"]
+    written(folder, "generation_config.json", eos_token_id=[ends, other])
+    assert flaws_of(folder) == {"end_token"}
+    assert flaws_of(folder, lambda said: said.update({"tokenizer.ggml.eot_token_id": other})) == set()
+
+
+def test_what_is_forced_and_what_is_unknown_is_named(good: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "model"))
+    written(folder, "generation_config.json", suppress_tokens=[4])
+    assert flaws_of(folder) == {"forced"}
+    written(folder, "config.json", logit_scale=0.5)
+    with pytest.raises(NotRun, match="'logit_scale'"):
+        flaws_of(folder)
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Mistral", "Qwen2", "Qwen3"])
+def test_every_key_that_the_library_writes_is_compared_or_changes_nothing(kind: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    written_keys = getattr(transformers, f"{kind}Config")().to_dict()
+    assert {key for key, value in written_keys.items() if value not in (None, False)} - COMPARED - NEUTRAL == set()
+
+
+def test_a_type_that_is_not_known_is_unknown_and_not_broken(tmp_path: Path) -> None:
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    stated = text("t") + struct.pack("<IQ", 1, 32) + struct.pack("<IQ", 77, 0)
+    (tmp_path / "m.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + stated + b"\0" * 64)
+    assert read_header(tmp_path / "m.gguf").tensors["t"].dtype == "type 77"
+    assert {"IQ4_NL", "MXFP4"} <= {name for name, _, _ in BLOCKS.values()}
+
+
+def test_a_layer_that_applies_and_was_not_run_is_told_from_one_that_has_nothing_to_read(good: Path) -> None:
+    applies = {outcome.layer: outcome.applies for outcome in check_files(good) if outcome.status == "NOT_RUN"}
+    assert applies == dict.fromkeys(("training", "lineage", "digests", "gguf"), False)
+
+    def unknown() -> Any:
+        raise NotRun("unknown")
+
+    assert apply("gguf", unknown).applies
+
+
+def test_weights_of_the_base_are_no_trained_model(good: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "model"))
+    names = {flaw.name for outcome in check_files(folder, good) for flaw in outcome.flaws}
+    assert names == {"untrained"}
+    assert not [outcome for outcome in check_files(folder, good, trained=False) if outcome.flaws]
+
+
+CODE = ("model.bin", "x.npz", "x.NPY", "x.pyc", "lib.so", "lib.so.1", "x.dll", "x.pkl", "x.joblib", "run.sh", "x.pt2")
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_both_doors_refuse_whatever_can_run_code(name: str, good: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "model"))
+    (folder / name).write_bytes(b"x")
+    assert "code" in {flaw.name for outcome in check_files(folder) for flaw in outcome.flaws}
+    with pytest.raises(NotTaken, match="can run code"):
+        take_checkpoint(folder, good, tmp_path / "adopted")
+
+
+def test_files_of_a_checkpoint_are_no_code() -> None:
+    names = ("model.safetensors", "config.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "README.md")
+    assert not any(map(runs_code, (*names, "model.gguf", "LICENSE", ".gitattributes")))
+
+
+def mends_of(folder: Path) -> dict[str, str]:
+    return {flaw.name: flaw.mend for outcome in check_files(folder) for flaw in outcome.flaws}
+
+
+def test_mends_fit_what_is_there(good: Path, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    shutil.copytree(good, index)
+    placed = {"weight_map": {"a": "model-00001-of-00002.safetensors"}}
+    (index / "model.safetensors.index.json").write_text(json.dumps(placed), encoding="utf-8")
+    assert mends_of(index) == {"stale_index": "delete it"}
+    adapter = tmp_path / "adapter"
+    shutil.copytree(good, adapter)
+    (adapter / "model.safetensors").rename(adapter / "adapter_model.safetensors")
+    assert set(mends_of(adapter)) == {"adapter"} and "merge" in mends_of(adapter)["adapter"]
+    quantized = tmp_path / "quantized"
+    shutil.copytree(good, quantized)
+    written(quantized, "config.json", quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})
+    assert set(mends_of(quantized)) == {"quantized"} and "dequantize" in mends_of(quantized)["quantized"]

@@ -1,0 +1,181 @@
+"""Chat templates that lose turns, open or end no answer, or hold the date: each kind is named, sound ones pass."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specs.errors import PluginFault
+from specs.session.loading import load_spec
+from tests.e2e.sessions import called
+from tests.fixtures.tiny_training import tiny_checkpoint
+from tests.training.planning.test_data_fit import ROWS, experiment
+from training.planning.data_fit import data_faults
+from training.rules import chat_template
+from training.rules.chat_template import ChatTemplate, TemplateRefusal, template_faults
+
+NOW = datetime(2026, 1, 2)  # noqa: DTZ001 - a template has the local time
+TOKENS = {"bos_token": "<s>", "eos_token": "<|im_end|>"}
+ENDS = frozenset(("<|im_end|>", "</s>", "<|eot_id|>", "<end_of_turn>"))
+
+
+def turns(*roles: str) -> list[dict[str, str]]:
+    return [{"role": role, "content": f"{role} says {place}"} for place, role in enumerate(roles)]
+
+
+SINGLE = turns("user", "assistant")
+LONG = turns("system", "user", "assistant", "user", "assistant")
+EACH, SAID, OPEN = "{% for m in messages %}", "{{ m.content }}", "assistant\n{% endif"
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def changed(old: str, new: str, text: str = CHATML) -> str:
+    assert old in text
+    return text.replace(old, new)
+
+
+EMPTY_THOUGHT = changed(
+    SAID, f"{{% if loop.last and m.role == 'assistant' %}}<think>\n\n</think>\n\n{{% endif %}}{SAID}"
+)
+SOUND = {
+    "chatml": CHATML,
+    "generation": changed(f"{SAID}<|im_end|>", f"{{% generation %}}{SAID}<|im_end|>{{% endgeneration %}}"),
+    "mistral": (
+        "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}[SYS]{{ m.content }}[/SYS]"
+        "{% elif m.role == 'user' %}[INST] {{ m.content }} [/INST]{% else %} {{ m.content }}</s>{% endif %}{% endfor %}"
+    ),
+    "llama": (
+        "{{ bos_token }}{% for m in messages %}<|start|>{{ m['role'] }}<|end|>\n\n{{ m['content'] | trim }}<|eot_id|>"
+        "{% endfor %}{% if add_generation_prompt %}{{ '<|start|>assistant<|end|>\n\n' }}{% endif %}"
+    ),
+    "first user has the system's": (
+        "{% set ns = namespace(s='') %}{% for m in messages %}{% if m.role == 'system' %}{% set ns.s = m.content %}"
+        "{% elif m.role == 'user' %}<|im_start|>user\n{{ ns.s }}\n{{ m.content }}<|im_end|>\n{% set ns.s = '' %}"
+        "{% else %}<|im_start|>assistant\n{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    ),
+    "empty thought where a conversation is whole": EMPTY_THOUGHT,
+}
+REFUSES = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+BROKEN = {
+    "left_out: system": changed(EACH, "{% for m in messages if m.role != 'system' %}"),
+    "left_out: user": changed(SAID, f"{{% if m.role != 'user' %}}{SAID}{{% endif %}}"),
+    "left_out: all but the last": changed("in messages", "in messages[-1:]"),
+    "left_out: ShareGPT's roles": changed(EACH, "{% for m in messages if m.role in ('human', 'assistant') %}"),
+    "left_out: another order": changed("in messages", "in messages | reverse"),
+    "left_out: cut": changed("m.content", "m.content[:60]"),
+    "date": "Today: {{ strftime_now('%d %b %Y') }}\n" + CHATML,
+    "date: the hour": "{{ strftime_now('%H:%M') }}\n" + CHATML,
+    "not_opened": CHATML.partition("{% if add")[0],
+    "think": changed(OPEN, "assistant\n<think>\n{% endif", EMPTY_THOUGHT),
+    "prefix: a thought that is asked alone": changed(OPEN, "assistant\n<think>\n{% endif"),
+    "prefix: only where asked": "{% if add_generation_prompt %}Answer.\n{% endif %}" + CHATML,
+    "end: none": changed(f"{SAID}<|im_end|>", SAID),
+    "end: no stop": changed("<|im_end|>", "<|done|>"),
+    "answer": changed(SAID, f"{{% if m.role != 'assistant' or not loop.last %}}{SAID}{{% endif %}}"),
+    "refused: system": REFUSES + CHATML,
+    "refused: no template": "{{ messages.nothing.at.all }}",
+    "refused: no number": "{{ 1 / 0 }}",
+}
+
+
+def faults(text: str, *rows: list[dict[str, str]]) -> dict[str, str]:
+    return {one.code: one.message for one in template_faults(ChatTemplate(text, TOKENS, ENDS), rows)}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_sound_template_has_no_fault(name: str) -> None:
+    assert faults(SOUND[name], SINGLE, LONG) == {}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_each_kind_of_fault_is_named(name: str) -> None:
+    code, text = name.partition(":")[0], BROKEN[name]
+    long = [*LONG[:3], {"role": "user", "content": "a long question " * 20}, LONG[-1]]
+    assert code in faults(text, SINGLE, LONG, long), faults(text, SINGLE, LONG, long)
+
+
+def test_reasoning_of_earlier_turns_is_a_warning() -> None:
+    text = changed("m.content }}", "(m.content.split('</think>')[-1] if not loop.last else m.content) }}")
+    row = [*LONG[:2], {"role": "assistant", "content": "<think>a step</think>blue"}, *LONG[3:]]
+    (found,) = template_faults(ChatTemplate(text, TOKENS, ENDS), [row])
+    assert found.code == "reasoning" and not found.closing
+
+
+@pytest.mark.parametrize("name", [*SOUND, "date"])
+def test_it_is_rendered_as_the_library_renders_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.utils import chat_template_utils
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+            return NOW
+
+    monkeypatch.setattr(chat_template_utils, "datetime", Clock)
+    text = BROKEN["date"] if name == "date" else SOUND[name]
+    for row in (SINGLE[:1], LONG[:2], LONG):
+        for opens in (True, False):
+            about: dict[str, Any] = {"chat_template": text, "add_generation_prompt": opens, **TOKENS}
+            due, _ = chat_template_utils.render_jinja_template([row], **about)
+            assert ChatTemplate(text, TOKENS, ENDS).render(row, opens=opens, now=NOW) == due[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ messages.__class__ }}{{ messages.append.__self__ }}",
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{% set ns = namespace(_Namespace__attrs=1) %}",
+        "{{ strftime_now.__globals__ }}",
+        "{{ messages.append(1) }}",
+        "{% for a in range(10**9) %}{% endfor %}",
+    ],
+)
+def test_a_template_cannot_leave_its_sandbox(text: str) -> None:
+    try:
+        shown = ChatTemplate(text, TOKENS, ENDS).render(SINGLE, opens=True, now=NOW)
+    except TemplateRefusal:
+        return
+    assert shown == ""
+
+
+def test_a_template_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "_SECONDS", 0.2)
+    endless = "{% for a in range(3000) %}{% for b in range(3000) %}{% endfor %}{% endfor %}" + CHATML
+    with pytest.raises(PluginFault, match=r"more than 0\.2 s"):
+        template_faults(ChatTemplate(endless, TOKENS, ENDS), [SINGLE])
+
+
+def test_tokens_and_ends_are_those_of_the_folder(tmp_path: Path) -> None:
+    folder = tiny_checkpoint(tmp_path / "model")
+    template = ChatTemplate.read(folder)
+    assert template is not None and template.ends == {"<|end|>"}
+    assert template_faults(template, [SINGLE, LONG]) == []
+    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    (folder / "chat_template.jinja").unlink()
+    named = [{"name": "tool_use", "template": "x"}, {"name": "default", "template": CHATML}]
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": named}), encoding="utf-8")
+    again = ChatTemplate.read(folder)
+    assert again is not None and again.render(SINGLE[:1], opens=False, now=NOW).startswith("<|im_start|>user")
+
+
+@pytest.mark.parametrize("name", ["left_out: user", "date", "not_opened", "end: none"])
+def test_spec_check_and_start_refuse_such_a_model(name: str, tmp_path: Path) -> None:
+    folder = tiny_checkpoint(tmp_path / "broken")
+    text = BROKEN[name].replace("<|im_end|>", "<|end|>")
+    (folder / "chat_template.jinja").write_text(text, encoding="utf-8")
+    spec = experiment(tmp_path, folder)
+    resolved = load_spec(spec)
+    found = list(data_faults(resolved.spec, resolved.read_data(), lambda: folder))
+    assert found and all(one.loc == ("model", "source") for one in found)
+    for command in (("spec", "check", spec), ("start", spec, "--runs", tmp_path / "runs")):
+        told = called(*command)
+        assert told.returncode == 2 and "spec.yaml:6:" in told.stderr and found[0].message in told.stderr, told
+    assert not (tmp_path / "runs").exists() and ROWS

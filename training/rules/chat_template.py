@@ -1,0 +1,233 @@
+"""Does a chat template write every turn, open an answer, end it with a stop, and write the same tomorrow?
+
+The template is rendered as transformers renders it, in the same sandbox, without that library, which takes seconds to
+load. A text that it leaves out is asked of nobody and learned by nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from training.rules.tokenizer_files import chat_template_of, read_object
+
+Message = Mapping[str, str]
+_SECONDS = 20.0
+"""Longest time that the probes of a template may take together."""
+_LATER = timedelta(days=400, hours=5, minutes=7)
+_THINK = re.compile(r"<think>.*?</think>", re.S)
+_PROBE = {"system": "Probe zero: be terse.", "user": "Probe {}: which colour?", "assistant": "Probe {}: blue."}
+
+
+class TemplateRefusal(Exception):
+    """The template refuses the turns, or cannot be rendered; the message says why."""
+
+
+class TemplateFault(NamedTuple):
+    """What is wrong with a template for some turns."""
+
+    code: str
+    message: str
+    hint: str
+    closing: bool = True
+
+
+class ChatTemplate:
+    """A template with the special tokens that it may write."""
+
+    def __init__(self, text: str, tokens: Mapping[str, str], ends: frozenset[str]) -> None:
+        self._text, self._tokens, self.ends = text, tokens, ends
+
+    @classmethod
+    def read(cls, folder: Path) -> ChatTemplate | None:
+        """Return the template of a checkpoint; None without one; raises OSError or ValueError for unreadable files."""
+        text = chat_template_of(folder)
+        if not text:
+            return None
+        config = read_object(folder, "special_tokens_map.json") | read_object(folder, "tokenizer_config.json")
+        named = {name: _token_text(token) for name, token in config.items() if name.endswith("_token")}
+        tokens = {name: text for name, text in named.items() if text}
+        added = read_object(folder, "tokenizer.json").get("added_tokens") or ()
+        texts = {one["id"]: one["content"] for one in added}
+        ids: list[Any] = []
+        for name in ("generation_config.json", "config.json"):
+            named = read_object(folder, name).get("eos_token_id")
+            ids += named if isinstance(named, list) else [named]
+        ends = {texts[id] for id in ids if id in texts} | ({tokens["eos_token"]} if "eos_token" in tokens else set())
+        return cls(text, tokens, frozenset(ends))
+
+    def render(self, messages: Sequence[Message], *, opens: bool, now: datetime) -> str:
+        """Return the text of turns, ready for an answer if it ``opens``; raises TemplateRefusal."""
+        from jinja2 import TemplateError
+
+        try:
+            template = _environment(lambda form: now.strftime(form)).from_string(self._text)
+            turns = [dict(message) for message in messages]
+            return template.render(
+                messages=turns, add_generation_prompt=opens, tools=None, documents=None, **self._tokens
+            )
+        except (TemplateError, TypeError, ValueError, KeyError, RecursionError, ArithmeticError) as error:
+            raise TemplateRefusal(" ".join(str(error).split())[:200] or type(error).__name__) from error
+
+
+def _environment(clock: Callable[[str], str]) -> Any:
+    """Return the sandbox of transformers (``chat_template_utils``, 5.23): a template is code of whoever made it."""
+    from jinja2 import TemplateError, ext, nodes
+    from jinja2.exceptions import SecurityError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2.utils import Namespace
+
+    class Generation(ext.Extension):
+        """Reads ``{% generation %}``, which marks what is learned, as its content."""
+
+        tags = {"generation"}
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.CallBlock(self.call_method("_content"), [], [], body).set_lineno(line)
+
+        def _content(self, caller: Callable[[], str]) -> str:
+            return caller()
+
+    class SafeNamespace(Namespace):
+        """A namespace without names that begin with an underscore."""
+
+        def __init__(*args: Any, **values: Any) -> None:
+            self, rest = args[0], args[1:]
+            attributes = dict(*rest, **values)
+            for name in attributes:
+                _require_plain(name)
+            Namespace.__init__(self, attributes)
+
+        def __setitem__(self, name: str, value: Any) -> None:
+            _require_plain(name)
+            Namespace.__setitem__(self, name, value)
+
+    def _require_plain(name: Any) -> None:
+        if isinstance(name, str) and name.startswith("_"):
+            raise SecurityError(f"a namespace cannot hold {name!r}")
+
+    def raise_exception(message: str) -> None:
+        raise TemplateError(message)
+
+    def to_json(value: Any, ensure_ascii: bool = False, **form: Any) -> str:
+        return json.dumps(value, ensure_ascii=ensure_ascii, **form)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, ext.loopcontrols]
+    )
+    environment.filters["tojson"] = to_json
+    known: dict[str, Any] = environment.globals  # pyright: ignore[reportAssignmentType]
+    known |= {"raise_exception": raise_exception, "strftime_now": clock, "namespace": SafeNamespace}
+    return environment
+
+
+def template_faults(template: ChatTemplate, rows: Sequence[Sequence[Message]]) -> list[TemplateFault]:
+    """Return what is wrong with a template for rows of turns that end with the assistant's, each fault once.
+
+    Besides the rows' own texts, texts that occur nowhere else are tried for each order of roles. Raises PluginFault
+    where rendering takes too long.
+    """
+    from specs.plugins import bounded
+
+    return bounded(lambda: list(_faults(template, rows)), "the chat template", _SECONDS, "be rendered")
+
+
+def _faults(template: ChatTemplate, rows: Sequence[Sequence[Message]]) -> Iterator[TemplateFault]:
+    orders = {tuple(message["role"] for message in row): row for row in reversed(rows)}
+    probes = [[_probe(role, place) for place, role in enumerate(roles)] for roles in sorted(orders, key=len)]
+    seen: set[str] = set()
+    for row in (*probes, *rows):
+        for fault in _faults_of(template, row):
+            if fault.code not in seen:
+                seen.add(fault.code)
+                yield fault
+
+
+def _probe(role: str, place: int) -> Message:
+    return {"role": role, "content": _PROBE[role].format(place)}
+
+
+def _faults_of(template: ChatTemplate, row: Sequence[Message]) -> Iterator[TemplateFault]:
+    *asked, said = row
+    now = datetime.now()  # noqa: DTZ005 - a template has the local time
+    try:
+        prompt, whole = (template.render(turns, opens=opens, now=now) for turns, opens in ((asked, True), (row, False)))
+        closed = template.render(asked, opens=False, now=now)
+        later = template.render(asked, opens=True, now=now + _LATER)
+    except TemplateRefusal as error:
+        roles = ", ".join(message["role"] for message in row)
+        hint = "leave the system's turn out, or choose a model whose template has it"
+        yield TemplateFault("refused", f"the model's chat template refuses turns of {roles}: {error}", hint)
+        return
+    yield from _left_out(prompt, asked)
+    if prompt != later:
+        hint = "in a copy of the model, write a fixed date in the place of strftime_now(…)"
+        yield TemplateFault("date", "the chat template writes the date: prompts change from one day to the next", hint)
+    if not whole.startswith(prompt):
+        if not _squeezed(whole).startswith(_squeezed(prompt)):
+            message = "what is learned does not begin with the prompt that is asked: the chat template writes the turns"
+            hint = "use the template that the model was trained with"
+            yield TemplateFault("prefix", f"{message} otherwise where an answer follows", hint)
+        return
+    yield from _answer(template, prompt, closed, whole.removeprefix(prompt), said["content"])
+
+
+def _left_out(prompt: str, asked: Sequence[Message]) -> Iterator[TemplateFault]:
+    """Yield a fault for texts that the prompt lacks, or has in another order."""
+    text, place = _squeezed(prompt), 0
+    for turn, message in enumerate(asked):
+        content = _squeezed(message["content"])
+        without = _squeezed(_THINK.sub("", message["content"]))
+        found = text.find(content, place)
+        if found < 0 and without != content and (found := text.find(without, place)) >= 0:
+            hint = "the model is used like that; or leave the reasoning out of earlier turns yourself"
+            yield TemplateFault(
+                "reasoning", "the chat template drops the reasoning of earlier turns", hint, closing=False
+            )
+            content = without
+        if found < 0:
+            role = message["role"]
+            which = "the last turn" if turn == len(asked) - 1 else "an earlier turn"
+            missing = f"the chat template leaves out the text of the {role} ({which}), or moves it"
+            hint = "use the template of this model's own tokenizer; roles are system, user and assistant"
+            yield TemplateFault("left_out", missing, hint)
+            return
+        place = found + len(content)
+
+
+def _answer(template: ChatTemplate, prompt: str, closed: str, rest: str, said: str) -> Iterator[TemplateFault]:
+    """Yield a fault where the answer is not opened, thought is closed elsewhere than learned, or nothing ends it."""
+    lead, found, tail = rest.partition(said.strip())
+    if not found:
+        if _squeezed(said) not in _squeezed(rest):
+            hint = "use the template of this model's own tokenizer"
+            yield TemplateFault("answer", "the chat template leaves out the answer, or parts of it", hint)
+        return
+    if prompt == closed and lead.strip():
+        message = f"the chat template opens no answer: the model would have to write {lead.strip()[:40]!r} itself"
+        yield TemplateFault("not_opened", message, "let it write the beginning of an answer with add_generation_prompt")
+    if prompt.rpartition("<think>")[1] and "</think>" not in prompt.rpartition("<think>")[2] and "</think>" in lead:
+        message = "the prompt opens <think>, and what is learned closes it before the answer: it is asked otherwise"
+        yield TemplateFault("think", message, "use a template that opens an answer as it writes one")
+    ends = tuple(template.ends)
+    if ends and not tail.lstrip().startswith(ends):
+        what = f"with {tail.strip()[:40]!r}" if tail.strip() else "with nothing"
+        named = ", ".join(sorted(ends))
+        message = f"the chat template ends an answer {what}, and the model stops at {named}: it would learn not to stop"
+        yield TemplateFault("end", message, "let the template write the end token after an answer")
+
+
+def _squeezed(text: str) -> str:
+    """Return a text without white space, which templates and tokenizers move."""
+    return "".join(text.split())
+
+
+def _token_text(token: Any) -> str:
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else ""
