@@ -29,6 +29,7 @@ from specs.data.tables import Row, Table, read_table
 from specs.errors import SpecError, UserError
 from specs.exact import holds
 from specs.home import HOME
+from specs.regular_files import read_regular
 from specs.schemas import schema_text
 from specs.session.item_lines import at_most
 from specs.session.loading import EXPERIMENT
@@ -336,7 +337,7 @@ def _lines(rows: Sequence[dict[str, Any]]) -> bytes:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from error
 

@@ -13,6 +13,7 @@ from specs.data.registered import Registered, read_registered
 from specs.data.tables import MAX_DATA_BYTES, digest_of, size_of
 from specs.digests import digest_bytes
 from specs.errors import Problem, SpecError, UserError
+from specs.regular_files import read_regular
 from specs.session.acceptance import Companion
 from specs.session.constitution import Constitution
 from specs.session.explain import validate
@@ -292,7 +293,7 @@ class NamedFiles:
 
     def _read(self, loc: Loc, named: str) -> bytes | None:
         try:
-            return (self.folder / named).read_bytes() if self._is_there(loc, named) else None
+            return read_regular(self.folder / named, MAX_DATA_BYTES) if self._is_there(loc, named) else None
         except (OSError, ValueError) as error:
             self.problems.append(LintProblem(loc, f"'{named}' cannot be read: {error}"))
         return None
