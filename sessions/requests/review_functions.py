@@ -23,6 +23,7 @@ from reviews.requests.rules.rule_findings import Material
 from reviews.requests.run_evidence import RunEvidence, add_run, is_run, run_texts
 from sessions.report.report import rendered_again
 from sessions.requests.consult_context import Desk, Requested
+from sessions.requests.git_claims import git_texts
 from sessions.requests.request_runner import Book, Case
 from specs.errors import PeergateError, UserError
 from specs.masking import masker_of
@@ -156,6 +157,26 @@ def adversarial_review(request: AdversarialRequest, desk: Desk) -> Requested:
             desk.say(f"{message} (--evidence names files and run folders)")
         _say_left_out(desk, reader)
         return book.carry_out(Case(request, reading, request.effort, runs=runs, beside=reader.beside))
+
+
+def review_commits(request: AdversarialRequest, commits: str, desk: Desk) -> Requested:
+    """Check what the messages and changelog lines of a range of commits claim against their patches.
+
+    ``request.path`` is the repository.
+
+    Raises:
+        UserError: the range cannot be read, the reviewer cannot be asked, or as in :func:`ask_review`.
+        AuditDamage: a trail is damaged.
+    """
+    texts = list(git_texts(Path(request.path), commits))
+    with Book(desk) as book:
+        request, reader = _begin(request.model_copy(update={"path": f"{request.path} {commits}"}), desk, book)
+        for text in texts:
+            reader.add_text(text.name, text.text.encode(), "claims" if text.is_claim else "evidence")
+        for path in request.evidence:
+            reader.add(path, "evidence")
+        _say_left_out(desk, reader)
+        return book.carry_out(Case(request, reader.reading, request.effort, beside=reader.beside))
 
 
 def _let_look(reader: Reader, paths: Iterable[str], book: Book) -> None:

@@ -223,7 +223,7 @@ COMMANDS = {
     "review ask": {"--topic", "--question", "--context", "--option", "--kind", "--stakes", "--confidence", "--plan"}
     | REQUEST_OPTIONS,
     "review request": {"paths", "--kind", "--note", "--effort"} | REQUEST_OPTIONS,
-    "review adversarial": {"path", "--evidence", "--effort"} | REQUEST_OPTIONS,
+    "review adversarial": {"path", "--git", "--evidence", "--effort"} | REQUEST_OPTIONS,
     "review draft-spec": {"goal", "--heldout", "--data", "--file", "--effort"} | REQUEST_OPTIONS,
     "review show": {"run", "--json", "--runs"},
     "review give": {"run", "--file", "--runs"},

@@ -151,6 +151,11 @@ def _said(name: str, text: str) -> Spoil:
     return spoil
 
 
+def _dated(folder: Path) -> None:
+    path = folder / "chat_template.jinja"
+    path.write_text("{{ strftime_now('%d %b %Y') }}" + path.read_text(encoding="utf-8"), encoding="utf-8")
+
+
 def _set(**values: Any) -> Callable[[dict[str, Any]], None]:
     return lambda data: data.update(values)
 
@@ -229,12 +234,22 @@ MUTATIONS: dict[str, Mutation] = {
     "chat template of another model": _m(
         _said("chat_template.jinja", "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"),
         "template.unknown_token",
+        "template.not_opened",
+        "template.end",
     ),
     "chat template with other words": _m(
         _said("chat_template.jinja", "{% for m in messages %}Q: {{ m.content }}{% endfor %}"),
         "lineage.template",
+        "template.not_opened",
+        "template.end",
         base=True,
     ),
+    "chat template that loses the user's words": _m(
+        _said("chat_template.jinja", "{% for m in messages if m.role != 'user' %}{{ m.content }}{% endfor %}"),
+        "template.left_out",
+        "template.end",
+    ),
+    "chat template with the date": _m(_dated, "template.date"),
     "chat template that does not parse": _m(_said("chat_template.jinja", "{% for m in %}"), "template.syntax"),
     "stale generation config": _m(edited("generation_config.json", _set(eos_token_id=3)), "generation.end_token"),
     "generation config of a larger vocabulary": _m(

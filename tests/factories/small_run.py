@@ -49,7 +49,7 @@ def small_run(
 ) -> Path:
     """Write the run folder ``small`` and return it; ``changes`` are of its spec, ``check`` of its only check."""
     run = folder / "small"
-    run.mkdir(parents=True)
+    run.mkdir(parents=True, exist_ok=True)
     resolved = loads(write_spec(run, *changes))
     (run / "spec.resolved.json").write_bytes(resolved.canonical())
     store = Store(run / "store")

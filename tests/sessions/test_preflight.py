@@ -95,7 +95,7 @@ def test_a_machine_without_a_sandbox_is_named_before_the_start(tmp_path: Path, m
     path = write_spec(tmp_path, RECIPE)
     (tmp_path / "look.py").write_text("print('seen')\n")
     assert list(machine_warnings(load_spec(path))) == []
-    monkeypatch.setattr(bubblewrap, "_candidates", lambda: [])
+    monkeypatch.setattr(bubblewrap, "_candidates", list[str])
     (line,) = machine_warnings(load_spec(path))
     assert line.startswith("WARN look: no sandbox, so a person will be asked") and "bubblewrap" in line
     assert line in " ".join(peergate("spec", "check", path).stdout.split("\n  "))

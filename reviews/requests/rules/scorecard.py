@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from reviews.checks.claim_lookup import agrees
 from reviews.requests.answer_forms import in_order
+from reviews.requests.rules.commit_claims import score_commits
 from reviews.requests.rules.rule_findings import best_case, place
 from reviews.requests.rules.stated_numbers import Held, Stated, held_in, stated_in
 from reviews.requests.run_evidence import RENDERED, RunEvidence
@@ -72,6 +73,7 @@ def score(reading: Reading, runs: Sequence[RunEvidence]) -> AdversarialAnswer:
             rows += _of_report(file, rendered[file.name])
         else:
             rows += _of_text(file, names, values, evidence, runs)
+    rows += score_commits(claims, evidence)
     overclaimed = [one for file in claims for one in _overclaims(file)]
     rows = _distinct(rows)
     counts = {

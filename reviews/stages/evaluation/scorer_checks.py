@@ -261,7 +261,7 @@ def _holds_right(answer: Answered, labels: Set[str]) -> bool:
     if answer.passed or item.constraint.get("find") == "last_number" or not contains_answer(item, answer.text):
         return False
     words = f" {reduced(answer.text)} "
-    return not any(f" {label} " in words for label in labels.difference(map(reduced, spelled_answers(item))))
+    return not any(f" {label} " in words for label in labels - {reduced(answer) for answer in spelled_answers(item)})
 
 
 def _form_in_words(form: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from sessions.commands.options import DEFAULT_RUNS, RUNS_VARIABLE, Json, chosen,
 from sessions.commands.output import print_json, print_line
 from sessions.report.requested_page import page, refuse_to_overwrite, registered_facts, write_page
 from sessions.requests.consult_context import Desk, Requested
-from sessions.requests.review_functions import adversarial_review, ask_review, request_review
+from sessions.requests.review_functions import adversarial_review, ask_review, request_review, review_commits
 from sessions.run.private_files import as_the_user_wants
 from sessions.terminal import masked_line
 from specs.errors import ExitCode, UserError
@@ -136,7 +136,17 @@ def request(
 @app.command("adversarial", epilog=_CODES)
 @spread
 def adversarial(
-    path: Annotated[str, typer.Argument(metavar="REPORT|DIR", help="A report, a folder, or a session's run folder.")],
+    path: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="REPORT|DIR",
+            help="A report, a folder, or a session's run folder; with --git the repository, by default this folder.",
+            show_default=False,
+        ),
+    ] = None,
+    git: Annotated[
+        str | None, typer.Option("--git", metavar="RANGE", help="The claims of these commits, such as v1.0..HEAD.")
+    ] = None,
     evidence: Annotated[
         list[str] | None, typer.Option("--evidence", help="File, folder or run folder with evidence; repeatable.")
     ] = None,
@@ -147,8 +157,14 @@ def adversarial(
     """Check the claims of finished work against its evidence.
 
     Prints a scorecard, overclaims, and fixes in order. Without a vendor, numbers beside known names are looked up in
-    the evidence, and nothing else is judged.
+    the evidence, and nothing else is judged. With --git, what commit messages and the changelog claim is held against
+    the patches: each closure, and each file and test that is named.
     """
+    if git is not None:
+        commits = valid(AdversarialRequest, path=path or ".", evidence=tuple(evidence or ()), effort=effort)
+        _finish(lambda desk: review_commits(commits, git, desk), asked)
+    if path is None:
+        raise UserError("nothing to check is named", hint="a report, a folder or a run folder; or --git RANGE")
     wanted = valid(AdversarialRequest, path=path, evidence=tuple(evidence or ()), effort=effort)
     _finish(lambda desk: adversarial_review(wanted, desk), asked)
 

@@ -176,7 +176,7 @@ def test_the_command_ends_with_6_and_names_both_ways_on(short: Path, capsys: pyt
     said = capsys.readouterr().out
     assert "0.7000 USD of 10 are left for it" in said
     assert f"peergate amend small --runs {short.parent} --max-cost USD" in said and "--answer stop" in said
-    status.status(Path("small"), short.parent, True)
+    status.status([Path("small")], runs=short.parent, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert told["state"] == "waiting" and told["reasons"] == [LACKS]
     status.report(Path("small"), short.parent, False)
@@ -315,7 +315,7 @@ def test_an_unused_grant_does_not_use_up_a_round(tmp_path: Path) -> None:
 def set_clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the nanoseconds that the trail reads, to be moved; launches note no other clock of the machine."""
     clock = [10**18]
-    monkeypatch.setattr("reviews.trail.signing.time.time_ns", lambda: clock[0])
+    monkeypatch.setattr("specs.system.steady_clock.ticks_ns", lambda: clock[0])
     monkeypatch.setattr("sessions.jobs.launcher.clock_here", lambda: None)
     return clock
 

@@ -399,13 +399,13 @@ def test_an_unknown_price_is_refused_and_leaves_nothing(api: Api, desk: MakeDesk
 # In a session
 
 
-def session(here: Path, api: Api, share: str = "0.3", closed: bool = False) -> Path:
+def session(here: Path, api: Api, share: str = "0.3", closed: bool = False, reading: str = "") -> Path:
     """Register a session whose reviewer is the loopback server, with a price."""
     reviewer = (
         f'reviewer: {{vendor: openai, model: tiny, base_url: "{api.address}", '
         "usd_per_million_tokens: {input: 1, output: 2}}"
     )
-    changes = (("reviewer: {vendor: checklist}", reviewer), ("review: 0.05", f"review: {share}"))
+    changes = (("reviewer: {vendor: checklist}", f"{reviewer}\n{reading}"), ("review: 0.05", f"review: {share}"))
     return small_run(here / "runs", *changes, closed=closed)
 
 
@@ -419,6 +419,22 @@ def test_in_a_session_the_registered_reviewer_answers_from_its_budget(api: Api, 
     code, damage, _ = verdict(run)
     assert (code, damage) == (2, [])
     assert not (here / "runs" / "reviews").exists()
+
+
+def test_in_a_session_a_question_comes_with_its_reading_list_and_design(api: Api, desk: MakeDesk, here: Path) -> None:
+    """As every packet of a gate does; a question outside of a session has only what it names."""
+    folder = here / "runs" / "small"
+    folder.mkdir(parents=True)
+    (folder / "notes.md").write_text("Look at the seeds first.\n")
+    session(here, api, reading="reading: [notes.md]\n")
+    done = ask_review(ASK, desk(session="small", environ={ENDPOINT_KEYS["reviewer"]: KEY}))
+    texts = {file.name: file.text for file in done.reading.files}
+    assert "Look at the seeds first." in next(text for name, text in texts.items() if name.endswith("notes.md"))
+    design = texts["registered-design.yaml"]
+    assert "minimum_effect:" in design and "kind: sft" in design and "notify" not in design
+    sent = str(api.got[-1])
+    assert "Look at the seeds first." in sent and "minimum_effect" in sent
+    assert {file.role for file in done.reading.files} == {"evidence"}
 
 
 def test_in_a_session_the_policy_knows_the_spec(api: Api, desk: MakeDesk, here: Path) -> None:

