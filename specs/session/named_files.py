@@ -240,9 +240,9 @@ class NamedFiles:
                 lm_eval_file.files_of(scripts[script_file.digest_of(stage.script or "")])
             )
             documents = [lm_eval_file.document_of(json.loads(line)) for line in items.split(b"\n") if line.strip()]
-            for one in lm_eval_file.lacking_fields(settings, documents):
-                message = f"'{path}': {dotted(one.loc)} {one.message}"
-                self.problems.append(LintProblem(("stages", index, "script"), message, one.hint))
+            for problem in lm_eval_file.lacking_fields(settings, documents):
+                message = f"'{path}': {dotted(problem.loc)} {problem.message}"
+                self.problems.append(LintProblem(("stages", index, "script"), message, problem.hint))
 
     def _constitution(self, named: str) -> str:
         raw = self._read(("constitution",), named)

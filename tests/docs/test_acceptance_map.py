@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from functools import cache
 
 import pytest
 
@@ -49,6 +51,45 @@ def test_every_row_names_tests_that_are_there_or_says_what_is_not_shown(page: st
     # A row about a GPU is no claim before a GPU ran it.
     claimed = [row[-1].startswith("not run") for row in rows if row[1] == "GPU"]
     assert claimed == [True] * page.startswith(("0119", "0155"))
+
+
+@cache
+def _module(file: str) -> ast.Module:
+    return ast.parse((HOME / file).read_text(encoding="utf-8"))
+
+
+def runs_in_ci(file: str, test: str) -> bool:
+    """Return whether CI runs a test: neither it nor its module is marked slow or nightly, or for a GPU."""
+    marks = ""
+    for node in _module(file).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            marks += ast.unparse(node.value)
+        if isinstance(node, ast.FunctionDef) and node.name == test:
+            marks += " ".join(
+                ast.unparse(mark) for mark in node.decorator_list if "parametrize" not in ast.unparse(mark)
+            )
+    return not re.search(r"mark\.(slow|nightly|cuda|llama)\b", marks)
+
+
+def unproven(rows: list[list[str]]) -> list[str]:
+    """Return the rows that CI runs no test of, and that do not say so."""
+    return [
+        row[0]
+        for row in rows
+        if named(row[-2]) and not any(runs_in_ci(*test) for test in named(row[-2])) and "not in CI" not in row[-1]
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_proves_a_row_runs_in_ci_or_the_row_says_that_it_does_not(page: str) -> None:
+    assert unproven(rows_of(page)) == []
+
+
+def test_a_proof_that_ci_does_not_run_is_noticed() -> None:
+    slow = "`tests/stages/finetuning/online/test_real_weights.py::test_each_kind_trains_real_weights_to_its_end`"
+    assert unproven([["1", "a", slow, ""], ["2", "b", slow, "not in CI: slow"]]) == ["1"]
+    quick = "`tests/docs/test_acceptance_map.py::test_no_test_that_is_named_is_gone`"
+    assert unproven([["1", "a", f"{slow}, {quick}", ""]]) == []
 
 
 @pytest.mark.parametrize("page", PAGES)

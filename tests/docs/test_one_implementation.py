@@ -6,8 +6,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from specs.home import HOME, PACKAGES
 
 LONGEST = 15
@@ -43,7 +41,6 @@ def twins(paths: list[Path]) -> list[list[str]]:
     return [some for some in found.values() if len(some) > 1]
 
 
-@pytest.mark.slow
 def test_no_two_functions_are_the_same() -> None:
     assert twins([path for package in PACKAGES for path in sorted((HOME / package).rglob("*.py"))]) == []
 

@@ -28,7 +28,7 @@ from training.rules.traces.rendering import INSTRUCTIONS
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.slow,
+    pytest.mark.more,
     pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*"),
 ]
 REAL = os.environ.get("PEERGATE_TRACES", "")

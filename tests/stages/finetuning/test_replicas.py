@@ -41,7 +41,6 @@ need("torch", "trl", "peft", "torchft")
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.slow,
     pytest.mark.timeout(900),
     # transformers reads the old name when it saves a step.
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
@@ -87,6 +86,7 @@ def _killing(job: Job, replica: int, after: int, *, saved: bool) -> threading.Th
     return thread
 
 
+@pytest.mark.more
 def test_replicas_differ_before_every_synchronisation_and_are_one_model_after_it(whole: tuple[Job, Done]) -> None:
     job, done = whole
     rounds = _by_sync(job)
@@ -112,6 +112,7 @@ def test_replicas_differ_before_every_synchronisation_and_are_one_model_after_it
     assert steps[-1].loss < steps[0].loss
 
 
+@pytest.mark.slow
 def test_the_merged_checkpoint_is_that_of_the_last_synchronisation(whole: tuple[Job, Done]) -> None:
     from safetensors.torch import load_file
 
@@ -123,6 +124,7 @@ def test_the_merged_checkpoint_is_that_of_the_last_synchronisation(whole: tuple[
     assert not (job.folder / "replicas").exists()
 
 
+@pytest.mark.slow
 def test_the_gate_passes_what_replicas_leave(whole: tuple[Job, Done], tmp_path: Path) -> None:
     job, done = whole
     found = judged(tmp_path, job, done)
@@ -133,6 +135,7 @@ def test_the_gate_passes_what_replicas_leave(whole: tuple[Job, Done], tmp_path: 
     assert "no sequence is lost" in found["replicas.samples"]
 
 
+@pytest.mark.slow
 def test_a_witness_trains_rounds_again_and_makes_their_outer_steps(whole: tuple[Job, Done]) -> None:
     job, _ = whole
     replayed, facts = replayed_by(job)
@@ -143,6 +146,7 @@ def test_a_witness_trains_rounds_again_and_makes_their_outer_steps(whole: tuple[
     assert list(facts["saved"]) == pytest.approx(list(rows[-1].sketch), rel=1e-6)
 
 
+@pytest.mark.more
 def test_a_replica_that_is_killed_comes_back_and_the_model_is_the_same(
     whole: tuple[Job, Done], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +167,7 @@ def test_a_replica_that_is_killed_comes_back_and_the_model_is_the_same(
     assert done.facts["sequences"] == done.facts["sequences_due"]
 
 
+@pytest.mark.slow
 @pytest.mark.nightly
 def test_one_that_had_saved_nothing_begins_with_the_state_of_another(tmp_path: Path) -> None:
     job = replica_job(tmp_path)
@@ -175,6 +180,7 @@ def test_one_that_had_saved_nothing_begins_with_the_state_of_another(tmp_path: P
     assert facts["end_apart"] < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.nightly
 def test_two_of_three_go_on_and_who_returns_skips_the_steps_of_the_others(tmp_path: Path) -> None:
     job = replica_job(tmp_path, replicas=3, examples=120, every=2)
@@ -210,6 +216,7 @@ def test_two_of_three_go_on_and_who_returns_skips_the_steps_of_the_others(tmp_pa
     assert facts["end_apart"] < 1e-5
 
 
+@pytest.mark.slow
 def test_one_of_three_that_is_behind_takes_over_the_weights_of_the_others(tmp_path: Path) -> None:
     given, steps = Distributed(replicas=3, sync_every=2), 20
     lighthouse, third = lighthouse_of(given), folder_of(tmp_path, 2) / "began" / "1.json"
@@ -262,6 +269,7 @@ def _two_workers(
     return [[float(line) for line in out.split()] for out, _ in told]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("lr", "momentum", "due"),
     [(1.0, 0.0, [2.0, 4.0, 6.0]), (0.7, 0.9, [2.66, 6.454, 11.2686])],
@@ -284,6 +292,7 @@ def _undecorated(*_: Any, **__: Any) -> Callable[[Any], Any]:
     return same
 
 
+@pytest.mark.slow
 def test_the_expectations_of_torchfts_own_regression_test_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The library's test needs a decorator of another package, and nothing else of it.
     decorator = SimpleNamespace(parameterized=SimpleNamespace(expand=_undecorated))
@@ -302,6 +311,7 @@ def test_the_expectations_of_torchfts_own_regression_test_hold(tmp_path: Path, m
         theirs._validate_parameter_updates(history, 1, 6, 0, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
@@ -314,10 +324,12 @@ def test_replicas_that_are_not_one_model_are_found(tmp_path: Path, fault: str, t
     assert apart(tmp_path, {number: rounds_in(folder_of(tmp_path, number)) for number in range(2)}) == told
 
 
+@pytest.mark.more
 def test_a_pseudo_gradient_with_the_wrong_sign_moves_the_model_the_other_way(tmp_path: Path) -> None:
     assert _two_workers(tmp_path, fault="negated") == [pytest.approx([-2.66, -6.454, -11.2686], abs=1e-4)] * 2
 
 
+@pytest.mark.slow
 def test_replicas_that_begin_with_different_weights_end_the_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,6 +357,7 @@ def _wait_for(what: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_replica_is_started_by_its_stage_only(tmp_path: Path) -> None:
     job = replica_job(tmp_path)
     (job.folder / "claim" / "claim.json").write_text('{"key": "other", "pid": 1}', encoding="utf-8")

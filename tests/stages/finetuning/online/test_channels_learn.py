@@ -21,7 +21,6 @@ from training.jobs.row_files import read_rows
 from training.rules.prompt_encoding import prompt_ids
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
 ]
 SIDES = ("yes, at once", "never again")

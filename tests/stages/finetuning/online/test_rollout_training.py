@@ -276,7 +276,7 @@ def test_the_loss_of_trl_is_the_plain_one_in_value_and_gradient(tmp_path: Path) 
     assert other.item() != pytest.approx(theirs.item(), rel=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.more
 def test_two_processes_leave_the_same_rows(tmp_path: Path) -> None:
     import subprocess
     import sys
