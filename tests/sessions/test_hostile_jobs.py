@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.attack.strangers import FOREIGN, SEALS
 from reviews.audit.export import export_run, verify_export
 from reviews.audit.verify import verify_run
 from reviews.trail.file_seal import seal_path
@@ -78,18 +79,6 @@ def test_rows_of_100_gb_are_an_output_that_was_not_left(tmp_path: Path) -> None:
     assert "rows" not in ended.body["outputs"]
 
 
-FOREIGN = {
-    "trigger": "CREATE TRIGGER more AFTER INSERT ON entry BEGIN DELETE FROM head; END",
-    "trigger of our name": (
-        "DROP TRIGGER entry_is_final; CREATE TRIGGER entry_is_final BEFORE UPDATE ON entry BEGIN SELECT 1; END"
-    ),
-    "view": "CREATE VIEW more AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT x FROM n",
-    "table": "CREATE TABLE more (x)",
-    "index": "CREATE INDEX more ON entry (payload)",
-    "no trigger": "DROP TRIGGER entry_stays",
-}
-
-
 @pytest.mark.parametrize("foreign", FOREIGN)
 def test_a_trail_with_what_no_trail_has_is_damage_and_nothing_of_it_runs(
     foreign: str, closed_quick: Path, tmp_path: Path
@@ -107,20 +96,6 @@ def test_a_trail_with_what_no_trail_has_is_damage_and_nothing_of_it_runs(
         Trail(run / "trail.sqlite", run.name)
     audit = verify_run(run, "trail.sqlite", "store")
     assert audit.exit_code == 1 and "the database is damaged" in audit.damage[0]
-
-
-SEALS: dict[str, bytes] = {
-    "a negative size": b'{"digest":"sha256:0","file":null,"size":-9}',
-    "no end": b'{"digest":"sha256:0","file":null,"size":Infinity}',
-    "a large number": b'{"digest":"sha256:0","file":null,"size":1e999}',
-    "true": b'{"digest":"sha256:0","file":null,"size":true}',
-    "a text": b'{"digest":"sha256:0","file":null,"size":"1"}',
-    "nested": b"[" * 100_000,
-    "a list": b"[]",
-    "nothing": b"",
-    "too long": b'{"size":1' + b" " * 10_000 + b"}",
-    "no text": b"\xff\xfe",
-}
 
 
 @pytest.mark.parametrize("seal", SEALS)

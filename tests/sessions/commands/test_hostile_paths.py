@@ -6,57 +6,21 @@ Each command ends soon with a documented exit code, and never with a traceback.
 from __future__ import annotations
 
 import ast
-import os
 import resource
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from bench.attack.paths import COMMANDS, KINDS, attack, good_files
 from specs.regular_files import MOST_BYTES, open_regular, read_regular
 from tests.e2e.sessions import called
 from tests.factories.spec_files import write_spec
 from training.rules.packaging.bounded_json import WrongFile, read_bytes
 
-SPARSE = 100 * 10**9
-
-
-def make_sparse(path: Path) -> None:
-    with path.open("wb") as file:
-        file.truncate(SPARSE)
-
-
-KINDS: dict[str, Callable[[Path], None]] = {
-    "FIFO": lambda path: os.mkfifo(path),
-    "endless device": lambda path: path.symlink_to("/dev/zero"),
-    "terminal": lambda path: path.symlink_to("/dev/tty"),
-    "link to nothing": lambda path: path.symlink_to(path.with_name("nowhere")),
-    "link to itself": lambda path: path.symlink_to(path),
-    "100 GB": make_sparse,
-    "folder": lambda path: path.mkdir(),
-}
-COMMANDS = (
-    *("spec check X.yaml", "spec show X.yaml", "spec pin X.yaml", "start X.yaml", "pod plan X.yaml", "graph X.yaml"),
-    *("init new --data X.jsonl", "init new --data X.csv", "init new --data X.parquet", "init new --data X.json"),
-    *("init new --verifier X.py --data GOOD", "review draft-spec goal --heldout X.jsonl", "view X"),
-    *("audit verify X", "audit verify RUN --policy X.json", "audit verify RUN --anchor X.note", "audit list X"),
-    *("audit cosign RUN --name ada --key X.pem", "audit cosign RUN --name ada --key KEY --seen X.note"),
-    *("review ask question --reviewer X.yaml", "review ask question --context X.md", "review request X.md"),
-    *("review give --file X.json RUN", "review import FOLDER", "traces ingest X.jsonl", "traces ingest FOLDER"),
-    *("traces stats X", "traces show X", "traces replay X", "traces replay FOLDER --teachers X.yaml"),
-    *("ship check X", "ship check MODEL", "ship check GOODMODEL --base X", "backlog RUN --audit X.yaml"),
-    *("pod plan SPEC --pod X.yaml", "status X", "report X", "list --runs X"),
-)
-"""X is what is hostile; FOLDER holds it."""
-
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the commands need beside it."""
-    folder = tmp_path_factory.mktemp("good")
-    write_spec(folder)
-    (folder / "good.csv").write_text("prompt,completion\n" + "".join(f"say {n},{n}\n" for n in range(40)))
-    return folder
+    return good_files(tmp_path_factory.mktemp("good") / "files")
 
 
 @pytest.mark.timeout(120)
@@ -64,31 +28,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_command_ends_soon_and_says_why(kind: str, good: Path, closed_quick: Path, tmp_path: Path) -> None:
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number, command in enumerate(COMMANDS):
-        place = tmp_path / str(number)
-        for folder in (place / "folder", place / "model"):
-            folder.mkdir(parents=True)
-        words: list[str] = []
-        for word in command.split():
-            stem, _, suffix = word.partition(".")
-            if stem == "X":
-                KINDS[kind](path := place / f"hostile.{suffix}")
-                words.append(str(path))
-            elif word == "FOLDER":
-                for name in ("turns.jsonl", "account.json", "review.md", "session.jsonl"):
-                    KINDS[kind](place / "folder" / name)
-                words.append(str(place / "folder"))
-            elif word == "MODEL":
-                for name in ("config.json", "model.safetensors", "tokenizer.json", "generation_config.json"):
-                    KINDS[kind](place / "model" / name)
-                words.append(str(place / "model"))
-            else:
-                named = {"RUN": closed_quick, "SPEC": good / "spec.yaml", "GOOD": good / "good.csv"}
-                named |= {"KEY": place / "key.pem", "GOODMODEL": closed_quick / "jobs"}
-                words.append(str(named.get(word, word)))
-        done = called(*words, cwd=place)
-        assert done.returncode in range(7) and "Traceback" not in done.stderr, (command, done.stderr[-2000:])
-        if kind != "folder" and "X" in command and "list" not in command:
-            assert done.returncode != 0, (command, done.stdout[-500:])
+        assert attack(kind, command, good, closed_quick, tmp_path / str(number)) == "", command
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held < 2**21, "read into memory, in KiB"
 
 
