@@ -128,7 +128,9 @@ def _unknown(columns: set[str]) -> str:
     if "question" in columns and columns & {"answer", "answers"}:
         return "say what they are: `as: items` to ask and verify them, `as: examples` to train on them"
     likely = proposal(columns)
-    return f"{f'if they mean that: {likely}; ' if likely else ''}understood: {UNDERSTOOD}"
+    if likely:
+        return f"if they mean that: {likely}; understood: {UNDERSTOOD}"
+    return f"say which is which: --columns prompt=NAME,completion=NAME, or columns: in a spec; understood: {UNDERSTOOD}"
 
 
 def lines_of(rows: Sequence[Contract]) -> bytes:
