@@ -22,10 +22,10 @@ def open_regular(path: Path, most: int | None = None) -> io.BufferedReader:
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        if most is not None and found.st_size > most:
+        if most is not None and status.st_size > most:
             raise OSError(errno.EOVERFLOW, f"larger than {most:,} bytes", str(path))
         return os.fdopen(handle, "rb")
     except BaseException:

@@ -76,7 +76,7 @@ def edits(whole: Original, place: Path) -> Iterator[tuple[str, Path]]:
 
 
 class EveryKind:
-    """Bodies of every kind, in which each path of the table leads to a file of its own."""
+    """Makes bodies of every kind, with a separate stored file for each path of the table."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

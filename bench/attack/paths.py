@@ -81,7 +81,7 @@ def run(seed: int, folder: Path) -> Outcome:
 
 
 def good_files(folder: Path) -> Path:
-    """Write what the commands need beside the hostile path."""
+    """Write the other files that the commands need."""
     folder.mkdir()
     write_spec(folder)
     rows = "".join(f"say {number},{number}\n" for number in range(40))

@@ -145,7 +145,7 @@ class Compared:
         named = {
             f"{digest[7:9]}/{digest[9:]}": (recorded, what, digest)
             for recorded in reversed(self.entries)
-            for what, digest in self._required(recorded, export)
+            for what, digest in self._required_files(recorded, export)
         }
         for name in sorted(there.files):
             path = f"{self.store}/{name}"
@@ -168,14 +168,14 @@ class Compared:
             if name not in there.files:
                 yield f"entry {one.entry.seq} ({one.entry.kind}): {what} {digest} is missing from the store"
 
-    def _required(self, recorded: Recorded, export: bool) -> Iterator[tuple[str, str]]:
+    def _required_files(self, recorded: Recorded, export: bool) -> Iterator[tuple[str, str]]:
         """Yield what an entry calls each file that it requires in the store, and its digest."""
         for file in named_in_store(recorded, with_report=export):
             yield file.name, file.digest
             if file.is_list:
-                yield from self._listed(file)
+                yield from self._read_list(file)
 
-    def _listed(self, file: StoredFile) -> Iterator[tuple[str, str]]:
+    def _read_list(self, file: StoredFile) -> Iterator[tuple[str, str]]:
         files: Any = None
         # A list with other bytes than its name is damage anyway; verify/ reads canonical JSON only.
         with suppress(OSError, ValueError, RecursionError):

@@ -50,7 +50,7 @@ def export_run(
         OSError: the target cannot be written.
     """
     if target.exists():
-        raise _taken(target)
+        raise _target_error(target)
     trail = read_trail(run / trail_name)
     walk = Walk().go(trail.rows)
     if walk.damage or walk.policy is None or trail.head is None:
@@ -67,11 +67,11 @@ def export_run(
             text = page(walk.entries, store)
             count += _write(partial / PAGE, text.encode())
     except FileExistsError as error:
-        raise _taken(target) from error
+        raise _target_error(target) from error
     return walk, count
 
 
-def _taken(target: Path) -> UserError:
+def _target_error(target: Path) -> UserError:
     return UserError(f"{target} exists already", hint="name a folder that does not exist")
 
 

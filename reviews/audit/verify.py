@@ -117,7 +117,7 @@ def verify_run(
 ) -> Audit:
     """Verify the session in a run folder, against a policy and heads that were kept elsewhere if there are any.
 
-    What was found while the trail grew, as in a prune, is no damage until it is found again.
+    Damage that is found while the trail grows, as in a prune, counts only if it is found again.
     """
     tries = 0
     while True:

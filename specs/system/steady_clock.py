@@ -30,10 +30,6 @@ class SteadyClock:
         self._began_ns += max(ns - now, 0)
         return max(now, ns)
 
-    def earliest_s(self) -> float:
-        """Return seconds since 1970 by this clock or the system's: what has ended by one of them only has not ended."""
-        return min(time.time(), self.now_ns() / 1e9)
-
     def jump(self) -> str:
         """Return in words how the system's clock was set since the last call; empty if it was not."""
         moved = (time.time_ns() - self.now_ns()) / 1e9

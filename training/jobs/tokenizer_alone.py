@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
 from specs.digests import digest_value
+from specs.system.new_folder import new_folder
 from training.jobs.base_model import CONVERTERS, SourceError, gguf_tokenizer
 
 
@@ -32,11 +32,9 @@ def tokenizer_folder(gguf: Path, cache: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(target.with_name(f".{target.name}.lock")):
         if not target.is_dir():
-            partial = target.with_name(f".{target.name}.partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            gguf_tokenizer(gguf).save_pretrained(partial)
-            (partial / "config.json").write_text(json.dumps({"max_position_embeddings": _context(gguf)}), "utf-8")
-            partial.rename(target)
+            with new_folder(target) as partial:
+                gguf_tokenizer(gguf).save_pretrained(partial)
+                (partial / "config.json").write_text(json.dumps({"max_position_embeddings": _context(gguf)}), "utf-8")
     return target
 
 

@@ -174,10 +174,10 @@ def parse_address(address: str) -> tuple[str, int]:
 def _is_everywhere(host: str) -> bool:
     """Return whether a host stands for every address of this machine, in any spelling: 0.0.0.0, 0, 0x0, ::, ::0."""
     try:
-        found = socket.getaddrinfo(host, None, flags=socket.AI_PASSIVE)
+        infos = socket.getaddrinfo(host, None, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
         return host == "*"
-    return any(ip_address(str(one[4][0]).partition("%")[0]).is_unspecified for one in found)
+    return any(ip_address(str(info[4][0]).partition("%")[0]).is_unspecified for info in infos)
 
 
 def _bracketed(host: str) -> str:

@@ -35,14 +35,12 @@ def test_it_goes_on_evenly_and_names_each_jump_once(machine: Machine) -> None:
     machine.pass_time(HOUR)
     assert (clock.now_ns(), clock.jump()) == (10**18 + HOUR, "")
     machine.system += 3 * HOUR
-    assert clock.now_ns() == 10**18 + HOUR and clock.earliest_s() == pytest.approx((10**18 + HOUR) / 1e9)
+    assert clock.now_ns() == 10**18 + HOUR
     assert "set forward by 3.0 h" in clock.jump() and clock.jump() == ""
     machine.system -= 3 * HOUR
     assert "set back by 3.0 h" in clock.jump() and clock.jump() == ""
     machine.system += 5 * 10**9
     assert clock.jump() == "", "a clock that is kept right"
-    machine.system -= 2 * HOUR
-    assert clock.earliest_s() < (10**18 + HOUR) / 1e9
 
 
 def test_it_goes_on_from_a_later_time(machine: Machine) -> None:
