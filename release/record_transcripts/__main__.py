@@ -144,7 +144,11 @@ def _run(command: list[str], project: Path, own: dict[str, str], *, interrupted:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         return [f"{command[-1]!r} did not end within {DEADLINE_S} s: {process.communicate()[0][-500:]}"]
-    return [] if interrupted or not process.returncode else [f"{command[-1]!r} ended {process.returncode}: {output[-500:]}"]
+    return (
+        []
+        if interrupted or not process.returncode
+        else [f"{command[-1]!r} ended {process.returncode}: {output[-500:]}"]
+    )
 
 
 def _keep(sessions: Path, folder: Path, out: Path, requests: dict[str, list[str]]) -> None:
@@ -153,13 +157,15 @@ def _keep(sessions: Path, folder: Path, out: Path, requests: dict[str, list[str]
     files = {path: path.read_text(encoding="utf-8") for path in sorted(sessions.rglob("*.jsonl"))}
     top = min((path.parent for path in files), key=lambda parent: len(parent.parts))
     invented = Invented(folder, [*files.values(), *map(str, files)])
-    shutil.rmtree(out, ignore_errors=True)
+    made = folder / "made"
     for path, text in files.items():
-        kept = out / invented.text(path.relative_to(top).as_posix())
+        kept = made / invented.text(path.relative_to(top).as_posix())
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(invented.lines(text), encoding="utf-8")
     if requests:
-        (out / "requests.json").write_text(f"{json.dumps(requests, indent=1)}\n", encoding="utf-8")
+        (made / "requests.json").write_text(f"{json.dumps(requests, indent=1)}\n", encoding="utf-8")
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(made, out)
 
 
 def main() -> int:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import getpass
 import json
-import os
 import platform
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from release.record_transcripts.scenarios import SUMMARY
+
 HOME = "/home/baker"
 DAY = datetime(2026, 1, 5, 9, tzinfo=UTC)
-LONGEST_TEXT, LONGEST_LIST, DEEPEST = 160, 3, 6
+LONGEST_TEXT, LONGEST_LIST, DEEPEST = 120, 3, 6
 """Of what is kept: characters, items, and levels. Texts of the scenarios are shorter."""
 
-_UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
-_HEX = re.compile(r"\b(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)[0-9a-f]{16,64}\b")
+_UUID = re.compile(r"(?<![0-9a-f])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(?![0-9a-f])")
+_HEX = re.compile(r"(?<![0-9A-Za-z-])(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)[0-9a-f]{16,64}(?![0-9A-Za-z-])")
 _TIME = re.compile(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 _FILE_TIME = re.compile(r"\b20\d\d-\d\d-\d\dT\d\d-\d\d-\d\d\b")
 _MEASURED = (
@@ -25,7 +27,7 @@ _MEASURED = (
     (re.compile(r"Chunk ID: \w+"), "Chunk ID: 000000"),
     (re.compile(r"(?<=claude-)\d+(?=[/-])"), "1000"),
 )
-_MEASURED_KEY = re.compile(r"(?i)(ms|duration|time|_at|cost\w*|pid|process_id|timestamp)$")
+_MEASURED_KEY = re.compile(r"(?i)(ms|duration\w*|nanos|secs|time|_at|cost\w*|pid|process_id|timestamp)$")
 _NAMED_AT_RANDOM = re.compile(r'"(slug|nickname|agent_nickname|agentId)\\*": ?\\*"([\w. -]+?)\\*"')
 _CREATED_AT = re.compile(r'"timestamp": ?"([^"]+)"')
 
@@ -36,9 +38,11 @@ class Invented:
     def __init__(self, folder: Path, texts: list[str]) -> None:
         """Take the folder that the program ran in, and everything it wrote."""
         places = {str(folder / "home"): HOME, str(folder): "/work"}
-        self._exact = {**places, **{re.sub(r"[^A-Za-z0-9]", "-", place): re.sub("/", "-", to) for place, to in places.items()}}
-        self._exact |= {platform.release(): "6.1.0", platform.version(): "version", os.uname().nodename: ""}
-        self._exact = {old: new for old, new in self._exact.items() if len(old) > 3}
+        self._exact = {_as_folder_name(place): _as_folder_name(instead) for place, instead in places.items()} | places
+        self._exact |= {platform.release(): "6.1.0", platform.version(): "version"}
+        # "root" is also the name of the first of Codex's agents, and stands in the names of its keys.
+        names = {platform.node(): "bakery-1", getpass.getuser().replace("root", ""): "baker"}
+        self._names = {re.compile(rf"\b{re.escape(name)}\b"): instead for name, instead in names.items() if name}
         whole = "\n".join(texts)
         for key, value in _NAMED_AT_RANDOM.findall(whole):
             self._exact.setdefault(value, f"{key.lower()[:5]}{len(self._exact):03d}")
@@ -56,7 +60,7 @@ class Invented:
         text = _FILE_TIME.sub(f"{DAY:%Y-%m-%dT%H-%M-%S}", text)
         text = _UUID.sub(lambda match: self._id(match[0], "{:08x}-0000-4000-8000-000000000000"), text)
         text = _HEX.sub(lambda match: self._id(match[0], "{:016x}"), text)
-        for pattern, instead in _MEASURED:
+        for pattern, instead in (*_MEASURED, *self._names.items()):
             text = pattern.sub(instead, text)
         for old, new in sorted(self._exact.items(), key=lambda pair: -len(pair[0])):
             text = text.replace(old, new)
@@ -68,7 +72,7 @@ class Invented:
     def value(self, value: Any, key: str = "", depth: int = 0) -> Any:
         """Return a JSON value with invented values, cut where it is long or deep."""
         if isinstance(value, str):
-            return _shortened(self.text(value))
+            return "100" if value.isdecimal() and _MEASURED_KEY.search(key) else _shortened(self.text(value))
         if isinstance(value, dict):
             if depth >= DEEPEST and value:
                 return {"left out": len(value)}
@@ -85,9 +89,15 @@ class Invented:
         return "".join(f"{json.dumps(record, ensure_ascii=False, separators=(',', ':'))}\n" for record in records)
 
 
+def _as_folder_name(place: str) -> str:
+    """Return a path as Claude Code names the folder of its sessions."""
+    return re.sub(r"[^A-Za-z0-9]", "-", place)
+
+
 def _shortened(text: str) -> str:
     """Return a text of bounded length: what a program writes in its own name is not copied."""
     if len(text) <= LONGEST_TEXT:
         return text
     first, last = LONGEST_TEXT * 5 // 8, LONGEST_TEXT // 4
-    return f"{text[:first]} [{len(text) - first - last} characters left out] {text[-last:]}"
+    scripted = f" {SUMMARY}" if SUMMARY in text else ""
+    return f"{text[:first]} [{len(text) - first - last} characters left out]{scripted} {text[-last:]}"
