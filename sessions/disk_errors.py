@@ -15,7 +15,7 @@ from pathlib import Path
 from specs.errors import Blocked, DiskUnwritable
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-_NO_ACCESS = (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
+_NO_ACCESS = (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EOVERFLOW)
 _SQLITE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 
 
@@ -33,6 +33,9 @@ def no_room(error: BaseException, where: str = "") -> DiskUnwritable | None:
 
 def no_access(error: BaseException) -> Blocked | None:
     """Return the error to report for a refused or mistaken file or folder; None for any other error."""
+    if isinstance(error, RuntimeError):
+        # `Path.resolve` says so of links that lead to themselves.
+        error = error.__context__ or error
     if not isinstance(error, OSError) or error.errno not in _NO_ACCESS:
         return None
     return Blocked(f"cannot be read or written: {error.strerror}", where=str(error.filename or ""))

@@ -45,12 +45,12 @@ from specs.code_state import CodeState
 from specs.digests import digest_bytes
 from specs.errors import LeaseLost, UserError
 from specs.masking import current
-from specs.new_folder import new_folder
-from specs.reporting import turn_off_reporting
 from specs.resources import LauncherName
 from specs.session.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
 from specs.session_words import session_words
+from specs.system.new_folder import new_folder
+from specs.system.reporting import turn_off_reporting
 from specs.text import plain
 from specs.trail.session_bodies import Replicates, SpecSignature
 

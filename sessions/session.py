@@ -96,6 +96,8 @@ class Session:
             Paused: Ctrl-C, SIGTERM or ``peergate pause``.
             Cancelled: ``peergate cancel``.
         """
+        if jump := self.trail.clock.jump():
+            self.display.say(jump)
         if (self.run / CANCEL).exists():
             raise Cancelled
         if self.stop.is_set() or (self.run / PAUSE).exists():

@@ -1,5 +1,5 @@
 """Contracts: pydantic models, digests and the spec loader, importable in under 0.2 s and without torch."""
 
-from specs.reporting import turn_off_reporting
+from specs.system.reporting import turn_off_reporting
 
 turn_off_reporting()

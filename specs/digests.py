@@ -142,13 +142,15 @@ def digest_file(path: Path) -> str:
 
 
 def list_tree(folder: Path) -> list[Path]:
-    """Return every regular file below ``folder``, sorted by path; raises ValueError at a symbolic link."""
+    """Return every file below ``folder``, sorted by path; raises ValueError at a link, FIFO, socket or device."""
     found: list[Path] = []
     for path in folder.rglob("*"):
         if path.is_symlink():
             raise ValueError(f"{path} is a symbolic link; artifacts hold real files only")
         if path.is_file():
             found.append(path)
+        elif not path.is_dir():
+            raise ValueError(f"{path} is neither a file nor a folder; artifacts hold real files only")
     return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
 
 

@@ -1,9 +1,9 @@
 """Takes secrets out of texts before they are kept, sent, printed or shown.
 
-Masked are values that this process knows (variables named like secrets, what :func:`know` was given) and the forms of
-:mod:`specs.secret_forms`, also where invisible characters, escape sequences, line ends or escapes of JSON, URLs and
-HTML split them; known values also in base64 and hexadecimal. Not found: unlisted forms, passwords that look like words
-and follow no word such as *password*, and what was encrypted, compressed or spelled out.
+Masked are values that this process knows (variables named like secrets, what :func:`know` was given) and the forms
+of :mod:`specs.system.secret_forms`, also where invisible characters, escape sequences, line ends or escapes of JSON,
+URLs and HTML split them; known values also in base64 and hexadecimal. Not found: unlisted forms, passwords that look
+like words and follow no word such as *password*, and what was encrypted, compressed or spelled out.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
-from specs.secret_forms import HINTED, Form
-from specs.strict_json import each_once
+from specs.system.secret_forms import HINTED, Form
+from specs.system.strict_json import each_once
 
 if TYPE_CHECKING:
     # Every command loads this module to print; pydantic takes longer than `peergate --help` may.

@@ -1,4 +1,7 @@
-"""Read files that may be anything: opening a FIFO blocks, a device may never end."""
+"""Opens files that may be anything: whatever a person or a job names is opened here, as a regular file of limited size.
+
+Opening a FIFO blocks, a device may never end, and a sparse file holds more bytes than memory.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,32 @@ import os
 import stat
 from pathlib import Path
 
+MOST_BYTES = 1 << 30
+"""Of a file that is read as a whole, where its reader names no limit of its own."""
 
-def open_regular(path: Path) -> io.BufferedReader:
-    """Open a regular file, or a link to one; never blocks. Raises OSError for a folder, FIFO, socket or device."""
+
+def open_regular(path: Path, most: int | None = None) -> io.BufferedReader:
+    """Open a regular file, or a link to one; never blocks.
+
+    Raises OSError for a folder, FIFO, socket or device, and for a file of more than ``most`` bytes.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
+        if most is not None and found.st_size > most:
+            raise OSError(errno.EOVERFLOW, f"larger than {most:,} bytes", str(path))
         return os.fdopen(handle, "rb")
     except BaseException:
         os.close(handle)
         raise
 
 
-def read_regular(path: Path) -> bytes:
-    """Return the bytes of a file; errors as in :func:`open_regular`."""
-    with open_regular(path) as handle:
-        return handle.read()
+def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Return the bytes of a file; errors as in :func:`open_regular`, and for one of more than ``most`` bytes."""
+    with open_regular(path, most) as handle:
+        # Files below /proc have no size, and one that is written meanwhile has another.
+        if len(data := handle.read(most + 1)) > most:
+            raise OSError(errno.EOVERFLOW, f"larger than {most:,} bytes", str(path))
+        return data

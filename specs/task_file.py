@@ -24,8 +24,8 @@ from specs.errors import PluginFault, Problem, SpecError
 from specs.masking import current
 from specs.newer_python import syntax_fault
 from specs.session.problems import printable
+from specs.system.user_marks import has_mark, keep_mark
 from specs.text import plain
-from specs.user_marks import has_mark, keep_mark
 
 MAX_BYTES = 256 * 1024
 PARTS = {"verify": ("item", "answer"), "worked_example": ("item",), "known_answers": ()}

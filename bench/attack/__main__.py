@@ -15,12 +15,15 @@ from pathlib import Path
 from bench.attack.outcome import Outcome
 
 FAMILIES = {
+    "evidence": "bench.attack.evidence",
     "exports": "bench.attack.exports",
     "files": "bench.attack.files",
     "flood": "bench.attack.flood",
+    "paths": "bench.attack.paths",
     "rows": "bench.attack.rows",
     "sandbox": "bench.attack.sandbox",
     "secrets": "bench.attack.secrets",
+    "strangers": "bench.attack.strangers",
 }
 """By name of the family, its module; ``run(seed, folder)`` there returns an :class:`Outcome`."""
 

@@ -25,8 +25,8 @@ from reviews.trail.tables.trail_file import TrailFile
 from reviews.trail.tiles import CHECKPOINT, Proof, bundles_of, read_bundles, tiles_of
 from specs.digests import digest_file
 from specs.errors import AuditDamage, PeergateError, UserError
-from specs.new_folder import new_folder
 from specs.regular_files import read_regular
+from specs.system.new_folder import new_folder
 from specs.trail.key_policy import Policy
 
 STORE = "store"

@@ -13,7 +13,7 @@ from reviews.evidence.readable_evidence import Shelf, Texts
 from reviews.requests.kept_texts import KeptTexts
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from specs.strict_json import strings_in
+from specs.system.strict_json import strings_in
 from specs.trail.requested_review import LOOKS, AskedEntry
 
 

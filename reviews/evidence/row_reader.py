@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from reviews.evidence.once import once
 from specs.digests import Contract
 from specs.errors import EvidenceMissing
-from specs.strict_json import read_json
+from specs.regular_files import open_regular
+from specs.system.strict_json import read_json
 from specs.text import plain
 
 Row = TypeVar("Row", bound=Contract)
@@ -93,7 +94,7 @@ def _lines(path: Path | None, what: str) -> Iterator[tuple[int, bytes, Any]]:
     if path is None or not path.is_file():
         raise EvidenceMissing(f"{what} are missing", hint="the job left none, or they do not match their digest")
     try:
-        with path.open("rb") as handle:
+        with open_regular(path) as handle:
             for number in range(1, MOST_ROWS + 2):
                 line = handle.readline(MOST_LINE_BYTES + 1)
                 if not line:

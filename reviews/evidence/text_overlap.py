@@ -211,20 +211,18 @@ def _shared_shingles(texts: list[Words]) -> Shingles:
     return frozenset(shingle for shingle, count in counts.items() if count >= least)
 
 
-def _asks_the_same(words: Words, held: Words, shared: Shingles, threshold: float) -> bool:
+def _asks_the_same(words: Words, heldout: Words, shared: Shingles, threshold: float) -> bool:
     """Return whether two near texts are near without the instruction that all share.
 
     They are if the rest of one is that of the other with more words, or if the two are near themselves.
     """
     if not shared:
         return True
-    one, other = _own_words(words, shared), _own_words(held, shared)
-    if not one or not other:
+    own, others = _own_words(words, shared), _own_words(heldout, shared)
+    if not own or not others:
         return True
-    counts = Counter(one), Counter(other)
-    return (
-        counts[0] <= counts[1] or counts[1] <= counts[0] or jaccard(shingles_of(one), shingles_of(other)) >= threshold
-    )
+    ours, theirs = Counter(own), Counter(others)
+    return ours <= theirs or theirs <= ours or jaccard(shingles_of(own), shingles_of(others)) >= threshold
 
 
 def _own_words(words: Words, shared: Shingles) -> Words:

@@ -92,7 +92,7 @@ def mint(
     if (stage.allow_code or stage.script) and not reads_it and resolved.data_digests["heldout"] in inputs.values():
         raise GrantRefused("an input holds the held-out items, which no code may read", where=where)
     now = time.time()
-    _require_settled(trail, resolved, opening, now)
+    _require_settled(trail, resolved, opening, trail.clock.earliest_s())
     wanted = Grant(
         session=trail.session,
         stage=stage.name,
@@ -156,8 +156,8 @@ def verify(trail: Trail, order: JobOrder, registration: str, input_digests: dict
     for what, found, granted in expectations:
         if found != granted:
             raise GrantRefused(f"{what} {found!r} is not what was granted, {granted!r}", where=order.key, hint=hint)
-    if time.time() > grant.expires:
-        raise GrantRefused(f"the grant expired {time.time() - grant.expires:.0f} s ago", where=order.key, hint=hint)
+    if (late := trail.clock.earliest_s() - grant.expires) > 0:
+        raise GrantRefused(f"the grant expired {late:.0f} s ago", where=order.key, hint=hint)
 
 
 def _require_settled(trail: Trail, resolved: ResolvedSpec, opening: Opening, now: float) -> None:

@@ -13,6 +13,7 @@ from reviews.legacy.records import Record, one_line
 from reviews.legacy.structured import Fault, words_of_json
 from reviews.legacy.verdicts import read_verdict
 from specs.digests import digest_bytes, digest_file
+from specs.regular_files import MOST_BYTES, read_regular
 from specs.text import plain
 
 MAX_BYTES = 1_048_576
@@ -42,8 +43,9 @@ def read_file(path: Path, source: str) -> Record:
             return unread(source, "not a regular file", "undetermined")
         if state.st_size > MAX_BYTES:
             why = f"{state.st_size} bytes; at most {MAX_BYTES} are read"
-            return unread(source, why, "undetermined", digest_file(path), state.st_size)
-        raw = path.read_bytes()
+            digest = digest_file(path) if state.st_size <= MOST_BYTES else None
+            return unread(source, why, "undetermined", digest, state.st_size)
+        raw = read_regular(path)
     except OSError as error:
         return unread(source, f"cannot be read: {error.strerror or type(error).__name__}", "transport_error")
     return read_bytes(raw, source, path.suffix.lower())

@@ -18,7 +18,7 @@ from reviews.requests.registered_values import Registered
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from specs.errors import EvidenceMissing, PeergateError
-from specs.strict_json import strings_in
+from specs.system.strict_json import strings_in
 from specs.trail.bodies import FORMS
 from specs.trail.gate_bodies import LookedUp
 from specs.trail.requested_review import (

@@ -16,6 +16,8 @@ from specs.digests import canonical_bytes, digest_file
 from specs.regular_files import read_regular
 from specs.trail.entry import Head
 
+MOST_BYTES = 4096
+
 
 def seal_path(trail: Path) -> Path:
     """Return the path of a trail file's seal."""
@@ -33,8 +35,8 @@ def differs(path: Path) -> bool:
     Whoever changes a file can change its seal; only :func:`seal_damage`, with the entries verified, says that it holds.
     """
     try:
-        return json.loads(read_regular(seal_path(path)))["file"] != digest_file(path)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return json.loads(read_regular(seal_path(path), MOST_BYTES))["file"] != digest_file(path)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return True
 
 
@@ -42,17 +44,17 @@ def seal_damage(path: Path, walk: Walk, notes: list[str]) -> Iterator[str]:
     """Compare a trail with its seal; what is no damage goes to ``notes``."""
     closed = any(one.entry.kind == "close" for one in walk.entries)
     try:
-        written = read_regular(seal_path(path))
+        written = read_regular(seal_path(path), MOST_BYTES)
         seal = json.loads(written)
-        size, digest, file = int(seal["size"]), str(seal["digest"]), seal["file"]
-        if canonical_bytes(seal) != written:
+        size, digest, file = seal["size"], seal["digest"], seal["file"]
+        if type(size) is not int or size < 0 or canonical_bytes(seal) != written:
             raise ValueError("not in canonical form")
     except FileNotFoundError:
         notes.append("the trail file has no seal: it was never closed cleanly")
         if closed:
             yield "seal: the session is closed but its seal is gone"
         return
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
         yield "seal: unreadable"
         return
     if size > walk.tree.size:

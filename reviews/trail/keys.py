@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from reviews.trail.store import write_durably
 from specs.errors import PeergateError, UserError
+from specs.regular_files import read_regular
 from specs.trail.key_policy import ROLES, Role
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def load_key(path: Path) -> SigningKey:
         return UserError(f"the signing key '{path.stem}' {why}", where=str(path), hint=hint)
 
     try:
-        mode, data = stat.S_IMODE(path.stat().st_mode), path.read_bytes()
+        mode, data = stat.S_IMODE(path.stat().st_mode), read_regular(path, 1 << 20)
     except OSError as error:
         raise refuse(f"cannot be read: {error.strerror}") from error
     if mode & 0o077:

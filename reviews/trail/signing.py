@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, NamedTuple, Protocol
 
 from reviews.trail import envelope
@@ -14,6 +13,7 @@ from reviews.trail.tables.trail_file import Stored
 from specs.digests import digest_bytes
 from specs.errors import PeergateError, UserError
 from specs.masking import current
+from specs.system.steady_clock import SteadyClock
 from specs.trail.bodies import FORMS, misfit
 from specs.trail.entry import Entry, EntryKind
 from specs.trail.key_policy import ROLES, SIGNERS, Policy, PolicyKey, Role
@@ -100,7 +100,7 @@ def signed_note(policy: Policy, size: int, root: bytes, keys: KeyFolder) -> str:
     return str(head.signed(sign_text(NoteKey(policy.origin, LOG_KEY, signer.public), signer.sign, head.text)))
 
 
-def signed_entry(edge: Edge, session: str, new: New, signer: Signer) -> tuple[Recorded, Stored]:
+def signed_entry(edge: Edge, session: str, new: New, signer: Signer, clock: SteadyClock) -> tuple[Recorded, Stored]:
     """Return the entry that follows and its row.
 
     Raises:
@@ -118,8 +118,8 @@ def signed_entry(edge: Edge, session: str, new: New, signer: Signer) -> tuple[Re
             version=FORMS[new.kind].version,
             session=session,
             key=new.key,
-            # Verifiers want times in order; a clock that was set back must not look like tampering.
-            time_ns=str(max(time.time_ns(), int(newest.entry.time_ns) if newest else 0)),
+            # Verifiers want times in order, and hours are counted by them: no clock that is set changes either.
+            time_ns=str(clock.after(int(newest.entry.time_ns) if newest else 0)),
             previous=f"sha256:{edge.root.hex()}",
             body=said,
             policy=new.policy.model_dump(mode="json") if new.policy else None,

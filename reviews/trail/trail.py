@@ -20,6 +20,7 @@ from reviews.trail.reader import TrailReader
 from reviews.trail.signing import Edge, New, SignerApart, new_policy, signed_entry, signed_note, signer_of
 from reviews.trail.tables.trail_file import Stored
 from specs.errors import AuditDamage, DiskUnwritable, LeaseLost, PeergateError
+from specs.system.steady_clock import SteadyClock
 from specs.text import plain
 from specs.trail.entry import EntryKind
 from specs.trail.key_policy import Policy
@@ -41,6 +42,7 @@ class Trail(TrailReader):
 
         Nothing is appended once the trail says that the session was taken up under another epoch.
         """
+        self.clock = SteadyClock()
         self._walk = Walk(session=session)
         self._edge: Edge | None = None
         self._epoch: tuple[int, int] | None = None
@@ -151,7 +153,7 @@ class Trail(TrailReader):
             new = new._replace(policy=policy)
         what = policy.signed_as(new.kind, new.body)
         signer = edge.signers.get(what) or signer_of(policy, what, tree.size, self.keys, self.reviewer)
-        found, row = signed_entry(edge, self.session, new, signer)
+        found, row = signed_entry(edge, self.session, new, signer, self.clock)
         tree.append(merkle.leaf_hash(row.envelope))
         root = tree.root()
         note = signed_note(policy, tree.size, root, self.keys)

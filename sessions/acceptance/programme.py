@@ -124,20 +124,20 @@ def programme_of(runs: Sequence[Path]) -> Programme:
         ProgrammeCriterion(model, id, text, state.criterion.weight, state.state, session.name)
         for (model, id, text), (session, state) in deciding.items()
     )
-    return Programme(tuple(sessions), criteria, _left(deciding, criteria))
+    return Programme(tuple(sessions), criteria, _remaining_items(deciding, criteria))
 
 
-def _left(
+def _remaining_items(
     deciding: dict[tuple[str, str, str], tuple[ProgrammeSession, CriterionState]],
     criteria: Sequence[ProgrammeCriterion],
 ) -> tuple[tuple[str, Item], ...]:
     total = _weight(criteria)
-    found: list[tuple[str, Item]] = []
+    items: list[tuple[str, Item]] = []
     for session, state in deciding.values():
         item = next((item for item in session.backlog.items if item.id == state.criterion.id), None)
         if item is not None and state.state in ("open", "retracted"):
-            found.append((session.name, item._replace(gain=100 * state.criterion.weight / total)))
-    return tuple(sorted(found, key=lambda pair: (-pair[1].worth, pair[1].id)))
+            items.append((session.name, item._replace(gain=100 * state.criterion.weight / total)))
+    return tuple(sorted(items, key=lambda pair: (-pair[1].worth, pair[1].id)))
 
 
 def _session(run: Path) -> ProgrammeSession:
@@ -145,7 +145,7 @@ def _session(run: Path) -> ProgrammeSession:
     acceptance, (resolved, _) = acceptance_of(entries, store), registered_spec(entries, store)
     return ProgrammeSession(
         run.name,
-        _started(entries),
+        _start_ns(entries),
         resolved.spec.model.source,
         acceptance.percent,
         effort_of(entries, store, resolved),
@@ -154,7 +154,7 @@ def _session(run: Path) -> ProgrammeSession:
     )
 
 
-def _started(entries: Sequence[Recorded]) -> int:
+def _start_ns(entries: Sequence[Recorded]) -> int:
     return int(entries[0].entry.time_ns)
 
 

@@ -382,8 +382,8 @@ def print_ways_out(ways: Sequence[WayOut]) -> None:
         print_line(f"      {way.effect}")
 
 
-def _print_remedies(shown: list[dict[str, str]]) -> None:
-    for each in shown:
+def _print_remedies(listed: list[dict[str, str]]) -> None:
+    for each in listed:
         print_line(f"  against {each['check']}: {masked_line(each['remedy'], 500)}")
 
 

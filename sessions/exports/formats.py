@@ -19,7 +19,7 @@ from sessions.exports.source import Source
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from specs.errors import AuditDamage, EvidenceMissing, PeergateError, UserError
 from specs.extras import install_hint
-from specs.new_folder import new_folder
+from specs.system.new_folder import new_folder
 
 
 @dataclass(frozen=True)

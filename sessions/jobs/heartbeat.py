@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from specs.regular_files import read_regular
+
 BEAT = "lease.beat"
 """In the run folder."""
 
@@ -89,7 +91,7 @@ class Silence:
         """Look again, and return for how many seconds neither claim nor heartbeat of a job has changed."""
         beat = b""
         with suppress(OSError):
-            beat = (folder / "heartbeat.json").read_bytes()
+            beat = read_regular(folder / "heartbeat.json", 1 << 20)
         return self.since(folder, "life", (beat, (folder / "claim").exists()))
 
     def since(self, folder: Path, kind: str, state: object) -> float:

@@ -20,7 +20,8 @@ from sessions.jobs.untrusted_files import read_end
 from specs.digests import digest_bytes
 from specs.errors import Blocked, EvidenceMissing
 from specs.job_records import ExitRecord, JobOrder, Progress
-from specs.strict_json import read_json
+from specs.regular_files import open_regular, read_regular
+from specs.system.strict_json import read_json
 from specs.text import plain
 
 POLL_S = 0.5
@@ -39,7 +40,7 @@ class EngineUnavailable(Blocked):
 def read_order(folder: Path) -> JobOrder:
     """Return the order of a job, or raise EvidenceMissing if it is missing or unreadable."""
     try:
-        return JobOrder.model_validate_json((folder / "order.json").read_bytes())
+        return JobOrder.model_validate_json(read_regular(folder / "order.json"))
     except (OSError, ValidationError) as error:
         raise EvidenceMissing(f"no readable order.json: {str(error).splitlines()[0]}", where=str(folder)) from error
 
@@ -94,7 +95,7 @@ def parse_exit(data: bytes) -> ExitRecord:
 
 
 def _exit_bytes(folder: Path) -> bytes:
-    with (folder / "exit.json").open("rb") as handle:
+    with open_regular(folder / "exit.json") as handle:
         return handle.read(EXIT_BYTES + 1)
 
 
@@ -102,7 +103,7 @@ def read_owner(folder: Path) -> dict[str, Any] | None:
     """Return the content of a job's claim, None without a claim; raise ValueError if it is unreadable."""
     owner = None
     try:
-        owner = json.loads((folder / "claim" / "claim.json").read_bytes())
+        owner = json.loads(read_regular(folder / "claim" / "claim.json", EXIT_BYTES))
     except OSError:
         if not (folder / "claim").exists():
             return None

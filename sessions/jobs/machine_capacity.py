@@ -70,8 +70,9 @@ def card_bytes() -> int | None:
 
 def capacities(spec: SessionSpec) -> dict[str, Capacity]:
     """Return, by stage, the memory of what will run it, where that is known: a named card, a GPU or RAM here."""
-    found = {stage.name: _capacity(spec.launcher_of(stage.name), stage) for stage in spec.with_resources().stages}
-    return {name: capacity for name, capacity in found.items() if capacity is not None}
+    stages = spec.with_resources().stages
+    known = {stage.name: _capacity(spec.launcher_of(stage.name), stage) for stage in stages}
+    return {name: capacity for name, capacity in known.items() if capacity is not None}
 
 
 def _capacity(launcher: str, stage: Stage) -> Capacity | None:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,6 +42,18 @@ def end_with_parent(parent: int, number: signal.Signals) -> None:
             os._exit(1)
 
 
+def take_orphans() -> None:
+    """Become the parent of what this process's children leave behind, whatever environment and session that has."""
+    if sys.platform == "linux":
+        pr_set_child_subreaper = 36
+        ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1)
+
+
+def end_descendants(wait_s: float = WAIT_S) -> int:
+    """Kill every process below this one, and those they start meanwhile; return their number."""
+    return _end(lambda: psutil.Process().children(recursive=True), wait_s)
+
+
 def left_behind(folder: Path) -> list[psutil.Process]:
     """Return the readable processes of a job on this machine, except this one."""
     wanted = f"{VARIABLE}={folder.resolve()}".encode()
@@ -58,9 +71,13 @@ def left_behind(folder: Path) -> list[psutil.Process]:
 
 def end_left_behind(folder: Path, wait_s: float = WAIT_S) -> int:
     """Kill the processes of a job, and those they start meanwhile; return their number."""
+    return _end(lambda: left_behind(folder), wait_s)
+
+
+def _end(find: Callable[[], list[psutil.Process]], wait_s: float) -> int:
     ended: set[int] = set()
     until = time.monotonic() + wait_s
-    while processes := [one for one in left_behind(folder) if one.is_running()]:
+    while processes := [one for one in find() if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]:
         for one in processes:
             with suppress(psutil.Error):
                 one.kill()

@@ -32,7 +32,7 @@ from specs.errors import Blocked, EvidenceMissing, PeergateError
 from specs.job_records import Artifact, JobOrder, Manifest, Progress
 from specs.stages.registry import kind_of
 from specs.stages.witness import ROWS
-from specs.strict_json import read_json
+from specs.system.strict_json import read_json
 from specs.task_file import is_trusted
 from specs.text import plain
 from specs.trail.verdict import CheckResult

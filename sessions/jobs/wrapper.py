@@ -77,6 +77,7 @@ def stage_command(order: JobOrder, folder: Path) -> list[str]:
 def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
     """Run the stage to its end and write the exit record; a signal handler appends to ``stop`` to end it."""
     started, begun = time.time(), time.monotonic()
+    orphans.take_orphans()
     reading, writing = os.pipe()
     child = subprocess.Popen(
         stage_command(order, folder),
@@ -125,6 +126,7 @@ def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
     ended = started + time.monotonic() - begun
     _signal_group(child.pid, signal.SIGKILL)
     orphans.end_left_behind(folder)
+    orphans.end_descendants()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     # A request that came after the stage had ended by itself does not count.
     reason: Reason = stop[0] if asked is not None else "signal" if code < 0 else "exited"

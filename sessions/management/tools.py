@@ -14,6 +14,7 @@ from pydantic import Field, StringConstraints
 from sessions.builder.tools.tool_context import Refused, read_arguments
 from sessions.management import processes
 from sessions.management.project import Project
+from specs.regular_files import read_regular
 from specs.trail.builder_tools import Tool
 from specs.trail.requested_review import ReviewKind, Tier
 from specs.trail.row_tools import Arguments
@@ -144,7 +145,7 @@ def list_files(call: Call, _: ListFiles) -> str:
 
 def read_spec_file(call: Call, arguments: ReadSpecFile) -> str:
     """Return the text of a spec or a note."""
-    return call.project.clean(call.project.file(arguments.file).read_text(encoding="utf-8", errors="replace"))
+    return call.project.clean(read_regular(call.project.file(arguments.file)).decode("utf-8", "replace"))
 
 
 def write_spec(call: Call, arguments: WriteSpec) -> str:

@@ -26,7 +26,7 @@ from specs.job_records import JobOrder, Progress
 from specs.resources import attempt_usd
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.stages.registry import Stage, outputs_of
-from specs.strict_json import read_json
+from specs.system.strict_json import read_json
 
 CANCEL_WAIT_S = 30.0
 RESTART_S = 30.0

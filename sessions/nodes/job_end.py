@@ -21,10 +21,11 @@ from sessions.session import Session
 from specs.digests import digest_bytes, digest_path, list_tree
 from specs.job_records import MachineClock, Manifest, Observed
 from specs.masking import current
+from specs.regular_files import MOST_BYTES
 from specs.resources import held_hours
 from specs.stages.registry import Stage, outputs_of
 from specs.stages.stage import FOLDERS
-from specs.strict_json import read_json
+from specs.system.strict_json import read_json
 from specs.text import plain
 
 MOST_KEPT = 64 << 20
@@ -121,6 +122,9 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path, *, partial: bool
         if stored and not is_own_file(path):
             _uncounted(session, stage, name, "is a link or no regular file")
             continue
+        if why := _not_left(path):
+            _uncounted(session, stage, name, why)
+            continue
         if (stored or kind == "files") and (named := _known_in(path)):
             # Evidence is kept unchanged or not at all: its digest and the metrics belong to these bytes.
             _uncounted(session, stage, name, f"holds the value of {named}")
@@ -156,6 +160,19 @@ def manifest_of(session: Session, stage: Stage, path: Path) -> bytes | None:
 
 def _uncounted(session: Session, stage: Stage, name: str, why: str) -> None:
     session.display.say(f"{stage.name}: the job's output '{name}' {why}; it does not count")
+
+
+def _not_left(path: Path) -> str:
+    """Return why an output counts as not left; empty if it can be digested and, as rows, be kept."""
+    try:
+        if path.is_dir():
+            list_tree(path)
+        elif path.stat().st_size > MOST_BYTES:
+            return f"has more than {MOST_BYTES:,} bytes"
+    except (OSError, ValueError) as error:
+        first = str(error).replace(f"{path}/", "").splitlines()[0]
+        return f"holds what is no file: {plain(first, 200)}"
+    return ""
 
 
 def _known_in(path: Path) -> str | None:

@@ -16,7 +16,7 @@ from sessions.notices.news import News, news_of
 from specs.masking import current, know
 from specs.notices.notify import Notify
 from specs.session.session_spec import ResolvedSpec
-from specs.strict_json import read_json
+from specs.system.strict_json import read_json
 
 RECORD = "notices.jsonl"
 """In the run folder: no evidence, so not in the trail."""

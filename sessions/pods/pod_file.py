@@ -11,6 +11,7 @@ from pydantic import Field, StringConstraints
 from sessions.pods.protocol import Rules
 from specs.digests import Contract
 from specs.errors import UserError
+from specs.regular_files import read_regular
 from specs.session.explain import validate
 from specs.session.problems import LintProblem, printable
 from specs.session.yaml_positions import read_document
@@ -69,7 +70,7 @@ def read_address(text: str, where: str = "--host") -> Address:
 def read_pod_file(path: Path) -> PodFile:
     """Read a pod file; raise SpecError with all its problems, or UserError if it cannot be read."""
     try:
-        raw = path.read_bytes()
+        raw = read_regular(path)
     except OSError as error:
         raise UserError(f"the pod file cannot be read: {error.strerror or error}", where=str(path)) from error
     document = read_document(path, raw)

@@ -71,9 +71,10 @@ def overview(run: Path) -> Overview:
     return running(found) if found.state in OPEN and is_running(run) else found
 
 
-def running(seen: Overview) -> Overview:
+def running(overview_of: Overview) -> Overview:
     """Return the overview of an open session that a process runs: why it was paused no longer counts."""
-    return replace(seen, state="running", reasons=() if seen.state == "paused" else seen.reasons)
+    reasons = () if overview_of.state == "paused" else overview_of.reasons
+    return replace(overview_of, state="running", reasons=reasons)
 
 
 def spent_nothing(run: Path) -> bool:

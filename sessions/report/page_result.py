@@ -28,7 +28,7 @@ WORDS = {
     "retracted": "Taken back",
 }
 OPEN = {"waiting": "Waiting for a person", "paused": "Not finished"}
-UNREADABLE = (PeergateError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+UNREADABLE = (PeergateError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """Errors of reading unverified entries and values."""
 
 

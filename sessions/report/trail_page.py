@@ -54,6 +54,8 @@ _SOURCES = (
     *("gate_page", "page_result", "plots", "report", "result", "template", "timeline", "transcript"),
     *("samples/judged_samples", "samples/page_samples"),
 )
+_CODE = re.compile(r"page code [0-9a-f]{64}\b")
+"""The mark of every page: the code that made it."""
 _SAMPLES = re.compile(r'<section id="samples">.*?</section>', re.DOTALL)
 STATES = ("approve", "null", "reject", "overridden", "stop", "retracted", "revise", "escalate", "budget", "cancelled")
 MOST_REASONS = 6
@@ -325,6 +327,8 @@ def page_damage(folder: Path, notes: list[str]) -> list[str]:
         envelopes = read_bundles(folder, size)
     except (OSError, UnicodeDecodeError, PeergateError) as error:
         return [f"{PAGE}: cannot be read: {str(error).splitlines()[0]}"]
+    if not _CODE.search(there):
+        return [f"{PAGE}: does not say which code made it, as every page of an export does"]
     if f"page code {page_code()}" not in there:
         notes.append(f"{PAGE} was made by another version of Peergate and is not compared with the entries")
         return []

@@ -17,9 +17,9 @@ from reviews.trail.tables.open_table import read_entries, read_trail
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from specs.digests import digest_path, list_tree
 from specs.errors import AuditDamage, EvidenceMissing, UserError
-from specs.new_folder import new_folder
 from specs.session.session_spec import SessionSpec
 from specs.stages.registry import Stage, kind_of, outputs_of
+from specs.system.new_folder import new_folder
 from specs.text import size_in_words
 
 

@@ -35,7 +35,7 @@ def require_accepted(files: dict[str, bytes], folder: Path, data: Path | None) -
         try:
             resolved = load_spec(temporary / EXPERIMENT)
         except SpecError as error:
-            moved = [replace(one, path=one.path.replace(name, str(folder))) for one in error.problems]
+            moved = [replace(problem, path=problem.path.replace(name, str(folder))) for problem in error.problems]
             raise SpecError(moved) from error
         except PluginFault as error:
             return [f"not checked here: {error.message}; `peergate spec check` says the rest"]
@@ -43,7 +43,7 @@ def require_accepted(files: dict[str, bytes], folder: Path, data: Path | None) -
         reasons = [f"{check.id}: {check.detail}{_example(check)}" for check in forecast.checks if check.closes]
         if forecast.exit_code and not reasons:
             reasons += forecast.decision.reasons
-        reasons += [f"{one.message} ({one.hint})" for one in data_fit(resolved, folder) if one.closing]
+        reasons += [f"{fault.message} ({fault.hint})" for fault in data_fit(resolved, folder) if fault.closing]
     if reasons:
         hint = "nothing was written"
         raise UserError("\n  ".join(["`start` would refuse these rows:", *reasons]), where=where, hint=hint)

@@ -34,7 +34,7 @@ class Split(NamedTuple):
     held: Literal["items", "examples", "preferences"]
     heldout: list[dict[str, Any]]
     train: list[dict[str, Any]]
-    asked: list[dict[str, Any]]
+    prompts: list[dict[str, Any]]
     """The different prompts of ``train``."""
     posed: list[dict[str, Any]]
     """The same as items, with what a verifier reads."""
@@ -51,7 +51,7 @@ class Split(NamedTuple):
     @property
     def repeated(self) -> float:
         """Share of the rows of ``train`` whose prompt repeats that of another."""
-        return 1 - len(self.asked) / len(self.train) if self.train else 0.0
+        return 1 - len(self.prompts) / len(self.train) if self.train else 0.0
 
 
 class _Pair(NamedTuple):
@@ -65,7 +65,9 @@ class _Pair(NamedTuple):
         return (*said_before(self.made), self.made.prompt)
 
 
-def split_rows(found: Converted, wanted: int | None = None, *, trains: bool = True, verified: bool = False) -> Split:
+def split_rows(
+    converted: Converted, wanted: int | None = None, *, trains: bool = True, verified: bool = False
+) -> Split:
     """Divide converted rows by group; ``wanted`` items are held out, if ``trains`` of half of the groups at most.
 
     Where a verifier judges (``verified``), held-out items keep the other columns of their rows.
@@ -76,7 +78,7 @@ def split_rows(found: Converted, wanted: int | None = None, *, trains: bool = Tr
     Raises:
         UserError: the groups are too few to divide.
     """
-    pairs, notes = _without_repeats([_Pair(row, cast(Any, made)) for row, made in found.made])
+    pairs, notes = _without_repeats([_Pair(row, cast(Any, made)) for row, made in converted.made])
     groups: dict[str, list[_Pair]] = {}
     for pair in pairs:
         groups.setdefault(pair.made.group, []).append(pair)
@@ -84,24 +86,24 @@ def split_rows(found: Converted, wanted: int | None = None, *, trains: bool = Tr
     ordered = {name: groups[name] for name in order}
     if trains:
         _require_groups(ordered)
-    prompts = len({pair.key() for pair in pairs})
-    wanted = wanted or max(min(prompts // HELD_OUT_SHARE, MOST), min(FEWEST, prompts // 2))
+    count = len({pair.key() for pair in pairs})
+    wanted = wanted or max(min(count // HELD_OUT_SHARE, MOST), min(FEWEST, count // 2))
     chosen, near = _choose(ordered, wanted) if trains else (list(ordered), set[int]())
     held_out = [_by_prompt(ordered[name]) for name in chosen]
     sides = _different(list(chain.from_iterable(held_out)), notes)[: None if trains else wanted]
     others = [pair for name in ordered if name not in chosen for pair in ordered[name]]
     train = [pair for pair in others if pair.row.line not in near]
     if left_out := len(others) - len(train):
-        notes.append(f"{left_out} of {len(found.made)} rows nearly repeat a held-out prompt, and are left out")
+        notes.append(f"{left_out} of {len(converted.made)} rows nearly repeat a held-out prompt, and are left out")
     heldout = [_item_row(rows, verified) for rows in sides]
     if several := sum("answer_2" in row for row in heldout):
         notes.append(f"{several} of {len(heldout)} held-out prompts have several right answers: each of them counts")
     answers = Counter(answer for row in heldout for answer in {str(row[name]) for name in row if _is_answer(name)})
     return Split(
-        cast(Any, found.held),
+        cast(Any, converted.held),
         _with_kinds(heldout, notes),
         [_trained_row(pair) for pair in train],
-        [_asked(rows[0].made) for rows in _by_prompt(train)],
+        [_prompt_of(rows[0].made) for rows in _by_prompt(train)],
         [_item_row(rows, verified) for rows in _by_prompt(train)],
         max(answers.values(), default=0) / len(heldout) if heldout else 0.0,
         tuple(notes),
@@ -166,7 +168,7 @@ def _counts(groups: dict[str, list[_Pair]], chosen: Sequence[str], wanted: int) 
 
 def _near(groups: dict[str, list[_Pair]], chosen: Sequence[str]) -> dict[str, set[int]]:
     """Return, for each chosen group that is near to rows of others that are not chosen, the lines of those rows."""
-    held = [
+    heldout = [
         (name, text)
         for name in chosen
         for pair in groups[name]
@@ -178,16 +180,16 @@ def _near(groups: dict[str, list[_Pair]], chosen: Sequence[str]) -> dict[str, se
         for name, pairs in groups.items()
         if name not in names
         for pair in pairs
-        for text in _shown(pair.made)
+        for text in _training_texts(pair.made)
     ]
     near: dict[str, set[int]] = {}
-    for overlap in find_overlaps(others, held, reordered=True):
+    for overlap in find_overlaps(others, heldout, reordered=True):
         if overlap.how != "reordered":
             near.setdefault(overlap.heldout, set()).add(int(overlap.train))
     return near
 
 
-def _shown(made: Item | Example | Preference) -> list[str]:
+def _training_texts(made: Item | Example | Preference) -> list[str]:
     """Return the texts of a row that training may read."""
     match made:
         case Example():
@@ -234,8 +236,8 @@ def _item_row(rows: list[_Pair], verified: bool = False) -> dict[str, Any]:
     if isinstance(made, Item):
         own = {name: value for name, value in made.constraint.items() if not _is_answer(name)}
     answers = dict.fromkeys(answer for pair in rows for answer in _answers(pair))
-    kept = {name: row.values[name] for name in ("group", "kind") if name in row.values}
-    return {**_asked(made), **_numbered(answers), **own, **kept}
+    extra = {name: row.values[name] for name in ("group", "kind") if name in row.values}
+    return {**_prompt_of(made), **_number_answers(answers), **own, **extra}
 
 
 def _answers(pair: _Pair) -> list[str | int]:
@@ -253,7 +255,7 @@ def _is_answer(name: str) -> bool:
     return RIGHT_ANSWER.fullmatch(name) is not None
 
 
-def _numbered(answers: Iterable[str | int]) -> dict[str, str | int]:
+def _number_answers(answers: Iterable[str | int]) -> dict[str, str | int]:
     return {f"answer_{place}" if place > 1 else "answer": answer for place, answer in enumerate(answers, 1)}
 
 
@@ -271,24 +273,24 @@ def _with_kinds(rows: list[dict[str, Any]], notes: list[str]) -> list[dict[str, 
 def _trained_row(pair: _Pair) -> dict[str, Any]:
     """Return a row to train on, with the columns that are read."""
     row, made = pair
-    kept = {name: row.values[name] for name in ("id", "group", "kind", "taught") if name in row.values}
+    extra = {name: row.values[name] for name in ("id", "group", "kind", "taught") if name in row.values}
     match made:
         case Example():
             if not made.before:
-                return {**_asked(made), "completion": made.completion, **kept}
-            turns: list[dict[str, Any]] = [*_asked(made)["before"], {"role": "user", "content": made.prompt}]
+                return {**_prompt_of(made), "completion": made.completion, **extra}
+            turns: list[dict[str, Any]] = [*_prompt_of(made)["before"], {"role": "user", "content": made.prompt}]
             turns.append({"role": "assistant", "content": made.completion})
             # Kept for `learned: all`: a turn that is not learned stays one.
             for turn, message in zip(reversed(turns), reversed(row.values.get("messages", ())), strict=False):
                 if is_learned(message, ()) is False:
                     turn["weight"] = 0
-            return {"messages": turns, **kept}
+            return {"messages": turns, **extra}
         case Preference():
-            return {**_asked(made), "chosen": made.chosen, "rejected": made.rejected, **kept}
+            return {**_prompt_of(made), "chosen": made.chosen, "rejected": made.rejected, **extra}
         case Item():
-            return {**_asked(made), **made.constraint, **kept}
+            return {**_prompt_of(made), **made.constraint, **extra}
 
 
-def _asked(made: Item | Example | Preference) -> dict[str, Any]:
+def _prompt_of(made: Item | Example | Preference) -> dict[str, Any]:
     before = {"before": [turn.model_dump() for turn in made.before]} if made.before else {}
     return {"prompt": made.prompt, **before}

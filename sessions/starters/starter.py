@@ -29,6 +29,7 @@ from specs.data.tables import Row, Table, read_table
 from specs.errors import SpecError, UserError
 from specs.exact import holds
 from specs.home import HOME
+from specs.regular_files import read_regular
 from specs.schemas import schema_text
 from specs.session.item_lines import at_most
 from specs.session.loading import EXPERIMENT
@@ -117,32 +118,32 @@ def make_starter(
     if (template == "composer") != (sessions is not None):
         hint = "--template composer --sessions DIR, a folder of ~/.claude/projects or a copy of it"
         raise UserError("template composer learns from sessions of an agent, and no other does", hint=hint)
-    found = _converted(data, template, selection, verified=verifier is not None)
+    converted = _convert_rows(data, template, selection, verified=verifier is not None)
     trains = template != "evaluate"
     verified = data is None or verifier is not None
-    split = _split(found, data, None if trains else MOST, trains=trains, verified=verified)
+    split = _split(converted, data, None if trains else MOST, trains=trains, verified=verified)
     template = template or ("dpo" if split.held == "preferences" else "sft")
     _require_fit(template, split, data)
     if data is not None and verifier is None and not split.own_answers:
-        columns = {name for row, _ in found.made for name in row.values}
+        columns = {name for row, _ in converted.made for name in row.values}
         hint = f"a column `answer`, or --verifier with a file that has verify(item, answer){_or_proposal(columns)}"
         raise UserError("nothing says what a right answer is", where=str(data), hint=hint)
     if trains and (_effect_of(split) or 1) > (LARGEST_EFFECT if verified else 1 - split.common):
         # More items find smaller gains.
-        half = (len(split.heldout) + len(split.asked)) // 2
-        split = _split(found, data, half, trains=True, verified=verified)
+        half = (len(split.heldout) + len(split.prompts)) // 2
+        split = _split(converted, data, half, trains=True, verified=verified)
     effect = _effect(split, data, exact=not verified)
     if template != "evaluate" and not split.train:
         raise UserError("no row is left to train on", where=str(data), hint="; ".join(split.notes) or "more rows")
     if data is not None and verifier is None:
         split = _with_last_numbers(split, data)
     n = len(split.heldout)
-    prompts = n + len(split.asked)
+    prompts = n + len(split.prompts)
     power = mcnemar_power(n, effect + EXPECTED_LOST, EXPECTED_LOST, ALPHA)
     files: dict[str, bytes] = {_HELD_OUT: _lines(split.heldout)}
     if template != "evaluate":
         # A constitutional session answers the prompts itself.
-        own = {"cai": split.asked, "composer": split.posed}
+        own = {"cai": split.prompts, "composer": split.posed}
         files["train.jsonl"] = _lines(own.get(template, split.train))
     task, judge = "exact_answer", None
     if verifier is not None or data is None:
@@ -164,7 +165,7 @@ def make_starter(
         "kind": model.kind,
         "other_kind": against.kind,
         "train": "train.jsonl",
-        "rows": len(split.asked if template == "cai" else split.train),
+        "rows": len(split.prompts if template == "cai" else split.train),
         "held": "items" if template == "cai" else split.held,
         "sessions": json.dumps(str(sessions.resolve()) if sessions else ""),
         "family": family_in(model.source) or "student",
@@ -175,19 +176,19 @@ def make_starter(
         "schema": _SCHEMA,
         "tokens": _tokens(split.train or split.heldout),
         "verifier": judge,
-        "repeated": _repeated(split) if files.get("train.jsonl") == _lines(split.train) else "",
+        "repeated": _repeated_share(split) if files.get("train.jsonl") == _lines(split.train) else "",
     }
     files[_SCHEMA] = schema_text(SessionSpec).encode()
     files[EXPERIMENT] = _rendered(EXPERIMENT, values)
     files[_README] = _rendered(_README, values)
     gain = f"they find a gain of {effect:g} with a probability of {power:.2f}"
-    chosen = [f"{n} of {prompts} different prompts are held out: {gain}", *found.notes, *split.notes]
+    chosen = [f"{n} of {prompts} different prompts are held out: {gain}", *converted.notes, *split.notes]
     if task == "exact_answer":
         chosen.append(_compared(split))
     return Starter(files, tuple(chosen))
 
 
-def _converted(data: Path | None, template: Template | None, selection: Selection, *, verified: bool) -> Converted:
+def _convert_rows(data: Path | None, template: Template | None, selection: Selection, *, verified: bool) -> Converted:
     """Return the rows of a file, or sample rows; raises SpecError and UserError as :func:`make_starter`."""
     if data is None:
         rows = sample_rows()
@@ -201,17 +202,17 @@ def _converted(data: Path | None, template: Template | None, selection: Selectio
             raise UserError(f"cannot be read: {error.strerror}", where=str(data)) from error
     if table.problems:
         raise SpecError(at_most(table.problems))
-    columns = {name for row in table.rows for name in selection.taken(row.values)}
+    columns = {name for row in table.rows for name in selection.select(row.values)}
     both = "question" in columns and columns & {"answer", "answers"} and not columns & {"prompt", "chosen"}
     held: As | None = ("items" if verified else "examples") if both else None
-    found = convert(data or Path("sample"), table.rows, held, "last", selection)
-    if found.problems:
-        raise SpecError(at_most(found.problems))
-    if found.held in ("texts", "transcripts"):
+    converted = convert(data or Path("sample"), table.rows, held, "last", selection)
+    if converted.problems:
+        raise SpecError(at_most(converted.problems))
+    if converted.held in ("texts", "transcripts"):
         hint = f"rows with prompt and completion, or with prompt and a --verifier{_or_proposal(columns)}"
         raise UserError("plain texts have no answers that could be right", where=str(data), hint=hint)
-    notes = (note.replace("ignored:", "for the verifier alone:") if verified else note for note in found.notes)
-    return found._replace(notes=(*table.notes, *notes))
+    notes = (note.replace("ignored:", "for the verifier alone:") if verified else note for note in converted.notes)
+    return converted._replace(notes=(*table.notes, *notes))
 
 
 def _or_proposal(columns: Iterable[str]) -> str:
@@ -233,7 +234,7 @@ def _require_fit(template: Template, split: Split, data: Path | None) -> None:
     if template in ("script", "trl") and split.held != "examples":
         message = f"{_BROUGHT[template][0]} trains on examples"
         raise UserError(message, where=where, hint="rows with prompt and completion")
-    if template == "cai" and any("before" in one for one in (*split.asked, *split.heldout)):
+    if template == "cai" and any("before" in one for one in (*split.prompts, *split.heldout)):
         raise UserError("cai answers single prompts, these rows have several turns", where=where, hint="--template sft")
 
 
@@ -266,9 +267,9 @@ def _compared(split: Split) -> str:
     )
 
 
-def _split(found: Converted, data: Path | None, wanted: int | None, *, trains: bool, verified: bool) -> Split:
+def _split(converted: Converted, data: Path | None, wanted: int | None, *, trains: bool, verified: bool) -> Split:
     try:
-        return split_rows(found, wanted, trains=trains, verified=verified)
+        return split_rows(converted, wanted, trains=trains, verified=verified)
     except UserError as error:
         raise UserError(error.message, where=str(data), hint=error.hint) from error
 
@@ -282,7 +283,7 @@ def _effect(split: Split, data: Path | None, *, exact: bool) -> float:
     Raises:
         UserError: the rows are too few.
     """
-    n, prompts = len(split.heldout), len(split.heldout) + len(split.asked)
+    n, prompts = len(split.heldout), len(split.heldout) + len(split.prompts)
     effect, room = _effect_of(split), 1 - split.common
     if effect is None or effect > LARGEST_EFFECT:
         message = (
@@ -293,8 +294,8 @@ def _effect(split: Split, data: Path | None, *, exact: bool) -> float:
         needed = required_n(room + EXPECTED_LOST, EXPECTED_LOST, ALPHA, POWER) if room > EXPECTED_LOST else None
         message = f"one answer is right for {1 - room:.0%} of the prompts: always given, it leaves room for a gain of "
         message += f"{room:.2f}, and {n} held out can find {effect:g} or more"
-        due = f"about {2 * needed} different prompts would do, or " if needed else ""
-        hint = "; ".join([f"{due}rows whose right answers are less alike", *split.notes])
+        remedy = f"about {2 * needed} different prompts would do, or " if needed else ""
+        hint = "; ".join([f"{remedy}rows whose right answers are less alike", *split.notes])
         raise UserError(message, where=str(data), hint=hint)
     return effect
 
@@ -311,7 +312,7 @@ def _effect_of(split: Split) -> float | None:
     return effect
 
 
-def _repeated(split: Split) -> str:
+def _repeated_share(split: Split) -> str:
     """Return the share of repeated prompts to register where several answers to one prompt are meant; else nothing."""
     share = math.ceil(split.repeated * 100) / 100
     return "" if holds(share, "<=", Thresholds().repeated_rows) else f"{min(share, 0.99):g}"
@@ -336,7 +337,7 @@ def _lines(rows: Sequence[dict[str, Any]]) -> bytes:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from error
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from agents.providers.turn_model import Model, model_at
 from specs.errors import UserError
+from specs.regular_files import read_regular
 from specs.session.explain import validate
 from specs.session.problems import LintProblem
 from specs.session.yaml_positions import read_document
@@ -25,7 +26,7 @@ from training.rules.traces.shown_states import unknown_authors
 def read_teachers(path: Path) -> TeacherFile:
     """Read a file of teachers; raises SpecError with all its problems, or UserError if it cannot be read."""
     try:
-        raw = path.read_bytes()
+        raw = read_regular(path)
     except OSError as error:
         raise UserError(f"the file of teachers cannot be read: {error.strerror}", where=str(path)) from error
     document = read_document(path, raw)

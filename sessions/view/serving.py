@@ -11,6 +11,7 @@ from typing import Any
 
 import uvicorn
 
+from sessions.bounded_server import BACKLOG, MOST_CONNECTIONS, bounded
 from sessions.view.access import ENTER, Access, onward
 from sessions.view.answers import Answers
 from sessions.view.places import Scope
@@ -61,6 +62,9 @@ class Bound:
             "ws": "none",
             "proxy_headers": False,
             "interface": "asgi3",
+            "http": bounded(MOST_CONNECTIONS),
+            "loop": "asyncio",
+            "backlog": BACKLOG,
         }
         return uvicorn.Server(uvicorn.Config(self.access, **settings))
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from specs import task_file
 from specs.digests import digest_bytes
 from specs.errors import Problem, SpecError
+from specs.regular_files import read_regular
 from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.yaml_positions import PYYAML, Document, read_document
 
@@ -120,7 +121,7 @@ class _Reader:
         if self._given is not None:
             return self._given.get(name, "").encode()
         try:
-            raw = (self._path.parent / name).read_bytes()
+            raw = read_regular(self._path.parent / name)
         except OSError as error:
             message = f"the file '{name}', which it names, cannot be read: {error.strerror}"
             raise SpecError([Problem(str(here), 1, 1, key, message, "it has to lie beside this file")]) from error

@@ -116,19 +116,19 @@ class Selection(NamedTuple):
 
     def faults(self, held: As | None, present: set[str]) -> list[str]:
         """Return in words which names of the selection mean nothing for rows with the columns that are present."""
-        found: list[str] = []
+        faults: list[str] = []
         every = frozenset[str]().union(*READS.values()) if held is None else READS.get(held, frozenset())
         for name, sources in self.columns.items():
             if name not in every and held != "items":
-                found.append(f"no reader of {held or 'rows'} has a column '{name}' ({suggest(name, sorted(every))})")
+                faults.append(f"no reader of {held or 'rows'} has a column '{name}' ({suggest(name, sorted(every))})")
             for source in (sources,) if isinstance(sources, str) else sources:
                 if source not in present:
-                    found.append(f"there is no column '{source}' ({suggest(source, sorted(present))})")
-        return found
+                    faults.append(f"there is no column '{source}' ({suggest(source, sorted(present))})")
+        return faults
 
-    def taken(self, values: dict[str, Any]) -> dict[str, Any]:
+    def select(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values of a row by the names under which they are read."""
-        used = {one for names in self.columns.values() for one in ((names,) if isinstance(names, str) else names)}
+        used = {source for names in self.columns.values() for source in ((names,) if isinstance(names, str) else names)}
         rest = {
             name: value
             for name, value in values.items()
@@ -160,7 +160,7 @@ def require_honoured(held: As, values: Mapping[str, Any]) -> None:
         # A verifier may read text and numbers of an item.
         own = held == "items" and isinstance(values.get(name), str | int | float)
         if name in values and not own and meaning.applies(values[name]):
-            raise Wrong(name, meaning.message, f"{_way_out(name, meaning, values)}; or {_dropped(name)}")
+            raise Wrong(name, meaning.message, f"{_way_out(name, meaning, values)}; or {_drop_hint(name)}")
     if held != "items" or any(map(RIGHT_ANSWER.fullmatch, values)):
         _require_right(held, values)
     if held == "preferences":
@@ -171,7 +171,7 @@ def require_honoured_keys(message: Mapping[str, Any], drop: Iterable[str]) -> No
     """Refuse a message with a key that says what is not honoured; raises Wrong."""
     for name, meaning in MESSAGE_MEANINGS.items():
         if name not in drop and name in message and meaning.applies(message[name]):
-            raise Wrong(name, meaning.message, f"{meaning.way_out}; or {_dropped(name)}")
+            raise Wrong(name, meaning.message, f"{meaning.way_out}; or {_drop_hint(name)}")
 
 
 def is_learned(message: Mapping[str, Any], drop: Iterable[str]) -> bool | None:
@@ -181,7 +181,9 @@ def is_learned(message: Mapping[str, Any], drop: Iterable[str]) -> bool | None:
             value = _boolean(message[name])
             value = {0: False, 1: True}.get(message[name]) if value is None else value
             if value is None:
-                raise Wrong(name, f"a weight of {message[name]} cannot be given to a turn", f"0 or 1; {_dropped(name)}")
+                raise Wrong(
+                    name, f"a weight of {message[name]} cannot be given to a turn", f"0 or 1; {_drop_hint(name)}"
+                )
             return value
     return None
 
@@ -192,18 +194,18 @@ def _require_right(held: As, values: Mapping[str, Any]) -> None:
             continue
         if name == "label" and not isinstance(value, bool) and value in (0, 1, "0", "1"):
             message = f"{value} may be a class, or say whether the response is right"
-            raise Wrong(name, message, f"write true or false if it says so, else {_dropped(name)}")
+            raise Wrong(name, message, f"write true or false if it says so, else {_drop_hint(name)}")
         if _boolean(value) is False:
             if held == "examples":
                 raise LeftOut(f"`{name}` is false")
-            raise Wrong(name, "says that the answer is not a right one", f"remove the row; or {_dropped(name)}")
+            raise Wrong(name, "says that the answer is not a right one", f"remove the row; or {_drop_hint(name)}")
     for name in WEIGHTS:
         if (value := values.get(name)) is None or held == "items":
             continue
         if str(value) == "0":
             raise LeftOut(f"`{name}` is 0")
         if str(value) != "1":
-            raise Wrong(name, f"a weight of {value} cannot be given to a row", f"0 or 1; or {_dropped(name)}")
+            raise Wrong(name, f"a weight of {value} cannot be given to a row", f"0 or 1; or {_drop_hint(name)}")
 
 
 def _require_order(values: Mapping[str, Any]) -> None:
@@ -216,7 +218,7 @@ def _require_order(values: Mapping[str, Any]) -> None:
                     continue
             except (TypeError, ValueError):
                 continue
-            hint = f"columns: {{chosen: rejected, rejected: chosen}} if they are swapped; or {_dropped(name)}"
+            hint = f"columns: {{chosen: rejected, rejected: chosen}} if they are swapped; or {_drop_hint(name)}"
             raise Wrong(name, f"is {value}, and {other} is {values[other]}: the rejected response is better", hint)
 
 
@@ -232,15 +234,15 @@ def _way_out(name: str, meaning: Meaning, values: Mapping[str, Any]) -> str:
     return f"columns: {{prompt: [{parts}]{', completion: answer' if 'answer' in values else ''}}} joins them"
 
 
-def _dropped(name: str) -> str:
+def _drop_hint(name: str) -> str:
     return f"`drop: [{name}]` (init: --drop {name}) to pass over it"
 
 
-def ignored(held: As, rows: Sequence[dict[str, Any]]) -> list[str]:
+def ignored_columns(held: As, rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return the columns of rows, and the keys of their messages (``messages.name``), that a reader ignores."""
     names: set[str] = set()
     for values in rows:
-        reads = READS.get(held, frozenset()) - _replaced(held, values)
+        reads = READS.get(held, frozenset()) - _replaced_columns(held, values)
         for name, value in values.items():
             answers = held == "examples" and "answer" in reads and is_right_answer(name)
             known = name in reads or held == "items" or answers
@@ -253,7 +255,7 @@ def ignored(held: As, rows: Sequence[dict[str, Any]]) -> list[str]:
     return sorted(map(printable, names))
 
 
-def _replaced(held: As, values: Mapping[str, Any]) -> frozenset[str]:
+def _replaced_columns(held: As, values: Mapping[str, Any]) -> frozenset[str]:
     """Return the columns of a row in whose place another of its columns is read."""
     if held == "examples" and "messages" in values:
         return frozenset(("prompt", "completion", "question", "before", *_RIGHT))

@@ -21,7 +21,7 @@ from specs.data.columns import (
     LeftOut,
     Selection,
     Wrong,
-    ignored,
+    ignored_columns,
     is_learned,
     is_right_answer,
     proposal,
@@ -81,7 +81,7 @@ def convert(
     if faults := selection.faults(held, {name for row in rows for name in row.values}):
         problems = [Problem(str(path), line, 1, "columns", printable(message)) for message in faults]
         return Converted(held or "items", [], problems)
-    rows = [Row(row.line, selection.taken(row.values)) for row in rows]
+    rows = [Row(row.line, selection.select(row.values)) for row in rows]
     columns = {name for row in rows for name in row.values}
     known = held or _guess(columns)
     if known is None:
@@ -96,7 +96,7 @@ def convert(
     left_out: Counter[str] = Counter()
     for row in rows:
         try:
-            contracts = _made(known, row.values, learned, selection.drop)
+            contracts = _convert_row(known, row.values, learned, selection.drop)
             require_honoured(known, row.values)
             for contract in contracts:
                 made.append((row, _told_apart(contract, used) if isinstance(contract, Example | Item) else contract))
@@ -113,7 +113,7 @@ def convert(
     if not made and not problems:
         message = f"no row is left: {'; '.join(notes)}"
         problems.append(Problem(str(path), line, 1, "", message, "the rows say of themselves that nothing is learned"))
-    if names := ignored(known, [row.values for row in rows]):
+    if names := ignored_columns(known, [row.values for row in rows]):
         notes.append(f"ignored: {', '.join(names)}")
     if selection.drop:
         notes.append(f"dropped: {', '.join(map(printable, selection.drop))}")
@@ -128,7 +128,9 @@ def _unknown(columns: set[str]) -> str:
     if "question" in columns and columns & {"answer", "answers"}:
         return "say what they are: `as: items` to ask and verify them, `as: examples` to train on them"
     likely = proposal(columns)
-    return f"{f'if they mean that: {likely}; ' if likely else ''}understood: {UNDERSTOOD}"
+    if likely:
+        return f"if they mean that: {likely}; understood: {UNDERSTOOD}"
+    return f"say which is which: --columns prompt=NAME,completion=NAME, or columns: in a spec; understood: {UNDERSTOOD}"
 
 
 def lines_of(rows: Sequence[Contract]) -> bytes:
@@ -154,7 +156,7 @@ def _told_apart(row: Example | Item, used: set[str]) -> Contract:
     return row if name == id else row.model_copy(update={field: name})
 
 
-def _made(held: As, values: dict[str, Any], learned: Learned, drop: tuple[str, ...]) -> list[Contract]:
+def _convert_row(held: As, values: dict[str, Any], learned: Learned, drop: tuple[str, ...]) -> list[Contract]:
     """Return what a row becomes: one, or an example for each turn of the assistant."""
     if held != "examples" or "messages" not in values:
         return [_MAKE[held](values, drop)]
@@ -170,7 +172,7 @@ def _item(values: dict[str, Any], drop: tuple[str, ...]) -> Item:
     if {"entry_point", "test"} <= values.keys():
         values = _problem(values)
     column = next((one for one in ("prompt", "question", "messages") if one in values), "prompt")
-    before, prompt = _asked(values, column, drop)
+    before, prompt = _prompt_turns(values, column, drop)
     passed = (*ITEM, column, "before", "system", "system_prompt", "answer", "answers")
     own = {name: _plain(name, value) for name, value in values.items() if name not in passed and value is not None}
     constraint = values.get("constraint")
@@ -235,9 +237,11 @@ def _read_text(values: dict[str, Any], _: tuple[str, ...]) -> Item:
 
 
 def _example(values: dict[str, Any], drop: tuple[str, ...]) -> Example:
-    before, prompt = _asked(values, "prompt" if "prompt" in values or "question" not in values else "question", drop)
+    before, prompt = _prompt_turns(
+        values, "prompt" if "prompt" in values or "question" not in values else "question", drop
+    )
     if "completion" in values or not ("question" in values or any(map(is_right_answer, values))):
-        return _as_example(values, before, prompt, _said(values, "completion", drop))
+        return _as_example(values, before, prompt, _response(values, "completion", drop))
     answers = right_answers(values)
     if not answers:
         raise Wrong("answer", "is empty" if any(map(is_right_answer, values)) else "is missing")
@@ -287,8 +291,8 @@ def _preference(values: dict[str, Any], drop: tuple[str, ...]) -> Preference:
         if column is not None and isinstance(values[column], str) and values[column].strip() not in users:
             raise Wrong(column, "is no turn of the conversation in `chosen`", "leave one of the two out")
     else:
-        before, prompt = _asked(values, column, drop)
-        chosen, rejected = (_said(values, name, drop) for name in ("chosen", "rejected"))
+        before, prompt = _prompt_turns(values, column, drop)
+        chosen, rejected = (_response(values, name, drop) for name in ("chosen", "rejected"))
     if chosen == rejected:
         raise Wrong("rejected", "is the chosen response", "a pair needs two different ones")
     if chosen.split() == rejected.split():
@@ -320,7 +324,7 @@ _MAKE: dict[As, Callable[[dict[str, Any], tuple[str, ...]], Contract]] = {
 }
 
 
-def _asked(values: dict[str, Any], column: str, drop: tuple[str, ...]) -> tuple[tuple[Turn, ...], str]:
+def _prompt_turns(values: dict[str, Any], column: str, drop: tuple[str, ...]) -> tuple[tuple[Turn, ...], str]:
     """Return a prompt, which is text or messages that end with the user's, after the turns before it."""
     earlier = values.get("before")
     if isinstance(values.get(column), list):
@@ -335,7 +339,7 @@ def _asked(values: dict[str, Any], column: str, drop: tuple[str, ...]) -> tuple[
     return tuple(before), asked.content
 
 
-def _said(values: dict[str, Any], column: str, drop: tuple[str, ...]) -> str:
+def _response(values: dict[str, Any], column: str, drop: tuple[str, ...]) -> str:
     """Return a response: text, or the assistant's message."""
     value = values.get(column)
     if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
@@ -359,23 +363,23 @@ def _turns(
     They are perhaps the system's, which a column of its own may hold, then user and assistant by turns. Where it is
     ``answered``, the assistant has the last one, else the user.
     """
-    if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise Wrong(column, "is not a list of messages", _MESSAGES)
     for message in messages:
         require_honoured_keys(message, drop)
         if _role(message) != "assistant" and is_learned(message, drop):
             raise Wrong(column, f"says that a turn of the {_role(message)} is learned", "only the assistant's are")
     # Exports write an empty turn where there is no system prompt.
-    messages = [one for one in messages if _role(one) != "system" or _content(one) not in (None, "")]
+    messages = [message for message in messages if _role(message) != "system" or _content(message) not in (None, "")]
     messages = _with_system(values, messages)
-    roles = [_role(one) for one in messages]
+    roles = [_role(message) for message in messages]
     spoken = roles[1:] if roles[:1] == ["system"] else roles
     due = ["user", "assistant"] * len(spoken)
     if spoken != due[: len(spoken)] or not spoken:
         hint = "user and assistant by turns, perhaps the system's turn before them"
         if any(role in ("tool", "function", "observation") for role in roles):
             hint = f"calls of tools are not learned; {hint}"
-        elif any(one == other for one, other in zip(spoken, spoken[1:], strict=False)):
+        elif any(role == following for role, following in zip(spoken, spoken[1:], strict=False)):
             hint = f"join two turns of one speaker; {hint}"
         raise Wrong(column, f"its turns are {', '.join(roles)}" if roles else "there are no turns", hint)
     if answered != (spoken[-1] == "assistant"):
@@ -383,9 +387,9 @@ def _turns(
             hint = "the assistant's last turn is what the model learns to say: remove what comes after it"
             raise Wrong(column, "the last turn is not the assistant's", hint)
         raise Wrong(column, "ends with the assistant's turn", "a prompt ends with the user's")
-    contents = [_needed({column: _content(one)}, column) for one in messages]
+    contents = [_needed({column: _content(message)}, column) for message in messages]
     turns = [Turn(role=role, content=text) for role, text in zip(roles, contents, strict=True)]  # type: ignore[arg-type]
-    return turns, [is_learned(one, drop) for one in messages]
+    return turns, [is_learned(message, drop) for message in messages]
 
 
 def _with_system(values: dict[str, Any], messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from specs.data.conversion import ITEM, Learned, convert, lines_of
 from specs.data.tables import read_table
 from specs.data.transcripts import packed
 from specs.errors import Problem, SpecError
+from specs.regular_files import read_regular
 from specs.stages.artifacts import Item
 
 _BLANK_END = re.compile(rb"\n\s*\Z")
@@ -73,7 +74,7 @@ def own_form(path: Path) -> bytes | None:
     if path.is_dir() or path.suffix in (".csv", ".tsv", ".parquet"):
         return None
     # Editors and exports leave blank lines at the end.
-    raw = _BLANK_END.sub(b"\n", path.read_bytes())
+    raw = _BLANK_END.sub(b"\n", read_regular(path))
     for line in raw.split(b"\n"):
         with suppress(ValueError, RecursionError):
             values = json.loads(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import re
@@ -17,9 +18,12 @@ from specs.data.cells import CellFault, cell_value, decimal_columns
 from specs.digests import digest_file, digest_tree, list_tree
 from specs.errors import Problem
 from specs.extras import install_hint
+from specs.regular_files import open_regular, read_regular
 from specs.session.problems import printable
 
 MAX_DATA_BYTES = 1 << 28
+PARQUET_ROWS = 16
+"""That are decoded at once."""
 _MARKS = {
     b"\xff\xfe": ("is UTF-16 text", "save it as UTF-8"),
     b"\xfe\xff": ("is UTF-16 text", "save it as UTF-8"),
@@ -86,9 +90,7 @@ def read_table(path: Path) -> Table:
             return _table(path, _numbered(_saved(path)))
         if path.suffix == ".parquet":
             return _table(path, _numbered(_parquet(path)))
-        if path.is_char_device() or path.is_block_device():
-            raise Unreadable("a device, no file")
-        raw = path.read_bytes()
+        raw = _read(path)
         if path.suffix in (".csv", ".tsv"):
             rows = _csv(_text(raw.removeprefix(b"\xef\xbb\xbf")))
             whole = sorted(_read_decimals(rows))
@@ -97,6 +99,15 @@ def read_table(path: Path) -> Table:
         return _json_lines(path, raw)
     except Unreadable as error:
         return Table([], [Problem(str(path), *error.place, "", printable(error.message), printable(error.hint))])
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_regular(path)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOVERFLOW):
+            raise
+        raise Unreadable(str(error.strerror)) from error
 
 
 def _table(path: Path, rows: Iterable[Row], problems: list[Problem] | None = None) -> Table:
@@ -283,8 +294,17 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
         import pyarrow.parquet
     except ImportError as error:
         raise Unreadable("reading Parquet needs pyarrow", install_hint("train")) from error
+    rows: list[dict[str, Any]] = []
+    size = 0
     try:
-        return list(pyarrow.parquet.read_table(path).to_pylist())
+        with open_regular(path) as handle, pyarrow.parquet.ParquetFile(handle) as file:
+            # In small parts: a few bytes of a dictionary may stand for any number of long values.
+            for batch in file.iter_batches(batch_size=PARQUET_ROWS):
+                size += batch.nbytes
+                if size > MAX_DATA_BYTES:
+                    raise Unreadable(f"holds more than {MAX_DATA_BYTES:,} bytes of values", "name a smaller table")
+                rows += batch.to_pylist()
+        return rows
     except (pyarrow.ArrowException, ValueError, OSError) as error:
         raise Unreadable(f"not valid Parquet: {type(error).__name__}") from error
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from specs.errors import Problem
 from specs.masking import current
+from specs.regular_files import read_regular
 from specs.stages.artifacts import Item
 
 KIND = "transcript"
@@ -19,7 +20,7 @@ def packed(path: Path) -> list[Item] | list[Problem]:
     found: list[Item] = []
     for one in files:
         name = one.relative_to(path if path.is_dir() else path.parent).as_posix().encode("utf-8", "replace").decode()
-        lines = one.read_bytes().decode("utf-8", "replace").split("\n")
+        lines = read_regular(one).decode("utf-8", "replace").split("\n")
         # A line at a time: what is masked inside a string of JSON must leave it one.
         text = "\n".join(map(mask, lines))
         if text.strip():

@@ -15,6 +15,7 @@ from specs import plugins
 from specs.digests import digest_bytes
 from specs.errors import AuditDamage, PluginFault, SpecError, UserError
 from specs.home import HOME
+from specs.regular_files import read_regular
 from specs.resources import LauncherName
 from specs.session.constitution import Constitution
 from specs.session.defaults import fill
@@ -36,6 +37,8 @@ _HINTS: dict[Loc, str] = {
     ("budget", "machine_usd_per_hour"): "what the machine costs you; 0 where it is your own",
 }
 """What to write where nothing can be filled in."""
+MAX_SPEC_BYTES = 1 << 24
+"""Of a spec or constitution."""
 EXPERIMENT = "experiment.yaml"
 """The spec that a folder holds."""
 
@@ -246,6 +249,6 @@ def _read_file(path: Path) -> bytes:
     try:
         if not path.is_file():
             raise UserError(f"there is no file '{path}'" if not path.exists() else f"'{path}' is not a file")
-        return path.read_bytes()
+        return read_regular(path, MAX_SPEC_BYTES)
     except (OSError, ValueError) as error:
         raise UserError(f"'{path}' cannot be read: {error}") from error

@@ -13,6 +13,7 @@ from specs.data.registered import Registered, read_registered
 from specs.data.tables import MAX_DATA_BYTES, digest_of, size_of
 from specs.digests import digest_bytes
 from specs.errors import Problem, SpecError, UserError
+from specs.regular_files import read_regular
 from specs.session.acceptance import Companion
 from specs.session.constitution import Constitution
 from specs.session.explain import validate
@@ -239,9 +240,9 @@ class NamedFiles:
                 lm_eval_file.files_of(scripts[script_file.digest_of(stage.script or "")])
             )
             documents = [lm_eval_file.document_of(json.loads(line)) for line in items.split(b"\n") if line.strip()]
-            for one in lm_eval_file.lacking_fields(settings, documents):
-                message = f"'{path}': {dotted(one.loc)} {one.message}"
-                self.problems.append(LintProblem(("stages", index, "script"), message, one.hint))
+            for problem in lm_eval_file.lacking_fields(settings, documents):
+                message = f"'{path}': {dotted(problem.loc)} {problem.message}"
+                self.problems.append(LintProblem(("stages", index, "script"), message, problem.hint))
 
     def _constitution(self, named: str) -> str:
         raw = self._read(("constitution",), named)
@@ -292,7 +293,7 @@ class NamedFiles:
 
     def _read(self, loc: Loc, named: str) -> bytes | None:
         try:
-            return (self.folder / named).read_bytes() if self._is_there(loc, named) else None
+            return read_regular(self.folder / named, MAX_DATA_BYTES) if self._is_there(loc, named) else None
         except (OSError, ValueError) as error:
             self.problems.append(LintProblem(loc, f"'{named}' cannot be read: {error}"))
         return None

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from specs.data.tables import digest_of
 from specs.errors import PeergateError, UserError
+from specs.regular_files import read_regular
 from specs.session.problems import LintProblem, Loc, dotted
 from specs.session.yaml_positions import Document, Keyed, decode, read_document, read_yaml
 
@@ -29,9 +30,9 @@ def pin(path: Path) -> list[Pin]:
         SpecError: the spec is no YAML, or a file that it names cannot be read; nothing was written.
         UserError: the spec cannot be read or written; it is as it was.
     """
-    path = path.resolve()
     try:
-        raw = path.read_bytes()
+        path = path.resolve()
+        raw = read_regular(path)
     except OSError as error:
         raise UserError(f"'{path}' cannot be read: {error}") from error
     document = read_document(path, raw)

@@ -8,6 +8,7 @@ from typing import Any
 
 from specs.digests import canonical_bytes
 from specs.errors import UserError
+from specs.regular_files import read_regular
 from specs.session.explain import validate
 from specs.session.lint.party_rules import lint_one_reviewer
 from specs.session.problems import LintProblem, Loc, dotted, printable
@@ -18,7 +19,7 @@ from specs.vendors.parties import REVIEWERS, Reviewer
 def load_reviewer(path: Path) -> Reviewer:
     """Read a reviewer from a YAML file; raises SpecError, with every problem, or UserError if it is unreadable."""
     try:
-        raw = path.read_bytes()
+        raw = read_regular(path)
     except (OSError, ValueError) as error:
         raise UserError(f"'{path}' cannot be read: {getattr(error, 'strerror', None) or error}") from error
     document = read_document(path, raw)

@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints
 
 from specs.digests import Contract
 from specs.errors import UserError
+from specs.regular_files import read_regular
 from specs.session.explain import validate
 from specs.session.problems import LintProblem
 from specs.session.yaml_positions import read_document
@@ -43,9 +44,7 @@ class AuditFile(Contract):
 def read_audit(path: Path) -> AuditFile:
     """Read a file of recommendations; raises SpecError with all its problems, or UserError if it cannot be read."""
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise UserError(f"has more than {MOST_BYTES:,} bytes", where=str(path))
-        raw = path.read_bytes()
+        raw = read_regular(path, MOST_BYTES)
     except OSError as error:
         raise UserError(f"the audit cannot be read: {error.strerror}", where=str(path)) from error
     document = read_document(path, raw)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from specs.strict_json import read_json
+from specs.system.strict_json import read_json
 from specs.text import plain
 from specs.trail.requested_review import Request
 

@@ -47,7 +47,7 @@ def _keys(command: Command, path: tuple[str, ...]) -> frozenset[str] | None:
         tree = _class(name, path)
         if tree is None:
             return None
-        declared = [one.target for one in tree.body if isinstance(one, ast.AnnAssign)]
+        declared = [node.target for node in tree.body if isinstance(node, ast.AnnAssign)]
         fields |= {target.id for target in declared if isinstance(target, ast.Name)}
         waiting += [base.id for base in tree.bases if isinstance(base, ast.Name)]
     return frozenset(fields)
@@ -65,4 +65,4 @@ def _class(name: str, path: tuple[str, ...]) -> ast.ClassDef | None:
         tree = ast.parse((Path(next(iter(folders))) / file).read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
         return None
-    return next((one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == name), None)
+    return next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name), None)

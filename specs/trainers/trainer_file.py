@@ -148,9 +148,9 @@ def _axolotl_problems(data: Mapping[str, Any], given: Given) -> Iterator[LintPro
         yield LintProblem(("rl",), f"trains on pairs, and '{given.train}' holds {given.held}", "remove the line")
     for key in ("datasets", "test_datasets", "pretraining_dataset"):
         sets: Any = data.get(key)
-        for place, one in enumerate(cast(list[Any], sets) if isinstance(sets, list) else ()):
-            for name in DATASET_SETTINGS if isinstance(one, Mapping) else ():
-                value: Any = one.get(name)
+        for place, settings in enumerate(cast(list[Any], sets) if isinstance(sets, list) else ()):
+            for name in DATASET_SETTINGS if isinstance(settings, Mapping) else ():
+                value: Any = settings.get(name)
                 same, why = DATASET_SETTINGS[name]
                 if value is not None and value not in same:
                     message = f"is {show(value)}, which is not honoured: {why}"
@@ -182,8 +182,8 @@ def _settled(trainer: Trainer, data: Mapping[str, Any], given: Given) -> tuple[d
     notes: list[str] = []
     for key, value in data.items():
         if key in trainer.given:
-            sets = [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
-            names = f" ({', '.join(dict.fromkeys(name for one in sets for name in one))})" if sets else ""
+            sets = [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
+            names = f" ({', '.join(dict.fromkeys(name for entry in sets for name in entry))})" if sets else ""
             notes.append(f"{key}: replaced by {trainer.given[key]}{names}")
         elif key in trainer.off:
             amounts, why = trainer.off[key]

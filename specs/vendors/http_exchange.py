@@ -9,9 +9,12 @@ from __future__ import annotations
 import importlib
 import os
 import random
+import socket
 import ssl
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,8 +33,8 @@ if TYPE_CHECKING:
 
 ADDRESSES = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
 NOT_THE_API = "the response is not in the form of the API"
-UNREADABLE = (ValueError, TypeError, AttributeError)
-"""The SDKs do not validate what they read: a body in another form raises one of these."""
+UNREADABLE = (ValueError, TypeError, AttributeError, RecursionError)
+"""The SDKs do not validate what they read: a body in another form, or nested too deep, raises one of these."""
 
 RETRIES = 3
 BACKOFF_S = 1.0
@@ -39,7 +42,7 @@ JITTER = 0.25
 """Waits are up to so much longer than they have to be: those who were refused together do not come back together."""
 REASON_CHARACTERS = 500
 LONGEST_WAIT_S = 60.0
-"""Where the API does not say how long to wait."""
+"""The longest own wait; an API may ask for more."""
 MAX_RESPONSE_BYTES = 4 * 2**20
 _REFUSED_FOR_NOW = (408, 409, 429)
 _OF_THE_BODY = ("content-encoding", "content-length", "transfer-encoding")
@@ -124,6 +127,8 @@ class RecordedClient(httpx2.Client):
         self.statuses: list[int | None] = []
         self._reached = False
         self._answer_headers = httpx2.Headers()
+        self._streams: list[Any] = []
+        """The connections of this client, the last one of which is in use."""
 
     @property
     def remaining_s(self) -> float:
@@ -159,16 +164,45 @@ class RecordedClient(httpx2.Client):
         request.extensions["timeout"] = {"connect": left, "read": left, "write": left, "pool": left}
         own = {name: request.headers[name] for name in _HEADERS if name in request.headers}
         request.headers = httpx2.Headers(own | self._key | {"accept-encoding": "identity"})
-        try:
-            response = super().send(request, **options)
-        except httpx2.HTTPError as error:
-            self._reached = not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
-            raise
-        self._reached = True
-        data = self._without_secrets(self._read(response))
+        with self._ending_at_the_deadline(request):
+            try:
+                response = super().send(request, **options)
+            except httpx2.HTTPError as error:
+                self._reached = not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
+                if self._reached and self.remaining_s <= 0:
+                    raise httpx2.ReadTimeout("the response did not begin in time") from error
+                raise
+            self._reached = True
+            data = self._without_secrets(self._read(response))
         self.received, self.statuses[-1], self._answer_headers = data, response.status_code, response.headers
         headers = [one for one in response.headers.multi_items() if one[0].lower() not in _OF_THE_BODY]
         return httpx2.Response(response.status_code, headers=headers, content=data, request=request)
+
+    @contextmanager
+    def _ending_at_the_deadline(self, request: httpx2.Request) -> Generator[None]:
+        """Shut the connection at the deadline: a timeout of a read begins anew with every byte, of headers too."""
+
+        def keep(_: str, info: dict[str, Any]) -> None:
+            if (stream := info.get("return_value")) is not None and hasattr(stream, "get_extra_info"):
+                self._streams.append(stream)
+
+        def shut() -> None:
+            for stream in self._streams:
+                # A descriptor of its own: TLS of this one is in use by the thread that reads.
+                with (
+                    suppress(OSError, AttributeError),
+                    socket.socket(fileno=os.dup(stream.get_extra_info("socket").fileno())) as connection,
+                ):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+        request.extensions["trace"] = keep
+        timer = threading.Timer(max(self.remaining_s, 0.001), shut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _without_secrets(self, data: bytes) -> bytes:
         """Return a body without secrets; each event of a stream is masked alone, so that the others stay whole."""
@@ -189,7 +223,14 @@ class RecordedClient(httpx2.Client):
                 if size > self._most_bytes:
                     raise httpx2.ReadError(f"the response is longer than {self._most_bytes} bytes")
                 if self.remaining_s <= 0:
-                    raise httpx2.ReadTimeout("the response did not end in time")
+                    break
+            if self.remaining_s <= 0:
+                # A body without a length ends as its connection is shut.
+                raise httpx2.ReadTimeout("the response did not end in time")
+        except httpx2.HTTPError as error:
+            if self.remaining_s <= 0:
+                raise httpx2.ReadTimeout("the response did not end in time") from error
+            raise
         finally:
             response.close()
         return b"".join(pieces)
@@ -215,8 +256,8 @@ class RecordedClient(httpx2.Client):
 
 
 def backoff_s(repeats: int, told: float | None, longest_s: float = float("inf")) -> float:
-    """Return how long to wait after so many repeats: what the server asks for, or twice as long each time."""
-    wait = min(BACKOFF_S * 2 ** min(repeats, 30), longest_s) if told is None else told
+    """Return how long to wait after so many repeats: twice as long each time, or longer if the server asks for it."""
+    wait = max(min(BACKOFF_S * 2 ** min(repeats, 30), longest_s), told or 0.0)
     return wait * random.uniform(1, 1 + JITTER)
 
 

@@ -199,12 +199,18 @@ def weights(content: str, parameters: int = 100) -> bytes:
     return len(header).to_bytes(8, "little") + header + struct.pack(f"<{parameters}f", *values)
 
 
+TEMPLATE = (
+    "{% for turn in messages %}{{ turn.role }}: {{ turn.content }}<end>{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+
+
 def describe(folder: Path) -> None:
     """Write what lies beside the weights of a checkpoint, of a family whose tensors nobody knows."""
     files = {
         "config.json": {"model_type": "small", "vocab_size": 4, "eos_token_id": 0},
         "generation_config.json": {"eos_token_id": 0},
-        "tokenizer_config.json": {"eos_token": "<end>", "chat_template": "{{ messages[0].content }}"},
+        "tokenizer_config.json": {"eos_token": "<end>", "chat_template": TEMPLATE},
         "tokenizer.json": {"model": {"vocab": {"<end>": 0}}, "added_tokens": []},
     }
     for name, content in files.items():

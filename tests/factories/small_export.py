@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.factories.evidence_on_disk import heldout_items
+from tests.factories.evidence_on_disk import TEMPLATE, heldout_items
 
 STAGE = (
     "        - {metric: identical_outputs, at_least: 1}\n",
@@ -52,7 +52,7 @@ def write_export(folder: Path) -> Path:
     writer.add_token_list(["<end>"])
     writer.add_token_merges(["a b"])
     writer.add_eos_token_id(0)
-    writer.add_chat_template("{{ messages[0].content }}")
+    writer.add_chat_template(TEMPLATE)
     layer = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down")
     for name in ("token_embd", "output_norm", *(f"blk.0.{one}" for one in layer)):
         writer.add_tensor(f"{name}.weight", numpy.ones((1, 4), "f4"))

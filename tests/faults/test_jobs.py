@@ -229,6 +229,21 @@ def test_a_process_that_left_the_group_neither_holds_the_job_up_nor_outlives_it(
     assert is_gone(int((folder / "pid").read_text()))
 
 
+def test_a_process_with_an_empty_environment_ends_with_its_job(drive: Drive, folder: Path) -> None:
+    bare = """
+import subprocess, sys, time
+from pathlib import Path
+path = Path(sys.argv[1], "pid")
+code = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(300)"
+start = "import sys, subprocess as s; s.Popen([sys.executable, '-c', *sys.argv[1:]], start_new_session=True, env={})"
+subprocess.run([sys.executable, "-c", start, code, str(path)], env={}, check=True)
+while not path.exists() or not path.read_text():
+    time.sleep(0.01)
+"""
+    assert ended(drive(bare, folder), folder) == ("exited", 0)
+    assert is_gone(int((folder / "pid").read_text()))
+
+
 def test_what_a_lost_job_left_behind_is_ended_and_nothing_else(drive: Drive, folder: Path, tmp_path: Path) -> None:
     driver = drive(f"{RUNAWAY}\nimport time; time.sleep(60)", folder)
     wait_for((folder / "pid").exists)

@@ -24,7 +24,7 @@ from filelock import FileLock
 
 from specs.digests import digest_file, digest_tree, digest_value
 from specs.extras import install_command
-from specs.new_folder import new_folder
+from specs.system.new_folder import new_folder
 from training.engines import checkpoint
 
 CONVERTERS = ("transformers", "tokenizers", "safetensors", "gguf")

@@ -174,8 +174,8 @@ def _template_faults(data: dict[str, bytes], spec: SessionSpec, folder: Path) ->
     except PluginFault as error:
         yield Fault(place, error.message, "choose a model with another template")
         return
-    for one in faults:
-        yield Fault(place, one.message, one.hint, one.closing)
+    for fault in faults:
+        yield Fault(place, fault.message, fault.hint, fault.closing)
 
 
 def _turns(row: Row) -> list[dict[str, str]]:

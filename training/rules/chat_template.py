@@ -1,7 +1,7 @@
 """Does a chat template write every turn, open an answer, end it with a stop, and write the same tomorrow?
 
 The template is rendered as transformers renders it, in the same sandbox, without that library, which takes seconds to
-load. A text that it leaves out is asked of nobody and learned by nobody.
+load. A text that it leaves out is neither asked nor learned.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ChatTemplate:
         named = {name: _token_text(token) for name, token in config.items() if name.endswith("_token")}
         tokens = {name: text for name, text in named.items() if text}
         added = read_object(folder, "tokenizer.json").get("added_tokens") or ()
-        texts = {one["id"]: one["content"] for one in added}
+        texts = {token["id"]: token["content"] for token in added}
         ids: list[Any] = []
         for name in ("generation_config.json", "config.json"):
             named = read_object(folder, name).get("eos_token_id")
@@ -75,7 +75,7 @@ class ChatTemplate:
 
 
 def _environment(clock: Callable[[str], str]) -> Any:
-    """Return the sandbox of transformers (``chat_template_utils``, 5.23): a template is code of whoever made it."""
+    """Return the sandbox of transformers (``chat_template_utils``, 5.23): a template is code from elsewhere."""
     from jinja2 import TemplateError, ext, nodes
     from jinja2.exceptions import SecurityError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -141,11 +141,11 @@ def template_faults(template: ChatTemplate, rows: Sequence[Sequence[Message]]) -
 def _faults(template: ChatTemplate, rows: Sequence[Sequence[Message]]) -> Iterator[TemplateFault]:
     orders = {tuple(message["role"] for message in row): row for row in reversed(rows)}
     probes = [[_probe(role, place) for place, role in enumerate(roles)] for roles in sorted(orders, key=len)]
-    seen: set[str] = set()
+    codes: set[str] = set()
     for row in (*probes, *rows):
         for fault in _faults_of(template, row):
-            if fault.code not in seen:
-                seen.add(fault.code)
+            if fault.code not in codes:
+                codes.add(fault.code)
                 yield fault
 
 
@@ -154,58 +154,60 @@ def _probe(role: str, place: int) -> Message:
 
 
 def _faults_of(template: ChatTemplate, row: Sequence[Message]) -> Iterator[TemplateFault]:
-    *asked, said = row
+    *turns, answer = row
     now = datetime.now()  # noqa: DTZ005 - a template has the local time
     try:
-        prompt, whole = (template.render(turns, opens=opens, now=now) for turns, opens in ((asked, True), (row, False)))
-        closed = template.render(asked, opens=False, now=now)
-        later = template.render(asked, opens=True, now=now + _LATER)
+        prompt, whole = (
+            template.render(messages, opens=opens, now=now) for messages, opens in ((turns, True), (row, False))
+        )
+        closed = template.render(turns, opens=False, now=now)
+        later = template.render(turns, opens=True, now=now + _LATER)
     except TemplateRefusal as error:
         roles = ", ".join(message["role"] for message in row)
         hint = "leave the system's turn out, or choose a model whose template has it"
         yield TemplateFault("refused", f"the model's chat template refuses turns of {roles}: {error}", hint)
         return
-    yield from _left_out(prompt, asked)
+    yield from _left_out(prompt, turns)
     if prompt != later:
         hint = "in a copy of the model, write a fixed date in the place of strftime_now(…)"
         yield TemplateFault("date", "the chat template writes the date: prompts change from one day to the next", hint)
     if not whole.startswith(prompt):
-        if not _squeezed(whole).startswith(_squeezed(prompt)):
+        if not _without_spaces(whole).startswith(_without_spaces(prompt)):
             message = "what is learned does not begin with the prompt that is asked: the chat template writes the turns"
             hint = "use the template that the model was trained with"
             yield TemplateFault("prefix", f"{message} otherwise where an answer follows", hint)
         return
-    yield from _answer(template, prompt, closed, whole.removeprefix(prompt), said["content"])
+    yield from _answer(template, prompt, closed, whole.removeprefix(prompt), answer["content"])
 
 
-def _left_out(prompt: str, asked: Sequence[Message]) -> Iterator[TemplateFault]:
+def _left_out(prompt: str, turns: Sequence[Message]) -> Iterator[TemplateFault]:
     """Yield a fault for texts that the prompt lacks, or has in another order."""
-    text, place = _squeezed(prompt), 0
-    for turn, message in enumerate(asked):
-        content = _squeezed(message["content"])
-        without = _squeezed(_THINK.sub("", message["content"]))
-        found = text.find(content, place)
-        if found < 0 and without != content and (found := text.find(without, place)) >= 0:
+    text, place = _without_spaces(prompt), 0
+    for number, message in enumerate(turns):
+        content = _without_spaces(message["content"])
+        without = _without_spaces(_THINK.sub("", message["content"]))
+        start = text.find(content, place)
+        if start < 0 and without != content and (start := text.find(without, place)) >= 0:
             hint = "the model is used like that; or leave the reasoning out of earlier turns yourself"
             yield TemplateFault(
                 "reasoning", "the chat template drops the reasoning of earlier turns", hint, closing=False
             )
             content = without
-        if found < 0:
+        if start < 0:
             role = message["role"]
-            which = "the last turn" if turn == len(asked) - 1 else "an earlier turn"
+            which = "the last turn" if number == len(turns) - 1 else "an earlier turn"
             missing = f"the chat template leaves out the text of the {role} ({which}), or moves it"
             hint = "use the template of this model's own tokenizer; roles are system, user and assistant"
             yield TemplateFault("left_out", missing, hint)
             return
-        place = found + len(content)
+        place = start + len(content)
 
 
-def _answer(template: ChatTemplate, prompt: str, closed: str, rest: str, said: str) -> Iterator[TemplateFault]:
+def _answer(template: ChatTemplate, prompt: str, closed: str, rest: str, answer: str) -> Iterator[TemplateFault]:
     """Yield a fault where the answer is not opened, thought is closed elsewhere than learned, or nothing ends it."""
-    lead, found, tail = rest.partition(said.strip())
-    if not found:
-        if _squeezed(said) not in _squeezed(rest):
+    lead, match, tail = rest.partition(answer.strip())
+    if not match:
+        if _without_spaces(answer) not in _without_spaces(rest):
             hint = "use the template of this model's own tokenizer"
             yield TemplateFault("answer", "the chat template leaves out the answer, or parts of it", hint)
         return
@@ -223,7 +225,7 @@ def _answer(template: ChatTemplate, prompt: str, closed: str, rest: str, said: s
         yield TemplateFault("end", message, "let the template write the end token after an answer")
 
 
-def _squeezed(text: str) -> str:
+def _without_spaces(text: str) -> str:
     """Return a text without white space, which templates and tokenizers move."""
     return "".join(text.split())
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from specs.regular_files import open_regular, read_regular
 from specs.text import plain
 
 WEIGHTS = "model.safetensors"
@@ -30,7 +31,7 @@ def said_in(path: Path, left_out: Collection[str]) -> Any:
     """Return what a describing file says, JSON without the keys that are left out; None where there is no file."""
     if not path.is_file():
         return None
-    data = path.read_bytes()
+    data = read_regular(path)
     try:
         found: Any = json.loads(data) if path.suffix == ".json" else data
     except ValueError:
@@ -138,7 +139,7 @@ def tensors_of(folder: Path) -> dict[str, Tensor]:
 
 def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
     size = file.stat().st_size
-    with file.open("rb") as handle:
+    with open_regular(file) as handle:
         length = int.from_bytes(handle.read(8), "little")
         if not 2 <= length <= min(MOST_HEADER_BYTES, size - 8):
             raise WrongWeights(f"{file.name} has no header of a weight file")
@@ -233,7 +234,7 @@ def adapter_shifts(folder: Path) -> tuple[Shift, ...]:
 def ties(folder: Path) -> bool:
     """Say whether a checkpoint's configuration states that input and output embeddings are the same."""
     try:
-        return json.loads((folder / "config.json").read_bytes()).get("tie_word_embeddings") is True
+        return json.loads(read_regular(folder / "config.json")).get("tie_word_embeddings") is True
     except (OSError, ValueError, AttributeError, RecursionError):
         return False
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from reviews.evidence.text_overlap import find_overlaps
 from reviews.requests.rules.rule_findings import MAX_PLACES, Found, Material, place_of
+from specs.regular_files import read_regular
 from specs.trail.requested_review import Place
 
 DATA = (".jsonl", ".ndjson")
@@ -111,7 +112,7 @@ def _rows(path: Path, mask: Callable[[str], str]) -> list[Row] | None:
     try:
         if path.stat().st_size > MAX_DATA_BYTES:
             return None
-        lines = path.read_bytes().decode("utf-8").split("\n")
+        lines = read_regular(path).decode("utf-8").split("\n")
         rows = [
             Row(number, question, mask(line))
             for number, line in enumerate(lines, 1)

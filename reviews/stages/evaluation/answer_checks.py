@@ -9,10 +9,10 @@ from fractions import Fraction
 from reviews.checks.definition import Checks, Found, Limit, manifest_of, need_exact
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
+from reviews.evidence.right_answers import LABEL_WORDS, relative_limit, right_answers_of
 from reviews.evidence.weight_lineage import is_trained
 from reviews.stages.evaluation.judged_answers import Judged, answered, judged_rows
 from reviews.stages.evaluation.multi_turn import held
-from reviews.stages.evaluation.right_answers import LABEL_WORDS, relative_limit, right_answers_of
 from specs.digests import digest_bytes
 from specs.exact import holds
 from specs.session.session_spec import kind_read

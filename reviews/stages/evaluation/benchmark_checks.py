@@ -7,8 +7,8 @@ from typing import Any
 
 from reviews.checks.definition import Checks, Found, listed, manifest_of, unless
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.right_answers import targets_of
 from reviews.stages.evaluation.benchmark_rows import Sampled, log_of, sampled
-from reviews.stages.evaluation.right_answers import targets_of
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.parameters import InspectParameters, LmEvalParameters

@@ -12,9 +12,9 @@ from reviews.checks.definition import Checks, Found, Limit, listed, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
 from reviews.evidence.measured_value import ratio
+from reviews.evidence.right_answers import relative_limit, right_answers
 from reviews.stages.evaluation.item_checks import PLAIN
 from reviews.stages.evaluation.judged_answers import judged_rows
-from reviews.stages.evaluation.right_answers import relative_limit, right_answers
 from specs.exact import holds
 from specs.session.session_spec import SessionSpec
 from specs.stages.artifacts import Item

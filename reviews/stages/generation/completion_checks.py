@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from math import floor
 from statistics import median
 from typing import Any
 
 from reviews.checks.definition import Checks, Found, Limit, listed
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import ratio
+from reviews.evidence.once import once
+from reviews.evidence.right_answers import RightAnswers, relative_limit, right_answers
 from reviews.stages.generation.generate import judged_rows
 from reviews.stages.generation.residue import DELIMITERS, REFUSALS, Kept, frequent_edges, marks_in, repeats
 from specs.exact import holds
@@ -34,6 +37,12 @@ def kept_of(evidence: Evidence) -> tuple[Kept, ...]:
     items = {item.id: item for item in evidence.data.get(name, ())}
     distinct = {one.answer: one.row for one in judged_rows(evidence) if one.accepted}
     return tuple(Kept(items[row.item], text) for (_, text), row in distinct.items())
+
+
+def _right_answers(evidence: Evidence) -> RightAnswers:
+    """Return what right answers to the prompts look like."""
+    spec, name = evidence.resolved.spec, evidence.stage.inputs["prompts"].partition(".")[2]
+    return once(_right_answers, evidence, lambda: right_answers(spec, spec.task, evidence.data.get(name, ())))
 
 
 def _marked(evidence: Evidence, patterns: Sequence[Any], most: float, what: str) -> Found:
@@ -129,11 +138,16 @@ def _copies(evidence: Evidence, _: MetricSet | None) -> Found:
     limits=(Limit("<=", "thresholds.copies"),),
 )
 def _often(evidence: Evidence, _: MetricSet | None) -> Found:
-    """Count how often the most frequent completion was kept, whatever its prompt, case and marks."""
-    most = evidence.resolved.spec.thresholds.copies
-    kept = kept_of(evidence)
+    """Count how often the most frequent completion was kept, whatever its prompt, case and marks.
+
+    Where right answers are labels, as many as an evaluation allows of equal answers may be kept.
+    """
+    thresholds, kept = evidence.resolved.spec.thresholds, kept_of(evidence)
     if not kept:
         return Found("NOT_APPLICABLE", "no completion was accepted")
+    right = _right_answers(evidence)
+    labels = floor(right.limit_of_equal(thresholds.identical_answers) * len(kept)) if right.common else 0
+    most = max(thresholds.copies, labels)
     times = Counter(words_of(one.text) for one in kept)
     words, highest = times.most_common(1)[0]
     repeated = [one for one in kept if highest > 1 and words_of(one.text) == words]
@@ -166,7 +180,8 @@ def _near(evidence: Evidence, _: MetricSet | None) -> Found:
     )
     share = Fraction(len(repeats), len(kept))
     detail = f"{len(repeats)} of {len(kept)} accepted completions nearly repeat an earlier one"
-    status = "PASS" if holds(share, "<=", thresholds.near_duplicates) else "FAIL"
+    limit = relative_limit(thresholds.near_duplicates, _right_answers(evidence).repeated)
+    status = "PASS" if holds(share, "<=", limit) else "FAIL"
     return Found(status, detail, float(share), shown)
 
 

@@ -21,8 +21,8 @@ from specs.digests import Contract, digest_value
 from specs.errors import AuditDamage, UserError
 from specs.masking import know, secrets_of_address
 from specs.regular_files import read_regular
+from specs.system.user_marks import has_mark, keep_mark
 from specs.text import plain
-from specs.user_marks import has_mark, keep_mark
 
 SUFFIX = ".postgres"
 VARIABLE = "PEERGATE_DATABASE"

@@ -22,6 +22,7 @@ from reviews.trail.tables.trail_file import SCHEMA, holds_trail, reading
 from reviews.trail.tiles import CHECKPOINT, is_export, read_bundles
 from specs.digests import canonical_bytes
 from specs.errors import AuditDamage, PeergateError
+from specs.regular_files import read_regular
 
 
 class Wanted(NamedTuple):
@@ -69,7 +70,7 @@ def _opened(place: Path) -> AbstractContextManager[sqlite3.Connection]:
 
 def _exported(folder: Path) -> list[bytes]:
     try:
-        return read_bundles(folder, parse_note((folder / CHECKPOINT).read_bytes(), CHECKPOINT).size)
+        return read_bundles(folder, parse_note(read_regular(folder / CHECKPOINT), CHECKPOINT).size)
     except (PeergateError, OSError) as error:
         raise AuditDamage(f"cannot be read as an export: {str(error).splitlines()[0]}", where=str(folder)) from error
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Generator
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.trail import envelope
+from specs.text import plain
 
 FORMAT = 2
 
@@ -68,9 +70,33 @@ def reading(path: Path) -> Generator[sqlite3.Connection]:
 
 
 def holds_trail(connection: sqlite3.Connection) -> bool:
-    """Say whether an open file holds a trail, in tables: a view of that name may have no end."""
+    """Return whether an open file holds a trail, in tables: a view of that name may have no end.
+
+    Raises sqlite3.DatabaseError for a trail with what no trail has, such as a trigger that changes what is appended.
+    """
     query = "SELECT count(*) FROM sqlite_schema WHERE name IN ('entry', 'head') AND type != 'table'"
     if connection.execute(query).fetchone()[0]:
         return False
     columns = connection.execute("PRAGMA table_info(entry)").fetchall()
-    return any(row[1] in (b"payload", "payload") for row in columns)
+    if not any(row[1] in (b"payload", "payload") for row in columns):
+        return False
+    for name in _objects(connection).keys() - _own_objects().keys():
+        raise sqlite3.DatabaseError(f"it holds '{plain(name, 60)}', which no trail has")
+    for name, text in _objects(connection).items():
+        if text != _own_objects()[name]:
+            raise sqlite3.DatabaseError(f"its '{name}' is not that of a trail")
+    return True
+
+
+def _objects(connection: sqlite3.Connection) -> dict[str, str]:
+    """Return the statements that made the tables, indexes, triggers and views of a file, by name."""
+    rows = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
+    texts = ([part.decode() if isinstance(part, bytes) else str(part) for part in row] for row in rows)
+    return {name: " ".join(text.split()) for name, text in texts}
+
+
+@cache
+def _own_objects() -> dict[str, str]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(SCHEMA)
+        return _objects(connection)

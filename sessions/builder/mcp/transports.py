@@ -9,6 +9,7 @@ import socket
 import stat
 import threading
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -21,7 +22,8 @@ from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl
 
-from sessions.builder.mcp.connections import BACKLOG, MOST_CONNECTIONS, MOST_SESSIONS, Door, bounded
+from sessions.bounded_server import BACKLOG, MOST_CONNECTIONS, bounded
+from sessions.builder.mcp.connections import MOST_SESSIONS, Door
 from specs.errors import UserError
 from specs.masking import know
 
@@ -163,10 +165,19 @@ def parse_address(address: str) -> tuple[str, int]:
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
     if not port.isdecimal() or int(port) > 65535:
         raise UserError(f"'{address}' is no HOST:PORT", hint="for example 127.0.0.1:8765, or 8765")
-    if host in ("0.0.0.0", "::", "*"):
+    if _is_everywhere(host):
         hint = "name one address, for example that of the container network; the traffic is not encrypted"
         raise UserError(f"'{address}' would listen on every network of this machine", hint=hint)
     return host, int(port)
+
+
+def _is_everywhere(host: str) -> bool:
+    """Return whether a host stands for every address of this machine, in any spelling: 0.0.0.0, 0, 0x0, ::, ::0."""
+    try:
+        found = socket.getaddrinfo(host, None, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        return host == "*"
+    return any(ip_address(str(one[4][0]).partition("%")[0]).is_unspecified for one in found)
 
 
 def _bracketed(host: str) -> str:

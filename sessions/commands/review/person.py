@@ -15,6 +15,7 @@ from sessions.commands.audit.trail_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs
 from sessions.commands.output import print_json, print_line
 from specs.errors import UserError
+from specs.regular_files import read_regular
 from specs.text import json_text
 from specs.trail.verdict import Packet
 
@@ -48,7 +49,7 @@ def give_verdict(
     """Hand in a person's verdict on the gate that waits."""
     place = session_at(run, runs)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_regular(file).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot be read: {error}", where=str(file)) from error
     with closing(Trail(place.trail, place.folder.resolve().name)) as trail:

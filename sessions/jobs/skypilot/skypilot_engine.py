@@ -19,6 +19,7 @@ from sessions.jobs.engine_launcher import EngineState, EngineStatus
 from sessions.jobs.job_state import EngineUnavailable
 from sessions.jobs.skypilot.sky_interpreter import ACTIVE
 from specs.errors import Blocked, UserError
+from specs.regular_files import read_regular
 from specs.resources import Resources
 from specs.text import plain
 
@@ -180,7 +181,7 @@ def read_template(path: Path) -> dict[str, Any]:
     from specs.session.yaml_positions import UnreadableError, read_yaml
 
     try:
-        document = read_yaml(path.read_bytes())
+        document = read_yaml(read_regular(path))
     except (OSError, UnreadableError) as error:
         why = error.message if isinstance(error, UnreadableError) else error
         raise UserError(f"cannot be read: {why}", where=str(path)) from error

@@ -11,7 +11,7 @@ import pytest
 from bench.attack.rows import FORMS, attack
 from reviews.evidence import row_reader
 from reviews.gate.check_list import CHECKS
-from specs.strict_json import MOST_DEPTH, read_json
+from specs.system.strict_json import MOST_DEPTH, read_json
 
 
 def test_every_hostile_form_closes_the_gate(tmp_path: Path) -> None:

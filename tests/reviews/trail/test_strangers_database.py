@@ -7,19 +7,17 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 import pytest
 
+from bench.attack.strangers import strangers_run
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.pointer import (
     PARAMETERS,
-    Pointer,
     checked,
     database_file,
     database_of,
     keep_database,
-    pointer_path,
 )
 from specs.errors import UserError
 from tests.e2e.sessions import called
@@ -68,19 +66,6 @@ def sink(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sink]:
     monkeypatch.setattr("reviews.trail.tables.postgres_connection.PATIENCE_S", 0.0)
     yield made
     made.close()
-
-
-def strangers_run(folder: Path, address: str) -> Path:
-    """Write a run whose workspace names a database, as its owner's Peergate would."""
-    run = folder / "runs" / "small"
-    run.mkdir(parents=True)
-    pointer = Pointer(log=uuid4(), database="postgresql://db.example/peergate")
-    pointer_path(run / "trail.sqlite").write_bytes(pointer.canonical())
-    file = database_file(folder / "runs")
-    file.parent.mkdir(mode=0o700, parents=True)
-    file.write_text(f"{address}\n", encoding="utf-8")
-    file.chmod(0o600)
-    return run
 
 
 def test_no_command_connects_to_a_database_that_a_strangers_folder_names(tmp_path: Path, sink: Sink) -> None:

@@ -202,13 +202,28 @@ def test_any_json_is_either_kept_as_it_is_or_refused(many: Trail, body: dict[str
     many.verify_chain()
 
 
-def test_a_clock_that_is_set_back_does_not_look_like_tampering(trail: Trail, monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([1000, 400, 1001])
-    monkeypatch.setattr("reviews.trail.signing.time.time_ns", lambda: next(times))
-    for n in range(3):
-        trail.append("spend", f"spend/{n}", body_of("spend"))
-    assert [one.entry.time_ns for one in trail.iterate()] == ["1000", "1000", "1001"]
-    trail.verify_chain()
+def test_a_clock_that_is_set_changes_no_time_of_a_trail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward for seconds, or back for good: entries are in order, and as far apart as they were written."""
+    ticks, system = [0], [10**18]
+    monkeypatch.setattr("specs.system.steady_clock.ticks_ns", lambda: ticks[0])
+    monkeypatch.setattr("specs.system.steady_clock.time.time_ns", lambda: system[0])
+    trail = Trail(tmp_path / "trail.sqlite", "small")
+    trail.append("workspace", "workspace", body_of("workspace"))
+    for number, jump in enumerate((10**19, -(10**17), 0)):
+        ticks[0] += 1000
+        system[0] = 10**18 + jump
+        trail.append("spend", f"spend/{number}", body_of("spend"))
+    # A process that begins while the clock is wrong goes on from the newest entry.
+    system[0] = 10**17
+    trail.close()
+    later = Trail(tmp_path / "trail.sqlite", "small")
+    later.append("spend", "spend/3", body_of("spend"))
+    ticks[0] += 1000
+    later.append("spend", "spend/4", body_of("spend"))
+    times = [int(recorded.entry.time_ns) - 10**18 for recorded in later.iterate()]
+    assert times == [0, 1000, 2000, 3000, 3000, 4000]
+    later.verify_chain()
+    later.close()
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ from mcp import Client
 from agents.external_builder import Exchange
 from bench.attack import flood
 from bench.attack.flood import ACCEPT, INITIALIZE
-from sessions.builder.mcp import connections
-from sessions.builder.mcp.connections import BACKLOG, MOST_CONNECTIONS, MOST_SESSIONS
+from sessions import bounded_server
+from sessions.bounded_server import BACKLOG, MOST_CONNECTIONS
+from sessions.builder.mcp.connections import MOST_SESSIONS
 from sessions.builder.mcp.tool_server import make_server
 from sessions.builder.mcp.transports import Http
 from tests.fixtures.mcp_client import connected, http_transport
@@ -110,7 +111,7 @@ def test_a_crowd_of_connections_takes_few_descriptors_and_no_place_from_a_client
 def test_a_connection_without_a_whole_request_is_closed_in_time(
     http: Http, monkeypatch: pytest.MonkeyPatch, dripped: bytes
 ) -> None:
-    monkeypatch.setattr(connections, "HEADERS_S", 0.5)
+    monkeypatch.setattr(bounded_server, "HEADERS_S", 0.5)
     with connect(http) as one:
         one.sendall(dripped)
         began = time.monotonic()
@@ -121,7 +122,7 @@ def test_a_connection_without_a_whole_request_is_closed_in_time(
 
 
 def test_a_body_that_never_ends_keeps_no_place_without_the_token(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEADERS_S", 0.5)
+    monkeypatch.setattr(bounded_server, "HEADERS_S", 0.5)
     with connect(http) as one:
         one.sendall(b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n ")
         one.settimeout(10)
@@ -136,7 +137,7 @@ def test_a_body_that_never_ends_keeps_no_place_without_the_token(http: Http, mon
 def test_a_call_that_takes_longer_than_headers_may_is_not_closed(
     http: Http, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "HEADERS_S", 0.3)
+    monkeypatch.setattr(bounded_server, "HEADERS_S", 0.3)
     monkeypatch.setattr("sessions.builder.mcp.tool_server.PATIENCE_S", 1.5)
     exchange.ended = ""
     with connected(Client(http_transport(http.url, TOKEN))) as driver:

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from reviews.audit.verify import verify_run
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import HERE, JobState
+from sessions.money.ledger import active_hours
 from sessions.nodes import act, job_end
 from specs.job_records import ExitRecord, MachineClock, Observed
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from tests.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 
@@ -151,3 +153,26 @@ def test_time_is_taken_by_a_clock_that_nobody_sets(
     launch: Any = SimpleNamespace(body=body, entry=SimpleNamespace(time_ns="1000000000000"))
     seen = job_end.observed_from(launch, 0.0)
     assert (seen.at_most_s, seen.clock_set_s) == (most, moved)
+
+
+def test_a_clock_that_jumps_forward_for_seconds_ends_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hours of a session are counted by a clock that nobody sets, and a jump is named."""
+    ahead, seconds, nanoseconds = [0.0], time.time, time.time_ns
+    monkeypatch.setattr(time, "time", lambda: seconds() + ahead[0])
+    monkeypatch.setattr(time, "time_ns", lambda: nanoseconds() + int(ahead[0] * 1e9))
+
+    class Jumping(QuickLauncher):
+        def start(self, folder: Path) -> None:
+            ahead[0] = 10 * 365 * 86400.0 if folder.name == "small.base.1" else 0.0
+            super().start(folder)
+
+    run, display = open_quick(tmp_path), Silent()
+    drive(quick_session(run, launcher=Jumping(polls_before_the_end=2), display=display))  # type: ignore[arg-type]
+    entries = read_entries(run / "trail.sqlite")
+    assert entries[-1].entry.kind == "close" and entries[-1].body["decision"] == "approve"
+    assert active_hours(entries) < 1
+    named = [line for line in display.lines if "the clock of this machine was set" in line]
+    assert len(named) == 2 and "forward by 87600.0 h" in named[0] and "back by 87600.0 h" in named[1]
+    assert verify_run(run, "trail.sqlite", "store").damage == []

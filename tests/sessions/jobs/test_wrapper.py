@@ -20,7 +20,7 @@ from sessions.jobs.launcher import JobState, submit
 from sessions.jobs.local_launcher import CLAIM_GRACE_S, LocalLauncher
 from specs.digests import digest_bytes, digest_file
 from specs.job_records import ExitRecord, JobOrder
-from specs.reporting import REPORTING_OFF
+from specs.system.reporting import REPORTING_OFF
 from tests.factories.sessions_on_disk import first_order, open_session
 
 pytestmark = pytest.mark.integration

@@ -315,7 +315,7 @@ def test_an_unused_grant_does_not_use_up_a_round(tmp_path: Path) -> None:
 def set_clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the nanoseconds that the trail reads, to be moved; launches note no other clock of the machine."""
     clock = [10**18]
-    monkeypatch.setattr("reviews.trail.signing.time.time_ns", lambda: clock[0])
+    monkeypatch.setattr("specs.system.steady_clock.ticks_ns", lambda: clock[0])
     monkeypatch.setattr("sessions.jobs.launcher.clock_here", lambda: None)
     return clock
 

@@ -54,7 +54,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("reviews.trail.signing.time.time_ns", lambda: clock.ns)
+    monkeypatch.setattr("specs.system.steady_clock.ticks_ns", lambda: clock.ns)
     return clock
 
 

@@ -83,7 +83,7 @@ def test_hours_are_those_of_the_orchestrator(tmp_path: Path, monkeypatch: pytest
     """It was killed after two hours; what others record eight hours later is no work of the session's."""
     hour = 3600 * 10**9
     clock = [0]
-    monkeypatch.setattr(time, "time_ns", lambda: clock[0])
+    monkeypatch.setattr("specs.system.steady_clock.ticks_ns", lambda: clock[0])
     trail = Trail(tmp_path / "run" / "trail.sqlite", "s")
     budget = Budget(max_cost_usd=1, machine_usd_per_hour=0, max_hours=24)
     for hours, kind, key in ((0, "open", "open"), (2, "plan", "plan/a.1")):

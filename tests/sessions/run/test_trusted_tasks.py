@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.attack.strangers import READING, UNCONFINED, canary_code
 from reviews.audit.verify import verify_run
 from reviews.gate.challenge import Again
 from reviews.trail.store import Store
@@ -26,24 +27,9 @@ from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick
 from tests.sessions.acceptance.test_programs_in_session import CHANGES, SHIPPED, rows
 from tests.specs.session.test_task_file import GOOD, TASK, spec_with
 
-UNCONFINED = (TASK[0], f"{TASK[1]}\nverifier: {{sandbox: false}}")
-READING = (
-    ("spec", "check", "SPEC"), ("spec", "check", "SPEC", "--json"), ("spec", "show", "SPEC"), ("pod", "plan", "SPEC"),
-    ("audit", "verify", "RUN"), ("audit", "show", "RUN", "claim"),
-    ("audit", "list", "RUN"), ("audit", "timeline", "RUN"), ("report", "RUN"), ("status", "RUN"), ("list",),
-    ("diagnose", "RUN"), ("backlog", "RUN"), ("retrospective", "RUN"), ("transcript", "RUN"), ("cost", "RUN"),
-    ("export", "RUN"), ("review", "draft", "SPEC"), ("seeds", "RUN"), ("get", "RUN"), ("graph", "SPEC"),
-)  # fmt: skip
-"""Commands that read a spec or a run."""
-
 
 def no_host(*_: object) -> None:
     """Describe a machine without bubblewrap."""
-
-
-def canary_code(path: Path) -> str:
-    """Return a task file that leaves a mark there if it runs without a sandbox."""
-    return f"try:\n    open({str(path)!r}, 'w').close()\nexcept OSError:\n    pass\n{GOOD}"
 
 
 @pytest.fixture

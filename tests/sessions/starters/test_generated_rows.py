@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from specs.session.loading import load_spec
 from tests.e2e.sessions import called
 from tests.fixtures.generated_rows import LANGUAGES, TASKS, DataSet, data_sets
 
@@ -77,3 +78,36 @@ def test_what_the_gate_rejects_is_not_written(tmp_path: Path) -> None:
     assert "`start` would refuse these rows" in told.stderr and "design.answers" in told.stderr
     # A person reads the row, not its id.
     assert "(Answer:" in told.stderr
+
+
+def test_a_spec_maps_columns_and_check_lists_what_is_ignored(tmp_path: Path) -> None:
+    rows = [{"prompt": f"What is {n} + {n}?", "completion": str(2 * n)} for n in range(66)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert called("init", tmp_path / "made", "--data", path).returncode == 0
+    spec = tmp_path / "made" / "experiment.yaml"
+    plain = load_spec(spec).data_digests
+    names = {"prompt": "Frage", "completion": "Antwort", "answer": "Antwort"}
+    for file in ("train.jsonl", "heldout.jsonl"):
+        renamed = [{names[name]: value for name, value in row.items()} for row in rows_of(spec.parent / file)]
+        text = "".join(json.dumps({**row, "source": "web"} if file == "train.jsonl" else row) + "\n" for row in renamed)
+        (spec.parent / file).write_text(text, encoding="utf-8")
+    refused = called("spec", "check", spec)
+    assert refused.returncode == 2 and "its columns are Antwort, Frage" in refused.stderr, refused
+    text = spec.read_text(encoding="utf-8")
+    text = text.replace("{path: heldout.jsonl}", "{path: heldout.jsonl, columns: {prompt: Frage, answer: Antwort}}")
+    mapping = "columns: {prompt: Frage, completion: Antwort}"
+    spec.write_text(text.replace("{path: train.jsonl", f"{{path: train.jsonl, {mapping}"), encoding="utf-8")
+    told = called("spec", "check", spec)
+    assert told.returncode == 0 and "train.jsonl: ignored: source" in told.stdout, told
+    assert load_spec(spec).data_digests == plain, "the registered rows are the same"
+    listed = json.loads(called("spec", "check", spec, "--json").stdout)
+    assert listed["data_notes"] == {"": {"train": ["ignored: source"]}}
+
+
+@pytest.mark.parametrize("words", [("--columns", "prompt"), ("--columns", "=x"), ("--columns", "prompt=a+")])
+def test_a_mapping_of_another_form_is_told(words: tuple[str, str], tmp_path: Path) -> None:
+    path, _ = DataSet("labels", "en", 66, "jsonl").write(tmp_path)
+    told = called("init", tmp_path / "made", "--data", path, *words)
+    assert told.returncode == 2 and "--columns: invalid mapping" in told.stderr, told
+    assert called("init", tmp_path / "made", "--drop", "tools").returncode == 2, "of rows of one's own"

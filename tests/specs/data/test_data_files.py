@@ -269,7 +269,7 @@ def test_what_is_wrong_with_every_row_is_told_once(tmp_path: Path) -> None:
 
 
 def test_a_device_is_not_read() -> None:
-    assert [one.message for one in problems(Path("/dev/zero"), "examples")] == ["a device, no file"]
+    assert [one.message for one in problems(Path("/dev/zero"), "examples")] == ["not a regular file"]
 
 
 def test_pairs_need_two_responses_to_one_prompt(tmp_path: Path) -> None:

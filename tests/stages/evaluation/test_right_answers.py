@@ -14,11 +14,11 @@ import pytest
 from reviews.checks.definition import Found
 from reviews.checks.remedies import REMEDIES, remedy_of
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.right_answers import RightAnswers, relative_limit, right_answers, right_targets
 from reviews.evidence.weight_lineage import is_trained
 from reviews.gate.check_list import CHECKS
 from reviews.stages.evaluation.answer_checks import CHECKS as ANSWER_CHECKS
 from reviews.stages.evaluation.label_checks import common_answer
-from reviews.stages.evaluation.right_answers import RightAnswers, relative_limit, right_answers, right_targets
 from sessions.report.result import _form  # pyright: ignore[reportPrivateUsage]
 from specs.session.loading import load_spec
 from specs.session.thresholds import Thresholds
@@ -231,3 +231,27 @@ def test_an_answer_that_names_every_label_does_not_hold_the_right_one(tmp_path: 
     right = [TWO[place % 2] for place in range(40)]
     hedged = length_check(tmp_path, ["positive or negative, who knows"] * 40, right, right)
     assert not hedged.shown and "hold the right one" not in hedged.detail
+
+
+def test_labels_that_are_sampled_again_and_again_are_no_repeats(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "sample")
+    items = items_with([TWO[place % 2] for place in range(20)])
+    spec = evidence.resolved.spec.model_copy(update={"task": "exact_answer", "thresholds": Thresholds(copies=3)})
+
+    def sampled(completions: Sequence[str]) -> Evidence:
+        rows = [
+            item.model_dump(include={"group", "kind", "prompt"})
+            | {"item": item.id, "sample": 0, "completion": text, "completion_tokens": 2, "truncated": False}
+            for item, text in zip(items, completions, strict=True)
+        ]
+        return replace(
+            evidence,
+            data={"prompts": items},
+            parameters=evidence.parameters | {"samples_per_prompt": 1, "max_prompts": None},
+            resolved=evidence.resolved.model_copy(update={"spec": spec}),
+            outputs={"rows": write_rows(tmp_path / "samples.jsonl", rows)},
+        )
+
+    results = results_of(sampled([str(item.constraint["answer"]) for item in items]))
+    assert {results[id].status for id in ("variety.copies", "variety.near")} == {"PASS"}
+    assert results_of(sampled(["positive"] * 20))["variety.copies"].status == "FAIL", "one label alone was kept"

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from specs.new_folder import new_folder
+from specs.system.new_folder import new_folder
 from specs.text import plain
 from training.engines.checkpoint import UNSTABLE
 from training.rules import weight_files

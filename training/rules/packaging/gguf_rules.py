@@ -28,6 +28,13 @@ _NORMS = {"qwen3": ("attn_q_norm", "attn_k_norm")}
 """Tensors of each layer that only some architectures have."""
 
 
+def architecture_of(config: dict[str, Any]) -> str | None:
+    """Return what llama.cpp calls the model that config.json names; None for others."""
+    named: Any = config.get("architectures")
+    first = named[0] if isinstance(named, list) and named else None
+    return ARCHITECTURES.get(first) if isinstance(first, str) else None
+
+
 def gguf(folder: CheckpointFolder, path: Path) -> Iterator[Flaw]:
     """Yield what is wrong with a GGUF file of this checkpoint; raises NotRun where a setting is not known here."""
     try:
@@ -41,7 +48,7 @@ def gguf(folder: CheckpointFolder, path: Path) -> Iterator[Flaw]:
         config = dict[str, Any]()
     said = header.metadata
     named = said.get("general.architecture")
-    due = ARCHITECTURES.get((config.get("architectures") or [""])[0]) if config else None
+    due = architecture_of(config)
     known = sorted({*ARCHITECTURES.values()})
     if named not in known or (due is not None and named != due):
         why = f"general.architecture is {told(str(named))}, llama.cpp calls it {due or ' or '.join(known)}"

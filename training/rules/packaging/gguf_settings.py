@@ -170,7 +170,7 @@ def _attention(file: str, said: dict[str, Any], name: str, config: dict[str, Any
     usual = hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 else None
     width = config.get("head_dim") or usual
     share = rope_of(config).get("partial_rotary_factor", config.get("partial_rotary_factor")) or 1.0
-    if isinstance(width, int) and isinstance(share, int | float) and math.isfinite(share):
+    if isinstance(width, int) and isinstance(share, int | float) and math.isfinite(width * share):
         for key, due in (
             ("attention.key_length", width),
             ("attention.value_length", width),
@@ -178,11 +178,11 @@ def _attention(file: str, said: dict[str, Any], name: str, config: dict[str, Any
         ):
             if said.get(f"{name}.{key}", usual) != due:
                 yield from _key(file, said, f"{name}.{key}", due)
-    window = config.get("sliding_window")
+    window, longest = config.get("sliding_window"), config.get("max_position_embeddings")
     if (
         config.get("use_sliding_window") is not False
         and isinstance(window, int)
-        and window < (config.get("max_position_embeddings") or math.inf)
+        and not (isinstance(longest, int) and window >= longest)
     ):
         yield from _key(file, said, f"{name}.attention.sliding_window", window)
     if config.get("hidden_act", "silu") != "silu":
@@ -193,7 +193,8 @@ def _attention(file: str, said: dict[str, Any], name: str, config: dict[str, Any
 def _ends(folder: CheckpointFolder, file: str, said: dict[str, Any]) -> Iterator[Flaw]:
     """Yield ends of turn at which an answer of the export would run on."""
     stops = ends_of(folder.generation) or ends_of(folder.config)
-    carried = {said.get(f"tokenizer.ggml.{role}_token_id") for role in _ENDS}
+    stated = (said.get(f"tokenizer.ggml.{role}_token_id") for role in _ENDS)
+    carried = {id for id in stated if isinstance(id, int)}
     texts = {id: text for text, id in folder.token_ids.items()}
     for id in sorted(stops - carried):
         if texts.get(id) not in _SELF_ENDING:

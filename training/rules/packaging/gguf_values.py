@@ -15,7 +15,7 @@ from training.rules.packaging.bounded_json import WrongFile
 from training.rules.packaging.checkpoint_folder import CheckpointFolder
 from training.rules.packaging.flaw import Flaw, NotRun
 from training.rules.packaging.gguf_header import GgufTensor, read_header
-from training.rules.packaging.gguf_rules import ARCHITECTURES
+from training.rules.packaging.gguf_rules import architecture_of
 from training.rules.packaging.model_families import EMBEDDING, HEAD
 from training.rules.weight_files import FLOATS, Tensor, WrongWeights, told, values_of
 
@@ -46,7 +46,7 @@ def values(folder: CheckpointFolder, path: Path) -> Iterator[Flaw]:
         config, ours, theirs = folder.config, folder.tensors, read_header(path).tensors
     except (WrongFile, WrongWeights) as error:
         raise NotRun(f"values were not compared: {error}") from error
-    family = ARCHITECTURES.get((config.get("architectures") or [""])[0])
+    family = architecture_of(config)
     if family is None:
         raise NotRun("values were not compared: config.json names no family that is known here")
     yield from _left_out(config, ours, theirs, path.name)

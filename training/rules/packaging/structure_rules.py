@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from specs.regular_files import open_regular
 from training.rules.code_files import runs_code
 from training.rules.packaging.bounded_json import WrongFile, read_object
 from training.rules.packaging.checkpoint_folder import (
@@ -58,7 +59,7 @@ def structure(folder: CheckpointFolder) -> Iterator[Flaw]:
 
 def _pickled(path: Path) -> bool:
     try:
-        with path.open("rb") as handle:
+        with open_regular(path) as handle:
             return handle.read(4).startswith(_PICKLED)
     except OSError:
         return False

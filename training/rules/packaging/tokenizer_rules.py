@@ -91,7 +91,7 @@ def template(folder: CheckpointFolder) -> Iterator[Flaw]:
         if "generation" not in found:
             yield Flaw("template", "syntax", TEMPLATE, f"does not parse: {told(str(error))}", _COPY)
             return
-    yield from _rendered(folder)
+    yield from _render_flaws(folder)
     try:
         ids = folder.token_ids
     except WrongFile as error:
@@ -101,15 +101,15 @@ def template(folder: CheckpointFolder) -> Iterator[Flaw]:
         yield Flaw("template", "unknown_token", TEMPLATE, why, "use the template of this model's tokenizer")
 
 
-def _rendered(folder: CheckpointFolder) -> Iterator[Flaw]:
+def _render_flaws(folder: CheckpointFolder) -> Iterator[Flaw]:
     """Yield what rendering a few conversations shows: lost turns, no opened or ended answer, a date."""
     try:
         template = ChatTemplate.read(folder.path)
         faults = [] if template is None else template_faults(template, [_turns(*roles) for roles in _CONVERSATIONS])
         if template is not None and not faults:
             # A model may know no system's turn; where it does, nothing of it is lost.
-            said = template_faults(template, [_turns("system", *_CONVERSATIONS[-1])])
-            faults = [fault for fault in said if fault.code != "refused"]
+            of_system = template_faults(template, [_turns("system", *_CONVERSATIONS[-1])])
+            faults = [fault for fault in of_system if fault.code != "refused"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise NotRun(f"the template cannot be rendered: {type(error).__name__}") from error
     except PluginFault as error:

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
+from specs.regular_files import open_regular
 from specs.stages.artifacts import Example, Item
 from training.rules.tasks import conversation, exact_answer, format_instructions, instruction_following
 from training.rules.tasks.form import Asked, PluginTask, Verifier, plugin_task
@@ -74,7 +75,7 @@ def worked_example(task: str, item: Item) -> tuple[str, str]:
 
 def load_items(path: Path) -> list[Item]:
     """Read a JSONL file of items; raises OSError, or ValueError if a line is not an item."""
-    with path.open("rb") as handle:
+    with open_regular(path) as handle:
         return [Item.model_validate_json(line) for line in handle if line.strip()]
 
 

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from specs.digests import digest_bytes
 from specs.errors import UserError
+from specs.regular_files import read_regular
 from specs.traces.turn import Account, Turn
 from training.rules.traces.ingest import Ingested
 
@@ -37,7 +38,7 @@ def read_traces(folder: Path) -> Traces:
     """
     hint = f"peergate traces ingest PATH --out {folder}"
     try:
-        data, account = (folder / TURNS).read_bytes(), (folder / ACCOUNT).read_bytes()
+        data, account = read_regular(folder / TURNS), read_regular(folder / ACCOUNT)
     except OSError as error:
         raise UserError(f"holds no traces: {error.strerror}", where=str(folder), hint=hint) from error
     try:

@@ -7,9 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from specs.regular_files import open_regular
+
 MOST_BYTES = 64 * 2**20
 """Of one line. A longer one is skipped, and never held in memory whole."""
 _BOM = b"\xef\xbb\xbf"
+
+MOST_FILE_BYTES = 1 << 32
+"""Of a whole transcript."""
 
 
 class Line(NamedTuple):
@@ -23,7 +28,7 @@ class Line(NamedTuple):
 
 def read_lines(path: Path) -> Iterator[Line]:
     """Yield every line of a transcript; raises OSError if the file cannot be read."""
-    with path.open("rb") as file:
+    with open_regular(path, MOST_FILE_BYTES) as file:
         number = 0
         while data := file.readline(MOST_BYTES + 1):
             number += 1

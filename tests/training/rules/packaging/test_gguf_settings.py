@@ -6,6 +6,7 @@ import json
 import shutil
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,25 @@ def test_mends_fit_what_is_there(good: Path, tmp_path: Path) -> None:
     shutil.copytree(good, quantized)
     written(quantized, "config.json", quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})
     assert set(mends_of(quantized)) == {"quantized"} and "dequantize" in mends_of(quantized)["quantized"]
+
+
+STRANGE = (None, True, False, 0, -1, 1e308, float("inf"), "x", "", [], [1], {}, {"a": 1}, [[]], 10**30)
+
+
+def test_strange_values_of_a_stranger_are_flaws_or_unknown_and_never_an_error(good: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "model"))
+    config = json.loads((folder / "config.json").read_bytes())
+    header = header_of(good)
+    names = [*config, "sliding_window", "head_dim", "rope_scaling", "rope_theta", "partial_rotary_factor"]
+    for name in names:
+        for value in STRANGE:
+            (folder / "config.json").write_text(json.dumps(config | {name: value}), encoding="utf-8")
+            with suppress(NotRun):
+                list(settings(CheckpointFolder(folder), "m.gguf", header, "llama"))
+    for key in (*header.metadata, "llama.rope.scaling.type", "llama.attention.sliding_window"):
+        for value in STRANGE:
+            list(
+                settings(
+                    CheckpointFolder(good), "m.gguf", header._replace(metadata=header.metadata | {key: value}), "llama"
+                )
+            )

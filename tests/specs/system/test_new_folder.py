@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from specs import new_folder as module
-from specs.new_folder import PARTIAL, new_folder
+from specs.system import new_folder as module
+from specs.system.new_folder import PARTIAL, new_folder
 
 
 def test_it_appears_with_everything_in_it_and_leaves_nothing_beside_it(tmp_path: Path) -> None:

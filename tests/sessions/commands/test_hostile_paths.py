@@ -1,0 +1,102 @@
+"""Every path that a person names may be anything: a FIFO, a device, a link, a sparse file of 100 GB.
+
+Each command ends soon with a documented exit code, and never with a traceback.
+"""
+
+from __future__ import annotations
+
+import ast
+import resource
+from pathlib import Path
+
+import pytest
+
+from bench.attack.paths import COMMANDS, KINDS, attack, good_files
+from specs.regular_files import MOST_BYTES, open_regular, read_regular
+from tests.e2e.sessions import called
+from tests.factories.spec_files import write_spec
+from training.rules.packaging.bounded_json import WrongFile, read_bytes
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return good_files(tmp_path_factory.mktemp("good") / "files")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_command_ends_soon_and_says_why(kind: str, good: Path, closed_quick: Path, tmp_path: Path) -> None:
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for number, command in enumerate(COMMANDS):
+        assert attack(kind, command, good, closed_quick, tmp_path / str(number)) == "", command
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held < 2**21, "read into memory, in KiB"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("named", ["heldout", "data", "task", "constitution", "reading", "companion"])
+def test_what_a_spec_names_is_opened_as_a_regular_file(kind: str, named: str, tmp_path: Path) -> None:
+    changes = {
+        "heldout": (),
+        "data": (),
+        "constitution": (),
+        "task": (("task: format_instructions", "task: ./hostile.py"),),
+        "reading": (("task: format_instructions", "task: format_instructions\nreading: [hostile.md]"),),
+        "companion": (("task: format_instructions", "task: format_instructions\ncompanions: {a: {path: hostile.md}}"),),
+    }
+    spec = write_spec(tmp_path, *changes[named])
+    files = {
+        "heldout": "heldout.jsonl",
+        "data": "prompts.jsonl",
+        "constitution": "constitution.yaml",
+        "task": "hostile.py",
+    }
+    path = tmp_path / files.get(named, "hostile.md")
+    path.unlink(missing_ok=True)
+    KINDS[kind](path)
+    done = called("spec", "check", spec)
+    assert done.returncode == 2 and path.name in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_one_function_takes_regular_files_of_limited_size(tmp_path: Path) -> None:
+    for number, make in enumerate(KINDS.values()):
+        make(path := tmp_path / str(number))
+        with pytest.raises(OSError):
+            read_regular(path)
+        with pytest.raises(WrongFile):
+            read_bytes(path)
+    (tmp_path / "good").write_bytes(b"12345")
+    assert read_regular(tmp_path / "good", 5) == b"12345" and MOST_BYTES <= 1 << 30
+    with pytest.raises(OSError, match="larger than 4 bytes"):
+        read_regular(tmp_path / "good", 4)
+    with open_regular(Path("/proc/self/status")) as file:
+        assert file.read()
+
+
+READERS = (
+    *("specs/session/loading.py", "specs/session/pins.py", "specs/session/reviewer_file.py", "specs/data/tables.py"),
+    *("specs/session/named_files.py", "specs/data/transcripts.py", "specs/data/registered.py"),
+    *("specs/benchmarks/lm_eval_file.py", "specs/trail/audit_file.py", "sessions/traces/teacher_file.py"),
+    *("sessions/starters/starter.py", "sessions/pods/pod_file.py", "sessions/commands/review/person.py"),
+    *("sessions/jobs/skypilot/skypilot_engine.py", "reviews/legacy/reader.py", "reviews/requests/rules/data_files.py"),
+    *("training/rules/traces/trace_folder.py", "training/rules/traces/transcript_file.py"),
+    *("training/rules/packaging/structure_rules.py", "training/rules/weight_files.py", "reviews/trail/anchors.py"),
+    *("sessions/jobs/job_state.py", "sessions/jobs/heartbeat.py", "reviews/evidence/row_reader.py"),
+)
+"""Modules that open what a person or a job names."""
+SHIPPED = {("sessions/starters/starter.py", "read_text")}
+"""Reads of files that come with Peergate."""
+
+
+def reads(call: ast.Call) -> bool:
+    """Return whether a call opens a path for reading by itself."""
+    name = getattr(call.func, "attr", "")
+    modes = [word.value for word in call.args if isinstance(word, ast.Constant)]
+    return name in ("read_bytes", "read_text") or (name == "open" and not any(str(one)[:1] in "awx" for one in modes))
+
+
+@pytest.mark.parametrize("module", READERS)
+def test_every_reader_opens_by_the_one_function(module: str) -> None:
+    tree = ast.parse((Path(__file__).parents[3] / module).read_text(encoding="utf-8"))
+    calls = [call for call in ast.walk(tree) if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)]
+    opened = [(call.lineno, getattr(call.func, "attr", "")) for call in calls if reads(call)]
+    assert [one for one in opened if (module, one[1]) not in SHIPPED] == []
