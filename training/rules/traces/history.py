@@ -20,6 +20,8 @@ def states(turns: Iterable[Turn]) -> list[Turn]:
 def history(turns: Mapping[str, Turn], state: Turn) -> list[Turn]:
     """Return what the model had before it in a state, oldest first: after a compaction, from the summary on.
 
+    A call without a result is no part of it: programs leave it out of what they send.
+
     Raises:
         KeyError: a turn names one that is not there.
     """
@@ -29,4 +31,13 @@ def history(turns: Mapping[str, Turn], state: Turn) -> list[Turn]:
         turn = turns[parent]
         chain.append(turn)
         parent = turn.parent
-    return [each for turn in chain[::-1] for each in (turn, *(turns[id] for id in turn.kept))]
+    before = [each for turn in chain[::-1] for each in (turn, *(turns[id] for id in turn.kept))]
+    return [sent for turn in before if (sent := _as_sent(turn)).parts]
+
+
+def _as_sent(turn: Turn) -> Turn:
+    """Return a turn without the calls that have no result."""
+    if not turn.unanswered:
+        return turn
+    parts = (part for part in turn.parts if part.type != "tool_use" or part.call not in turn.unanswered)
+    return turn.model_copy(update={"parts": tuple(parts)})

@@ -20,8 +20,15 @@ _BY_THE_PROGRAM = re.compile(
 """What else begins a text that the program wrote in the user's place."""
 _SUMMARY = "This session is being continued from a previous conversation"
 """Begins the summary of a compaction, which older versions do not mark."""
-_CODEX = ("session_meta", "turn_context", "response_item", "event_msg", "compacted")
 CODEX = "Codex rollout, not read"
+_NO_CONVERSATION = frozenset({
+    "agent-color", "agent-name", "agent-setting", "ai-title", "api-request", "api-request-blob",
+    "api-request-resumed", "api-request-shape", "atis-latch", "attachment", "attribution-snapshot",
+    "bridge-session", "cost-state", "custom-title", "dev-mods", "file-history-delta", "file-history-snapshot",
+    "frame-link", "isolation-latch", "last-prompt", "memory-mode", "mode", "permission-mode", "pr-link", "progress",
+    "queue-operation", "relocated", "session-owner", "summary", "system", "tag", "tools-used", "worktree-state",
+})  # fmt: skip
+"""What a program keeps about a session. Types that may change what a model is sent are left unknown on purpose."""
 SYNTHETIC = "<synthetic>"
 """Stands for the model where the program answered itself."""
 
@@ -30,7 +37,7 @@ def why_skipped(record: dict[str, Any]) -> str:
     """Return why a record is no part of a conversation; "" for one that is."""
     kind = record.get("type")
     message = record.get("message")
-    if kind in _CODEX and "payload" in record:
+    if isinstance(kind, str) and isinstance(record.get("payload"), dict) and "sessionId" not in record:
         return CODEX
     if kind not in ("user", "assistant"):
         if kind == "attachment" and queued_prompt(record) is not None:
@@ -58,10 +65,8 @@ def _named(record: dict[str, Any]) -> str:
     more = record.get("subtype") if kind == "system" else None
     if kind == "attachment" and isinstance(record.get("attachment"), dict):
         more = record["attachment"].get("type")
-    known = {"system", "progress", "file-history-snapshot", "queue-operation", "summary", "attachment"}
-    known |= {"custom-title", "mode", "permission-mode", "last-prompt", "ai-title", "agent-name", "pr-link", "tag"}
     name = f"{kind}/{more}" if isinstance(more, str) else kind
-    return name if kind in known else f"unknown type: {kind[:40]}"
+    return name if kind in _NO_CONVERSATION else f"unknown type: {kind[:40]}"
 
 
 def queued_prompt(record: dict[str, Any]) -> Any:

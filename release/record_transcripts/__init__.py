@@ -1,0 +1,1 @@
+"""Records transcripts of the real agent programs, whose model is played on this machine."""
