@@ -214,9 +214,10 @@ def builder_status(entries: Sequence[Recorded], budget: Budget) -> dict[str, Any
 
 @app.command()
 def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
-    """Print the report of a session: at a terminal as text that fits it, into a file or pipe as Markdown.
+    """Print the report of a session.
 
-    Of a session that waits for a person it is the report so far.
+    At a terminal as text that fits it, into a file or pipe as Markdown. Of a session that waits for a person it is the
+    report so far.
     """
     run = require_run(chosen(run, runs))
     path = run / (REPORT_JSON if as_json else REPORT_MARKDOWN)

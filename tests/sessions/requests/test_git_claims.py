@@ -38,7 +38,7 @@ def repository(tmp_path: Path) -> Path:
     commit(folder, "Begin", a_py="x = 1\n")
     commit(folder, "Fix the sum\n\nFixes #7, shown by `tests/test_a.py::test_sum`.", a_py="x = 2\n",
            tests__test_a_py="def test_sum():\n    pass\n")  # fmt: skip
-    commit(folder, "Close #8", a_py="x = 3\n", CHANGELOG_md="- Reports have a page (`docs/pages.md`)\n")
+    commit(folder, "Close #8", a_py="x = 3\n", CHANGELOG_md="- Reports have a page (`guide/pages.md`)\n")
     return folder
 
 
@@ -53,7 +53,7 @@ def test_each_closure_and_each_named_file_has_evidence_and_a_status(repository: 
     assert page.startswith("# ❌ Claims contradicted. Claims against evidence")
     assert "**supported**: #7 is closed" in page and "**unsupported**: #8 is closed" in page
     assert "**supported**: tests/test_a.py::test_sum is there" in page
-    assert "**contradicted**: docs/pages.md is there" in page and "no file of that name is in the tree" in page
+    assert "**contradicted**: guide/pages.md is there" in page and "no file of that name is in the tree" in page
     verified = peergate("audit", "verify", repository.parent / "runs" / "reviews")
     assert "DAMAGE" not in verified.stdout, verified.stdout
 
