@@ -241,7 +241,7 @@ def test_a_persons_approval_opens_until_it_ends(session: OnDisk, monkeypatch: py
     monkeypatch.setattr("reviews.gate.grants.time.time", lambda: end + 5)
     with pytest.raises(GrantRefused, match=r"ada's approval ended 5 s ago") as refused:
         session.mint()
-    assert "peergate retract small " in str(refused.value.hint) and " 1 --reason WHY" in str(refused.value.hint)
+    assert "peergate retract " in str(refused.value.hint) and " 1 --reason WHY" in str(refused.value.hint)
     assert grants_in(session) == 0
     monkeypatch.setattr("reviews.gate.grants.time.time", lambda: end)
     assert session.mint().decision == answered.digest
