@@ -88,6 +88,12 @@ def shown(ingested: Ingested) -> dict[str, list[str]]:
     return {state.id: words(history(turns, state)) for state in states(ingested.turns)}
 
 
+def asked(ingested: Ingested) -> list[str]:
+    """Return what the reader takes for a person's words, or for a subagent's task."""
+    prompts = [turn for turn in ingested.turns if turn.kind == "prompt"]
+    return [part.text for turn in prompts for part in turn.parts if isinstance(part, Text)]
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("version", CLAUDE)
 def test_every_answer_has_before_it_what_its_model_was_sent(version: str, scenario: str) -> None:
@@ -110,6 +116,8 @@ def test_every_record_is_of_a_known_type_and_nothing_is_learned_but_the_script(v
     learned = {part.text for part in parts if isinstance(part, Text | Thinking)}
     answers = [*SCENARIOS[scenario].answers, *SCENARIOS[scenario].helpers]
     assert learned <= {text for answer in answers for text in (answer.text, answer.thinking) if text}
+    typed = [prompt for prompt in SCENARIOS[scenario].prompts if not prompt.startswith("/")]
+    assert asked(ingested) == typed + [HELPER_TASK] * bool(SCENARIOS[scenario].helpers), "notes are the program's"
 
 
 def _rename_answers(record: dict[str, Any]) -> None:
@@ -142,7 +150,8 @@ def test_a_subagent_is_a_thread_of_its_own(version: str, tmp_path: Path) -> None
     mine = [state for state in states(ingested.turns) if not state.subagent]
     assert len(theirs) == len(SCENARIOS["subagent"].helpers)
     (thread,) = {state.thread for state in theirs}
-    assert thread not in {state.thread for state in mine} and thread.startswith(f"{mine[0].thread}/")
+    (file,) = (RECORDED / version / "subagent").rglob("agent-*.jsonl")
+    assert thread == f"{mine[0].thread}/{file.stem.removeprefix('agent-')}" and thread != mine[0].thread
     assert all(words(history(turns, state))[0] == HELPER_TASK for state in theirs)
     assert all(turn.thread == state.thread for state in ingested.turns for turn in history(turns, state))
     # Without what marks it, it is no subagent: the mark is what is read.
@@ -194,8 +203,7 @@ def test_an_interrupted_call_has_no_result_of_its_command(version: str, tmp_path
     if outcome == "rejected":
         assert outcomes(edited(tmp_path, version, "interruption", answer_it)) == []
     ingested = read(RECORDED / version / "interruption")
-    prompts = [text for turn in ingested.turns if turn.kind == "prompt" for text in words([turn])]
-    assert prompts == list(SCENARIOS["interruption"].prompts), "notes of an interruption are the program's"
+    assert asked(ingested) == list(SCENARIOS["interruption"].prompts), "notes of an interruption are the program's"
 
 
 def test_both_ways_to_record_an_interruption_are_there() -> None:
