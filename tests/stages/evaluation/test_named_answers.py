@@ -98,3 +98,18 @@ def test_without_any_known_answer_nonsense_is_refused_and_the_rest_is_a_warning(
     found = told(tmp_path, verifier, asked)
     assert found[0] == status and detail in found[1], found
     assert "let known_answers() return" in found[1]
+
+
+LISTS = {
+    "a substring": "def verify(item, answer):\n    return item.constraint['answer'] in answer\n",
+    "a word": "def verify(item, answer):\n    return item.constraint['answer'] in answer.split()\n",
+    "a line": "def verify(item, answer):\n    return item.constraint['answer'] in answer.splitlines()\n",
+}
+
+
+@needs_sandbox
+@pytest.mark.parametrize("verifier", [*LISTS.values(), RIGHT], ids=[*LISTS, "equality"])
+def test_one_that_takes_a_list_of_all_answers_is_refused(tmp_path: Path, verifier: str) -> None:
+    status, detail = told(tmp_path, verifier, items("11", "23", "37", "48", "59", "64"))
+    assert (status == "PASS") == (verifier == RIGHT), detail
+    assert verifier == RIGHT or "list" in detail, detail
