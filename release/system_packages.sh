@@ -32,7 +32,7 @@ is_there() {
   case $1 in
     *-venv) "${1%-venv}" -c 'import ensurepip, venv' 2>/dev/null ;;
     */*) compgen -G "$1" >/dev/null && [ -x "$(compgen -G "$1" | head -1)" ] ;;
-    *) PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null ;;
+    *) local path; path=$(PATH="$PATH:/usr/sbin:/sbin" command -v "$1") && [ -x "$path" ] ;;
   esac
 }
 
