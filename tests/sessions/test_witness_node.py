@@ -116,5 +116,5 @@ def test_a_session_that_is_cancelled_under_a_witness_ends_and_pays_for_it(tmp_pa
     runtime.cancel(run, Silent())  # pyright: ignore[reportArgumentType]
     assert (run / "jobs" / f"small.base.1{WITNESS}" / "cancel").exists()
     keys = [one.entry.key for one in read_entries(run / "trail.sqlite")]
-    assert keys[-4:] == ["witness/base.1", f"settle/small.base.1{WITNESS}", "report", "close"]
+    assert keys[-5:] == ["witness/base.1", f"settle/small.base.1{WITNESS}", "pause/2", "report", "close"]
     assert called("audit", "verify", run).returncode == 0

@@ -135,7 +135,7 @@ def _copies(evidence: Evidence, _: MetricSet | None) -> Found:
     "variety.copies",
     "No completion was kept again and again",
     source=_REPEATED,
-    limits=(Limit("<=", "thresholds.copies"),),
+    limits=(Limit("<=", "thresholds.copies"), Limit("<=", "thresholds.identical_answers")),
 )
 def _often(evidence: Evidence, _: MetricSet | None) -> Found:
     """Count how often the most frequent completion was kept, whatever its prompt, case and marks.

@@ -102,7 +102,7 @@ def test_a_body_of_any_shape_names_what_has_the_form_of_a_digest(closed: Path) -
     good = "sha256:" + "0" * 64
     for kind, body, found in (
         ("open", {"data": {"a": good, "b": good + "\n", "c": 5}, "spec": [good], "source": good}, ["source", "data.a"]),
-        ("open", {"data": [good]}, []),
+        ("open", {"data": [good]}, ["data.0"]),
         (
             "exit",
             {"outputs": {"a": {"digest": good, "stored": True}, "b": {"digest": good, "stored": 1}, "c": good}},

@@ -158,10 +158,12 @@ PASSED_ON = {one.id for one in DESIGN_CHECKS if one.limits} | {
     "rollouts.overlap",
     "recipe.data",
     *("bench.floor", "bench.ratio"),
+    *("variety.copies", "variety.near"),
 }
 """They hand all thresholds to a function of both the design and the stages; its tests are in test_design_checks.
 
-Those of `bench` ask only whether a median counts: their limits are parameters of the stage."""
+Those of `variety` ask which texts are labels, as the design gate does. Those of `bench` ask only whether a median
+counts: their limits are parameters of the stage."""
 
 
 TOLERANCES = {

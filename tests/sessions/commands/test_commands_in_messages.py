@@ -93,7 +93,7 @@ def test_commands_in_pages_can_be_typed(path: Path) -> None:
         ("resume X --answer retry --reason WHY", ""),
         ("resume X --anwser retry", "has no option --anwser"),
         ("retrct X 3", "no command 'retrct'"),
-        ("status small large", "takes 1 arguments"),
+        ("cost small large", "takes 1 arguments"),
     ],
 )
 def test_a_command_that_cannot_be_typed_is_noticed(line: str, why: str) -> None:

@@ -71,7 +71,7 @@ def test_a_file_of_a_kept_folder_that_is_missing_is_found(run: Path, tmp_path: P
     (file,) = store.get_value(exit.body["outputs"]["export"]["digest"]).values()
     store.path(file).unlink()
     (damage,) = verify_run(copy, "trail.sqlite", "store").damage
-    assert f"export/model.gguf {file} is missing from the store" in damage
+    assert f"/model.gguf {file} is missing from the store" in damage
 
 
 def test_a_large_export_is_not_copied_into_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

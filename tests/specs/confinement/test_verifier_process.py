@@ -90,7 +90,7 @@ def test_nor_are_shipped_heldout_items_reviewers_prompts_the_home_or_processes()
 def test_no_variable_of_the_user_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "canary")
     judge = verifier(task(verify("import os", "return answer in ' '.join([*os.environ, *os.environ.values()])")))
-    assert not judge(ITEM, "canary").passed and not judge(ITEM, "ANTHROPIC").passed
+    assert not judge(ITEM, "canary").passed and not judge(ITEM, "ANTHROPIC_API_KEY").passed
     assert judge(ITEM, "PYTHONHASHSEED").passed
 
 

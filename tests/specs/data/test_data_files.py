@@ -227,7 +227,11 @@ PASSWD = "".join(f"user{n}:x:{n}:{n}::/home/user{n}:/bin/sh\n" for n in range(30
         ("a.csv", b'{"prompt": "a", "completion": "b"}\n' * 2, "holds JSON lines, no table (name it .jsonl)"),
         ("a.parquet", b"no parquet", "not valid Parquet"),
         ("a.jsonl", b'{"input": "a", "output": "b"}\n', "its columns are input, output (if they mean that: columns: {"),
-        ("a.jsonl", b'{"one": "a", "two": "b"}\n', "its columns are one, two (understood: prompt and completion;"),
+        (
+            "a.jsonl",
+            b'{"one": "a", "two": "b"}\n',
+            "its columns are one, two (say which is which: --columns prompt=NAME,completion=NAME",
+        ),
         ("a.jsonl", b'{"question": "a", "answer": "b"}\n', "`as: items` to ask and verify them"),
     ],
 )

@@ -193,7 +193,7 @@ def test_a_script_is_kept_under_its_digest(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("def f(:\n", "line 1: "),
-        ("x = 1\nreturn 2\n", "line 2: 'return' outside function"),
+        ("x = 1\nreturn 2\n", "line 2: not valid Python: 'return' outside function"),
         ("\udc80", "is no text"),
         ("x = '\x00'", "null bytes"),
         ("", "holds no statement"),
@@ -282,7 +282,7 @@ def test_without_a_sandbox_nothing_starts_and_a_person_is_told_how(
     why("bubblewrap (bwrap) is not installed")
     said = refused(session, session.look(SCRIPT), Blocked)
     assert "without a sandbox: bubblewrap (bwrap) is not installed" in said
-    assert "peergate override small --check recipe.sandbox --stage look --reason WHY" in said
+    assert "peergate override small " in said and "--check recipe.sandbox --stage look --reason WHY" in said
 
 
 @pytest.mark.parametrize(
