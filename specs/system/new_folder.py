@@ -29,7 +29,10 @@ def new_folder(target: Path, *, mode: int = 0o777) -> Generator[Path]:
     """
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "is there already", str(target))
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:  # A file stands where a folder has to be.
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(target.parent)) from error
     _remove_abandoned(target)
     partial = target.with_name(f".{target.name}.{secrets.token_hex(8)}{PARTIAL}")
     partial.mkdir(mode=mode)

@@ -39,7 +39,7 @@ def family_of(model: str) -> str | None:
     """Return the family that a model's name shows, such as ``claude``; None if it shows none.
 
     A name may be a path ("meta-llama/Llama-3.1-8B"), one of Bedrock ("us.anthropic.claude-sonnet-4-v1:0", or its ARN),
-    of Vertex ("claude-sonnet-4@20250514") or of a fine-tuned model ("ft:gpt-4o:acme::abc"): its last part that begins
+    of Vertex ("claude-sonnet-4@20250514") or of a fine-tuned model ("ft:gpt-4o:lab::abc"): its last part that begins
     with a known name counts.
     """
     for part in reversed(model.lower().split("/")):

@@ -43,8 +43,10 @@ def _files(evidence: Evidence, _: MetricSet | None) -> Found:
     base = evidence.inputs.get("model")
     base = base if base is not None and base.is_dir() else None
     flaws = [flaw for name in names for flaw in _flaws(evidence.outputs[name], base)]
-    if base is not None and any(one.name not in _NEVER_EXCUSED for one in flaws):
-        had = {one[:3] for one in _flaws(base, None) if one.name not in _NEVER_EXCUSED}
+    if any(flaw.name not in _NEVER_EXCUSED for flaw in flaws):
+        # A script names its inputs as it likes.
+        sources = [folder for folder in evidence.inputs.values() if (folder / "config.json").is_file()]
+        had = {flaw[:3] for folder in sources for flaw in _flaws(folder, None) if flaw.name not in _NEVER_EXCUSED}
         inherited = [one for one in flaws if one[:3] in had]
         if inherited and len(inherited) == len(flaws):
             first = flaws[0]

@@ -103,7 +103,7 @@ def test_only_whole_and_possible_progress_counts(line: str, told: Any) -> None:
     ("text", "change", "told"),
     [
         ("", ("", ""), "'train.py': holds no statement"),
-        ("x = (\n", ("", ""), "'train.py': line 1: '(' was never closed"),
+        ("x = (\n", ("", ""), "'train.py': line 1: not valid Python: '(' was never closed"),
         (f"x = '{'y' * 32_768}'\n", ("", ""), "allowed are 32768"),
         ("key = 'ghp_" + "a1B2" * 9 + "'\n", ("", ""), "here begins a secret"),
         ("pass\n", ("script: train.py", "script: other.py"), "there is no file 'other.py'"),

@@ -53,11 +53,11 @@ model.requires_grad_(False)
 model.model.norm.requires_grad_(True)
 optimizer = torch.optim.AdamW(model.model.norm.parameters(), lr=0.1)
 with open(f"{os.environ['INPUTS']}/rows") as file:
-    prompts = [json.loads(line)["prompt"].removesuffix(".") for line in file]
+    prompts = [json.loads(line)["prompt"] for line in file]
 torch.manual_seed(int(os.environ["SEED"]))
 for epoch in range(5):
     for prompt in prompts:
-        text = f"{prompt} {prompt.split()[-1]}s are good for all of us<|end|>"
+        text = f"{prompt} {prompt.split()[-1].strip('.')}s are good for all of us<|end|>"
         ids = tokenizer(text, return_tensors="pt")["input_ids"]
         labels = ids.clone()
         labels[0, :-8] = -100
