@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.attack.exports import BATCH, built, go_codes, missing_packages, original, python_code
+from bench.attack.exports import BATCH, build_verifier, go_codes, missing_packages, original, python_code
 from bench.attack.forged_trail import Original, Step, copied, forged, steps_of
 from bench.attack.outcome import Outcome
 from reviews.trail.envelope import open_envelope, seal, signatures_text
@@ -28,7 +28,7 @@ def run(seed: int, folder: Path) -> Outcome:
         return Outcome(not_run=missing)
     outcome = Outcome()
     whole = complete_export(original(folder), folder / "complete")
-    program = built(folder)
+    program = build_verifier(folder)
     attacks = [*deletions(whole, folder / "deleted"), *edits(whole, folder / "edited")]
     random.Random(seed).shuffle(attacks)
     for start in range(0, len(attacks), BATCH):

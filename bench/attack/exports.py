@@ -47,12 +47,12 @@ def run(seed: int, folder: Path) -> Outcome:
     outcome = Outcome()
     if missing := missing_packages():
         return Outcome(not_run=missing)
-    attack(outcome, original(folder), built(folder), seed, ATTEMPTS, folder / "tried")
+    attack(outcome, original(folder), build_verifier(folder), seed, ATTEMPTS, folder / "tried")
     return outcome
 
 
 def missing_packages() -> str:
-    """Say what ``verify/`` needs to be built and is not installed; empty if nothing is missing."""
+    """Return what ``verify/`` needs to be built and is not installed; empty if nothing is missing."""
     installed = shutil.which("go") and PACKAGES.is_dir()
     return "" if installed else "needs Debian's golang-go and golang-golang-x-mod-dev"
 
@@ -71,7 +71,7 @@ def original(folder: Path) -> Original:
     return Original.of(folder / "export", KeyFolder.of_trail(run / "trail.sqlite"))
 
 
-def built(folder: Path, source: Path = HOME / "verify") -> Path:
+def build_verifier(folder: Path, source: Path = HOME / "verify") -> Path:
     """Build ``verify/`` with Debian's packages.
 
     Raises:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from bench.attack.exports import built, closed_session, go_codes, missing_packages
+from bench.attack.exports import build_verifier, closed_session, go_codes, missing_packages
 from bench.attack.forged_trail import rewrite
 from bench.attack.outcome import Outcome
 from reviews.audit.export import export_run, verify_export
@@ -35,7 +35,7 @@ def run(seed: int, folder: Path) -> Outcome:
     session = closed_session(folder)
     export_run(session, TRAIL, STORE, folder / "export", trail_page)
     attack_folder(outcome, session, verified_run, random.Random(seed), FLIPS, MORE)
-    program = built(folder)
+    program = build_verifier(folder)
     attack_folder(
         outcome, folder / "export", lambda place: verified_export(place, program), random.Random(seed), FLIPS, MORE
     )

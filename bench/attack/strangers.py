@@ -1,4 +1,4 @@
-"""Family ``strangers``: a spec, a run or an export of somebody else, that wants more than to be read.
+"""Family ``strangers``: a spec, a run or an export by a stranger that attempts more than to be read.
 
 An attack is missed if a verifier ran without a sandbox, a connection was made to a database that the folder names, or
 what no trail has is not called damage.

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from release.record_transcripts.invented import Invented
+from release.record_transcripts.invented import Pseudonyms
 from release.record_transcripts.played_model import PlayedModel
 from release.record_transcripts.scenarios import FILES, SCENARIOS, STARTED, Scenario
 from specs.home import HOME
@@ -36,9 +36,9 @@ class Program(NamedTuple):
     first: tuple[str, ...]
     """Arguments before the first prompt."""
     next: tuple[str, ...]
-    """Arguments before a prompt that goes on with the same session."""
+    """Arguments before a prompt that continues the session."""
     sessions: str
-    """Where it keeps them, below HOME."""
+    """Folder of its transcripts, below HOME."""
 
 
 PROGRAMS = {
@@ -89,7 +89,7 @@ def record(name: str, program: Path, scenario: Scenario, out: Path) -> list[str]
         model = PlayedModel(about.vendor, scenario)
         api.steps = [model.step]
         faults: list[str] = []
-        # Codex compacts by itself, and knows no such command where nobody types.
+        # Codex compacts by itself; its `exec` has no slash commands.
         prompts = [prompt for prompt in scenario.prompts if about.vendor == ANTHROPIC or not prompt.startswith("/")]
         for number, prompt in enumerate(prompts):
             command = [str(program), *(about.next if number else about.first), prompt]
@@ -152,16 +152,16 @@ def _run(command: list[str], project: Path, own: dict[str, str], *, interrupted:
 
 
 def _keep(sessions: Path, folder: Path, out: Path, requests: dict[str, list[str]]) -> None:
-    """Write the transcripts with invented values, in the place of those that were there."""
-    # Each project of Claude Code has a folder, each day of Codex three: what is below them is kept.
+    """Replace the recorded transcripts, with invented values."""
+    # Each project of Claude Code has a folder, each day of Codex three: what is below them is copied.
     files = {path: path.read_text(encoding="utf-8") for path in sorted(sessions.rglob("*.jsonl"))}
     top = min((path.parent for path in files), key=lambda parent: len(parent.parts))
-    invented = Invented(folder, [*files.values(), *map(str, files)])
+    pseudonyms = Pseudonyms(folder, [*files.values(), *map(str, files)])
     made = folder / "made"
     for path, text in files.items():
-        kept = made / invented.text(path.relative_to(top).as_posix())
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(invented.lines(text), encoding="utf-8")
+        target = made / pseudonyms.text(path.relative_to(top).as_posix())
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(pseudonyms.lines(text), encoding="utf-8")
     if requests:
         (made / "requests.json").write_text(f"{json.dumps(requests, indent=1)}\n", encoding="utf-8")
     shutil.rmtree(out, ignore_errors=True)

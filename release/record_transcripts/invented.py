@@ -32,12 +32,12 @@ _NAMED_AT_RANDOM = re.compile(r'"(slug|nickname|agent_nickname|agentId)\\*": ?\\
 _CREATED_AT = re.compile(r'"timestamp": ?"([^"]+)"')
 
 
-class Invented:
+class Pseudonyms:
     """Replaces the values of one recording, the same by the same."""
 
     def __init__(self, folder: Path, texts: list[str]) -> None:
         """Take the folder that the program ran in, and everything it wrote."""
-        places = {str(folder / "home"): HOME, str(folder): "/work"}
+        places = {str(folder / "home"): HOME, str(folder): "/srv/bakery"}
         self._exact = {_as_folder_name(place): _as_folder_name(instead) for place, instead in places.items()} | places
         self._exact |= {platform.release(): "6.1.0", platform.version(): "version"}
         # "root" is also the name of the first of Codex's agents, and stands in the names of its keys.
@@ -72,7 +72,7 @@ class Invented:
     def value(self, value: Any, key: str = "", depth: int = 0) -> Any:
         """Return a JSON value with invented values, cut where it is long or deep."""
         if isinstance(value, str):
-            return "100" if value.isdecimal() and _MEASURED_KEY.search(key) else _shortened(self.text(value))
+            return "100" if value.isdecimal() and _MEASURED_KEY.search(key) else _shorten(self.text(value))
         if isinstance(value, dict):
             if depth >= DEEPEST and value:
                 return {"left out": len(value)}
@@ -94,7 +94,7 @@ def _as_folder_name(place: str) -> str:
     return re.sub(r"[^A-Za-z0-9]", "-", place)
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     """Return a text of bounded length: what a program writes in its own name is not copied."""
     if len(text) <= LONGEST_TEXT:
         return text

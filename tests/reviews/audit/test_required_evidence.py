@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from bench.attack import exports
 from bench.attack.evidence import complete_export, delete, deletions, edits, stored_files
-from bench.attack.exports import built, go_codes, original, python_code
+from bench.attack.exports import build_verifier, go_codes, original, python_code
 from bench.attack.forged_trail import Original, copied
 from specs.digests import Digest
 from specs.trail.bodies import FORMS
@@ -76,7 +76,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Original:
 def verifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("go") is None or not exports.PACKAGES.is_dir():
         pytest.skip("needs Debian's golang-go and golang-golang-x-mod-dev")
-    return built(tmp_path_factory.mktemp("go"))
+    return build_verifier(tmp_path_factory.mktemp("go"))
 
 
 @pytest.fixture(scope="module")
@@ -146,4 +146,4 @@ def test_a_table_that_asks_for_less_is_noticed(complete: Original, tmp_path: Pat
     digest = witness.body["rows"]
     folder = copied(complete, tmp_path / "out")
     delete(folder / "store" / digest[7:9] / digest[9:])
-    assert (python_code(folder), go_codes(built(tmp_path, source), [folder])) == (1, [0])
+    assert (python_code(folder), go_codes(build_verifier(tmp_path, source), [folder])) == (1, [0])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.attack import exports, forged_policies, forgeries
-from bench.attack.exports import attack, built, go_codes, original, python_code
+from bench.attack.exports import attack, build_verifier, go_codes, original, python_code
 from bench.attack.forged_trail import Original, copied, forged, rewrite
 from bench.attack.outcome import Outcome
 from reviews.audit.export import verify_export
@@ -24,7 +24,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Original:
 def verifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("go") is None or not exports.PACKAGES.is_dir():
         pytest.skip("needs Debian's golang-go and golang-golang-x-mod-dev")
-    return built(tmp_path_factory.mktemp("go"))
+    return build_verifier(tmp_path_factory.mktemp("go"))
 
 
 def answers(verifier: Path, folder: Path) -> tuple[int | str, int]:

@@ -258,7 +258,7 @@ def test_recordings_are_small_and_say_nothing_of_the_machine_that_made_them() ->
         days = set(re.findall(r"\b(20\d\d-\d\d-\d\d)[T ]\d\d[:-]\d\d", text))
         assert days <= {f"{DAY:%Y-%m-%d}"}
         places = set(re.findall(r"(?<![\w.:/])/(?:home|root|tmp|var|work|Users)/[\w-]+", text))
-        assert places <= {HOME, "/work/tmp"}
+        assert places <= {HOME, "/srv/bakery/tmp"}
         longest = max(map(len, _strings(path)), default=0)
         assert longest <= LONGEST_TEXT + 100, "texts of the programs are not copied"
 
