@@ -22,7 +22,7 @@ OLDEST = (3, 11)
 NEEDED_MB = 3000
 """On the disk: 2.0 GB installed by uv, 2.4 GB by pip, which also compiles bytecode; and room for downloads."""
 HASHED = ("--require-hashes", "--no-deps", "--only-binary", ":all:")
-"""Wheels by their hashes, and nothing beside them: no dependency that the list lacks, no build of a package."""
+"""Only wheels with the listed hashes: no further dependencies, no package is built."""
 UV_SETTINGS = {
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
@@ -51,7 +51,7 @@ def pip_settings(listing: str) -> dict[str, str]:
 
 
 def uv_variables(settings: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that hand pip's settings on to uv; those that are set already stay."""
+    """Return environment variables that pass pip's settings to uv; variables already set are kept."""
     variables: dict[str, str] = {}
     for option, variable in UV_SETTINGS.items():
         places = [place for place in settings.get(option, "").split() if option not in SOURCES or _exists(place)]
@@ -79,7 +79,7 @@ def torch_backend(settings: Mapping[str, str], environ: Mapping[str, str]) -> tu
     return () if configured else ("--torch-backend", "auto")
 
 
-def pinned(package: str, requirements: str) -> str:
+def pinned_lines(package: str, requirements: str) -> str:
     """Return the lines of one package and its hashes in a file of requirements.
 
     Raises:
@@ -143,7 +143,7 @@ class SetUp:
 
     def _install_uv(self) -> bool:
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".txt") as file:
-            file.write(pinned("uv", (ROOT / "requirements-release.txt").read_text(encoding="utf-8")))
+            file.write(pinned_lines("uv", (ROOT / "requirements-release.txt").read_text(encoding="utf-8")))
             file.flush()
             pip = (self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
             return self.step("installer uv", *pip, *HASHED, "-r", file.name)

@@ -89,7 +89,7 @@ def record(name: str, program: Path, scenario: Scenario, out: Path) -> list[str]
         model = PlayedModel(about.vendor, scenario)
         api.steps = [model.step]
         faults: list[str] = []
-        # Codex compacts by itself; its `exec` has no slash commands.
+        # `codex exec` compacts automatically and has no slash commands.
         prompts = [prompt for prompt in scenario.prompts if about.vendor == ANTHROPIC or not prompt.startswith("/")]
         for number, prompt in enumerate(prompts):
             command = [str(program), *(about.next if number else about.first), prompt]

@@ -95,7 +95,7 @@ def ending_of(how: str, log: str) -> Ending:
         return Ending(
             "killed",
             "it was killed from outside, most often by the system for its memory",
-            f"if nobody killed it, probably too little memory: {_MEMORY}",
+            f"if it was not killed by hand, it probably ran out of memory: {_MEMORY}",
             _MEMORY_PARAMETERS,
         )
     return Ending("unknown", "", "the end of the job's log says why; mend that, and run the stage again")

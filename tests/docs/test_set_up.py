@@ -41,11 +41,11 @@ def test_torchs_build_is_chosen_only_where_packages_come_from_the_public_index()
 
 
 def test_the_installer_itself_is_pinned_by_hash() -> None:
-    lines = set_up.pinned("uv", (HOME / "requirements-release.txt").read_text(encoding="utf-8")).splitlines()
+    lines = set_up.pinned_lines("uv", (HOME / "requirements-release.txt").read_text(encoding="utf-8")).splitlines()
     assert lines[0].startswith("uv==") and len(lines) > 2
     assert all(line.strip().startswith("--hash=sha256:") for line in lines[1:])
     with pytest.raises(SystemExit, match="no version of nothing"):
-        set_up.pinned("nothing", "a==1\n")
+        set_up.pinned_lines("nothing", "a==1\n")
 
 
 def test_an_older_python_is_named_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from sessions.jobs.job_environment import job_environment
 from sessions.jobs.sandbox.sandbox import variables
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.system.reporting import REPORTING_OFF, turn_off_reporting
+from tests.fixtures.sink import Sink
 from tests.fixtures.small_text import small_model
 from tests.sessions.test_own_data import SFT, csv_rows, prepared
 
@@ -49,33 +48,6 @@ with provider.get_tracer("any").start_as_current_span("a state"):
     pass
 """
 REPORTERS = {"langgraph": GRAPH, "huggingface_hub": HUB, "opentelemetry": ANTHROPIC}
-
-
-class Sink:
-    """Listens at a loopback port: as the address of every service that can be named, and as proxy for all others."""
-
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listening.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return
-            with connection:
-                connection.settimeout(5)
-                try:
-                    self.heard.append(connection.recv(300).decode("utf-8", "replace"))
-                    connection.sendall(b"HTTP/1.1 503 no\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
-                except OSError:
-                    self.heard.append("?")
-
-    def close(self) -> None:
-        self._listening.close()
 
 
 @pytest.fixture

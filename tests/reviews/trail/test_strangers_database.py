@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -22,6 +20,7 @@ from reviews.trail.tables.pointer import (
 from specs.errors import UserError
 from tests.e2e.sessions import called
 from tests.fixtures.postgres_server import Server
+from tests.fixtures.sink import Sink
 
 PASSWORD = "canary-of-PGPASSWORD"
 READING = (
@@ -33,29 +32,6 @@ READING = (
 )  # fmt: skip
 ACTING = (("resume", "RUN"), ("cancel", "RUN"), ("pause", "RUN"))
 """They leave a request in the folder."""
-
-
-class Sink:
-    """Something at a loopback port that accepts connections and keeps what it is sent."""
-
-    def __init__(self) -> None:
-        self.heard: list[bytes] = []
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listening.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return
-            with connection:
-                connection.settimeout(2)
-                self.heard.append(connection.recv(4096))
-
-    def close(self) -> None:
-        self._listening.close()
 
 
 @pytest.fixture
