@@ -108,14 +108,14 @@ def test_a_broken_job_is_one_cause_with_one_remedy(tmp_path: Path) -> None:
     reasons = overview(run).reasons
     assert len(reasons) == 2 and "18 checks and criteria have no evidence" in reasons[1]
     (remedy,) = remedies(read_entries(run / "trail.sqlite"), Store(run / "store"))
-    assert remedy.check == "jobs.exit" and "too little memory" in remedy.remedy
+    assert remedy.check == "jobs.exit" and "ran out of memory" in remedy.remedy
 
 
 @pytest.mark.parametrize(
     ("code", "reason", "log", "words"),
     [
-        (-9, "signal", "", "too little memory"),
-        (137, "exited", "", "too little memory"),
+        (-9, "signal", "", "ran out of memory"),
+        (137, "exited", "", "ran out of memory"),
         (1, "exited", "torch.OutOfMemoryError: CUDA out of memory", "too little memory"),
         (1, "exited", "ModuleNotFoundError: No module named 'bitsandbytes'", "peergate[qlora]"),
         (-15, "timeout", "", "max_minutes"),
