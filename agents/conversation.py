@@ -71,7 +71,7 @@ def conversation(brief: str, past: Sequence[PastTurn], shortened: int = 0) -> tu
             messages.append(Message("user", text=EXPECTED[turn.stop]))
             continue
         by_call = {result.call: result for result in results}
-        shown: list[ToolResult] = []
+        tool_results: list[ToolResult] = []
         for call in turn.calls:
             result = by_call.get(call.id) or ToolResult(call=call.id, text="it was not carried out", is_error=True)
             # An image is sent with the newest results alone, and not where room is scarce.
@@ -80,15 +80,15 @@ def conversation(brief: str, past: Sequence[PastTurn], shortened: int = 0) -> tu
                 text = _line(call, result)
             else:
                 text = mark("error" if result.is_error else "result", _cut(result.text, size.result))
-            shown.append(result.model_copy(update={"text": text, "image": image}))
-        messages.append(Message("user", results=tuple(shown)))
+            tool_results.append(result.model_copy(update={"text": text, "image": image}))
+        messages.append(Message("user", results=tuple(tool_results)))
     return tuple(messages)
 
 
 def next_step(brief: str, past: Sequence[PastTurn], shortened: int) -> int | None:
     """Return the next of :data:`SIZES` that leaves out more of this conversation; None if none does."""
     now = conversation(brief, past, shortened)
-    return next((one for one in range(shortened + 1, len(SIZES)) if conversation(brief, past, one) != now), None)
+    return next((index for index in range(shortened + 1, len(SIZES)) if conversation(brief, past, index) != now), None)
 
 
 def _left_out(past: Sequence[PastTurn]) -> str:
@@ -121,7 +121,7 @@ def _line(call: ToolCall, result: ToolResult) -> str:
 def _replaced(past: Sequence[PastTurn], limit: Size) -> int:
     """Return of how many turns the long results are replaced."""
     replaced, length = 0, 0
-    sizes = [sum(_weight(one) for one in turn.results) for turn in past]
+    sizes = [sum(_weight(result) for result in turn.results) for turn in past]
     for number, size in enumerate(sizes):
         length += size
         if length > limit.results and number + 1 > limit.kept:

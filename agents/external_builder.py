@@ -44,9 +44,9 @@ class Asked:
     call: ToolCall
     answer: Future[Answer] = field(default_factory=Future[Answer])
 
-    def text(self, told: str, *, is_error: bool = False) -> None:
+    def text(self, text: str, *, is_error: bool = False) -> None:
         """Answer with a text."""
-        self.answer.set_result(Answer(ToolResult(call=self.call.id, text=told, is_error=is_error)))
+        self.answer.set_result(Answer(ToolResult(call=self.call.id, text=text, is_error=is_error)))
 
 
 class Exchange:
@@ -73,26 +73,26 @@ class Exchange:
 
     def ask(self, call: ToolCall) -> Asked:
         """Put a call in."""
-        asked = Asked(call)
+        request = Asked(call)
         with self._changed:
-            self._asked.append(asked)
+            self._asked.append(request)
             self._changed.notify_all()
-        return asked
+        return request
 
     def take(self, timeout_s: float) -> Asked | None:
         """Return the next call that was not withdrawn; None if no call came in time."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._asked), timeout_s)
             while self._asked:
-                asked = self._asked.popleft()
-                if not asked.answer.cancelled():
-                    return asked
+                request = self._asked.popleft()
+                if not request.answer.cancelled():
+                    return request
         return None
 
-    def put_back(self, asked: list[Asked]) -> None:
+    def put_back(self, requests: list[Asked]) -> None:
         """Put calls back in front, for the next phase."""
         with self._changed:
-            self._asked.extendleft(reversed(asked))
+            self._asked.extendleft(reversed(requests))
 
     def open_phase(self, heading: str) -> None:
         """Announce that calls are carried out until ``heading`` is emptied."""
@@ -112,62 +112,64 @@ class ExternalBuilder:
 
     def work(self, bench: Workbench) -> None:
         """Carry out calls until the phase is done, or the job of ``watch`` has ended without a call."""
-        held: list[tuple[Asked, float]] = []
+        pairs: list[tuple[Asked, float]] = []
         # The first two paragraphs of a brief are its title and what to do in the phase.
         self._exchange.open_phase("\n\n".join(bench.brief.split("\n\n")[:2]))
         try:
             while not bench.done:
                 goes_on = self._goes_on(bench)
-                asked = self._exchange.take(POLL_S if goes_on else 0.0)
-                if asked is not None:
-                    wait_s = _wait_of(asked.call) if bench.phase == "watch" else 0
+                request = self._exchange.take(POLL_S if goes_on else 0.0)
+                if request is not None:
+                    wait_s = _wait_of(request.call) if bench.phase == "watch" else 0
                     if wait_s:
-                        held.append((asked, time.monotonic() + wait_s))
+                        pairs.append((request, time.monotonic() + wait_s))
                     else:
-                        self._carry_out(bench, asked)
-                held = self._end_waits(bench, held, goes_on)
+                        self._carry_out(bench, request)
+                pairs = self._end_waits(bench, pairs, goes_on)
                 if not goes_on:
                     return
         except BaseException:
-            for one, _ in held:
-                if one.answer.set_running_or_notify_cancel():
-                    one.text(STOPPED)
-            held = []
+            for value, _ in pairs:
+                if value.answer.set_running_or_notify_cancel():
+                    value.text(STOPPED)
+            pairs = []
             raise
         finally:
             self._exchange.heading = ""
-            self._exchange.put_back([one for one, _ in held])
+            self._exchange.put_back([value for value, _ in pairs])
 
-    def _end_waits(self, bench: Workbench, held: list[tuple[Asked, float]], goes_on: bool) -> list[tuple[Asked, float]]:
+    def _end_waits(
+        self, bench: Workbench, pairs: list[tuple[Asked, float]], goes_on: bool
+    ) -> list[tuple[Asked, float]]:
         """Answer the waits that are over, and return the others.
 
         Waits are held here and not in the tool, so that other calls are carried out meanwhile and the client can
         withdraw them. A wait that ends before its job is recorded as a call that does not wait.
         """
-        left: list[tuple[Asked, float]] = []
-        for asked, until in held:
+        remaining_pairs: list[tuple[Asked, float]] = []
+        for request, until in pairs:
             if bench.done or (goes_on and time.monotonic() < until):
-                left.append((asked, until))
+                remaining_pairs.append((request, until))
             else:
-                now = {"arguments": _without_wait(asked.call)} if goes_on else {}
-                self._carry_out(bench, asked, asked.call.model_copy(update=now))
-        return [one for one in left if not one[0].answer.cancelled()]
+                now = {"arguments": _without_wait(request.call)} if goes_on else {}
+                self._carry_out(bench, request, request.call.model_copy(update=now))
+        return [pair for pair in remaining_pairs if not pair[0].answer.cancelled()]
 
-    def _carry_out(self, bench: Workbench, asked: Asked, call: ToolCall | None = None) -> None:
+    def _carry_out(self, bench: Workbench, request: Asked, call: ToolCall | None = None) -> None:
         """Carry a call out unless it was withdrawn, and always answer it."""
-        if not asked.answer.set_running_or_notify_cancel():
+        if not request.answer.set_running_or_notify_cancel():
             return
         try:
-            if asked.call.name == BRIEF:
-                asked.text(bench.brief)
+            if request.call.name == BRIEF:
+                request.text(bench.brief)
             else:
-                result = bench.call(call or asked.call)
+                result = bench.call(call or request.call)
                 ended = self._exchange.phases if bench.done else 0
-                launches = bool(ended) and asked.call.name == LAUNCH and not result.is_error
+                launches = bool(ended) and request.call.name == LAUNCH and not result.is_error
                 key = f"{bench.view.stage}.{bench.view.attempt}" if launches else ""
-                asked.answer.set_result(Answer(result, ended, key))
+                request.answer.set_result(Answer(result, ended, key))
         except BaseException:
-            asked.text(STOPPED, is_error=True)
+            request.text(STOPPED, is_error=True)
             raise
 
 
@@ -187,8 +189,8 @@ class AbsentBuilder:
 
 def _without_wait(call: ToolCall) -> str:
     """Return the arguments of a wait that is over: its alarms are looked at once more."""
-    asked = JobStatus.model_validate_json(call.arguments or "{}")
-    return asked.model_copy(update={"wait_seconds": 0}).model_dump_json(exclude_defaults=True)
+    job_status = JobStatus.model_validate_json(call.arguments or "{}")
+    return job_status.model_copy(update={"wait_seconds": 0}).model_dump_json(exclude_defaults=True)
 
 
 def _wait_of(call: ToolCall) -> int:

@@ -57,7 +57,7 @@ class ModelBuilder:
         if past:
             past[-1] = _carried_out(bench, past[-1])
         while not bench.done:
-            silent = takewhile(lambda one: not one.turn.calls, reversed(past))
+            silent = takewhile(lambda past_turn: not past_turn.turn.calls, reversed(past))
             if sum(1 for _ in silent) >= SILENT_TURNS:
                 _give_up(bench, past[-1].turn)
                 return

@@ -19,8 +19,8 @@ class Playbook:
     def work(self, bench: Workbench) -> None:
         """Launch with what the spec or the gate says, and submit without claims; the session waits for the job."""
         if bench.phase == "plan":
-            wish = proposed(bench.view)
-            bench.call(_call("launch_stage" if isinstance(wish, LaunchStage) else "ask_person", wish))
+            request = proposed(bench.view)
+            bench.call(_call("launch_stage" if isinstance(request, LaunchStage) else "ask_person", request))
         elif bench.phase == "submit":
             bench.call(_call("submit_stage", SubmitStage()))
 

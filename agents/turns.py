@@ -25,7 +25,7 @@ class ToolResult(Contract):
     """The id of the call it answers."""
     text: str
     is_error: bool = False
-    image: str = Field(default="", exclude_if=lambda given: not given)
+    image: str = Field(default="", exclude_if=lambda arguments: not arguments)
     """A PNG in base64, beside the text."""
 
 
@@ -37,7 +37,7 @@ class Usage(Contract):
     cached_tokens: int = 0
     written_tokens: int = 0
     """Where a vendor charges for writing into the prompt cache."""
-    hour_tokens: int = Field(default=0, exclude_if=lambda given: not given)
+    hour_tokens: int = Field(default=0, exclude_if=lambda arguments: not arguments)
     """Those of them that the cache keeps for an hour, which costs more."""
 
 
@@ -56,9 +56,9 @@ class Turn(Contract):
     usd: float
     usd_is_measured: bool
     """False: the API reported no counts, so the cap is the price."""
-    verbatim: str = Field(default="", exclude_if=lambda given: not given)
+    verbatim: str = Field(default="", exclude_if=lambda arguments: not arguments)
     """The answer as JSON in the vendor's form, where the vendor wants more back than text and calls."""
-    shortened: int = Field(default=0, exclude_if=lambda given: not given)
+    shortened: int = Field(default=0, exclude_if=lambda arguments: not arguments)
     """By which step its conversation was shortened, for a model that found it too long (``agents/conversation.py``)."""
 
 
@@ -74,6 +74,6 @@ class Message(NamedTuple):
 
     def without_images(self) -> Message:
         """Return the message for a model that does not see."""
-        if not any(one.image for one in self.results):
+        if not any(result.image for result in self.results):
             return self
-        return self._replace(results=tuple(one.model_copy(update={"image": ""}) for one in self.results))
+        return self._replace(results=tuple(result.model_copy(update={"image": ""}) for result in self.results))

@@ -32,7 +32,7 @@ def seconds(policy: str | None, processes: int, rounds: int) -> float:
         environment["OMP_WAIT_POLICY"] = policy
     command = [sys.executable, "-c", _WORK.format(rounds=rounds)]
     started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
-    return max(float(one.communicate()[0]) for one in started)
+    return max(float(popen.communicate()[0]) for popen in started)
 
 
 def main() -> None:

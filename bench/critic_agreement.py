@@ -55,7 +55,7 @@ def main() -> int:
     """Judge the sample in both forms and print."""
     parser = argparse.ArgumentParser(description="Agreement of the small real model with labelled instructions.")
     parser.add_argument("--threads", type=int, default=2)
-    given = parser.parse_args()
+    namespace = parser.parse_args()
     import torch
 
     from bench.critics import weights
@@ -68,7 +68,7 @@ def main() -> int:
     from training.rules.critique.subjects import Subject
     from training.rules.rubric_prompts import shipped
 
-    torch.set_num_threads(given.threads)
+    torch.set_num_threads(namespace.threads)
     model, tokenizer = load(weights())
     subjects = [Subject(f"i{n}", f"i{n}", "any", None, text, None) for n, text in enumerate((*SOUND, *UNSOUND))]
     labels = [True] * len(SOUND) + [False] * len(UNSOUND)
@@ -77,7 +77,7 @@ def main() -> int:
         rows = critic.critiques(subjects)
         turned = sum(row.plain.good != row.swapped.good for row in rows)
         means = [(row.plain.signed() + row.swapped.signed()) / 2 for row in rows]
-        higher = sum(one > other for one in means[: len(SOUND)] for other in means[len(SOUND) :])
+        higher = sum(mean > other for mean in means[: len(SOUND)] for other in means[len(SOUND) :])
         print(f"{form}: {turned} of {len(rows)} verdicts turn with the labels")
         print(f"  a sound one has the higher mean margin in {higher / len(SOUND) / len(UNSOUND):.2f} of the pairs")
         for agreement in get_args(Agreement):
@@ -89,10 +89,10 @@ def main() -> int:
                         yes and min(row.plain.margin, row.swapped.margin) >= margin
                         for yes, row in zip(accepted, rows, strict=True)
                     ]
-                found = calibrated(accepted, labels)
+                result = calibrated(accepted, labels)
                 print(
-                    f"  {agreement}, margin {margin:g}: {sum(accepted)} accepted, kappa {found.kappa:.2f} "
-                    f"[{found.interval[0]:.2f}, {found.interval[1]:.2f}]",
+                    f"  {agreement}, margin {margin:g}: {sum(accepted)} accepted, kappa {result.kappa:.2f} "
+                    f"[{result.interval[0]:.2f}, {result.interval[1]:.2f}]",
                     flush=True,
                 )
     return 0

@@ -43,7 +43,9 @@ class Run(NamedTuple):
 
     def ratios(self) -> Spent:
         """Return how many times longer the peer took, in the median."""
-        clock, cpu = (median(one[at] for one in self.peer) / median(one[at] for one in self.ours) for at in (0, 1))
+        clock, cpu = (
+            median(value[at] for value in self.peer) / median(mine[at] for mine in self.ours) for at in (0, 1)
+        )
         return Spent(clock, cpu)
 
 
@@ -55,7 +57,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--all", action="store_true", help="also critics of responses and comparisons")
-    given = parser.parse_args()
+    namespace = parser.parse_args()
     import torch
 
     from training.engines.checkpoint import load
@@ -68,27 +70,29 @@ def main() -> int:
     )
     from training.rules.tasks import load_items
 
-    torch.set_num_threads(given.threads)
+    torch.set_num_threads(namespace.threads)
     model, tokenizer = load(weights())
-    items = load_items(HOME / "specs" / "library" / "data" / "format_train.jsonl")[: given.items]
+    items = load_items(HOME / "specs" / "library" / "data" / "format_train.jsonl")[: namespace.items]
     # Answers of the length of a sentence or two, of other items, so that nothing is easy.
-    answers = [f"{one.prompt} This is what was asked for, and a little more of it." for one in reversed(items)]
+    answers = [f"{item.prompt} This is what was asked for, and a little more of it." for item in reversed(items)]
     instruction, response, comparison = shipped("instruction"), shipped("response"), shipped("comparison")
     sorts: dict[str, list[Prompts]] = {
-        "instruction": [prompts_of_instruction(instruction, one.prompt) for one in items]
+        "instruction": [prompts_of_instruction(instruction, item.prompt) for item in items]
     }
-    if given.all:
+    if namespace.all:
         pairs = list(zip(items, answers, strict=True))
-        sorts["response"] = [prompts_of_response(response, one.prompt, text) for one, text in pairs]
-        sorts["comparison"] = [prompts_of_comparison(comparison, one.prompt, text, one.prompt) for one, text in pairs]
+        sorts["response"] = [prompts_of_response(response, item.prompt, text) for item, text in pairs]
+        sorts["comparison"] = [
+            prompts_of_comparison(comparison, item.prompt, text, item.prompt) for item, text in pairs
+        ]
     ok = True
     for name, prompts in sorts.items():
-        run = timed(model, tokenizer, prompts, given.batch, given.repeats, alike=name == "comparison")
+        run = timed(model, tokenizer, prompts, namespace.batch, namespace.repeats, alike=name == "comparison")
         ratios = run.ratios()
-        print(f"{name:<12} {2 * len(prompts)} prompts, {run.tokens} tokens, {given.threads} threads", flush=True)
+        print(f"{name:<12} {2 * len(prompts)} prompts, {run.tokens} tokens, {namespace.threads} threads", flush=True)
         for label, spent in (("ours", run.ours), ("one by one", run.peer)):
-            each = (f"{median(one[at] for one in spent):8.2f} s {unit}" for at, unit in enumerate(("clock", "CPU")))
-            turns = ", ".join(f"{one.clock:.2f}" for one in spent)
+            each = (f"{median(value[at] for value in spent):8.2f} s {unit}" for at, unit in enumerate(("clock", "CPU")))
+            turns = ", ".join(f"{value.clock:.2f}" for value in spent)
             print(f"  {label:<12} {'  '.join(each)}  (clock, turn by turn: {turns})")
         print(f"  ratio {ratios.clock:.1f} by the clock, {ratios.cpu:.1f} in CPU")
         print(f"  largest difference {run.difference:.1e}, verdicts that differ {run.differing}", flush=True)
@@ -115,23 +119,23 @@ def timed(model: Any, tokenizer: Any, prompts: list[Any], batch: int, repeats: i
     ours(prompts[:2])
     peer(prompts[:1])
     spent: dict[Any, list[Spent]] = {ours: [], peer: []}
-    found: dict[Any, list[Any]] = {}
+    results: dict[Any, list[Any]] = {}
     for _ in range(repeats):
         for way, each in spent.items():
             clock, cpu = time.perf_counter(), time.process_time()
-            found[way] = way(prompts)
+            results[way] = way(prompts)
             each.append(Spent(time.perf_counter() - clock, time.process_time() - cpu))
-    batched, plain = found[ours], found[peer]
+    batched, plain = results[ours], results[peer]
     difference = max(
         abs(value - other)
-        for one, alone in zip(batched, plain, strict=True)
-        for value, other in zip((one.a, one.a_spaced, one.b, one.b_spaced), alone, strict=True)
+        for element, alone in zip(batched, plain, strict=True)
+        for value, other in zip((element.a, element.a_spaced, element.b, element.b_spaced), alone, strict=True)
     )
     differing = sum(
-        arrangement(one, "A", 1.0).good != (max(alone[:2]) > max(alone[2:]))
-        for one, alone in zip(batched, plain, strict=True)
+        arrangement(value, "A", 1.0).good != (max(alone[:2]) > max(alone[2:]))
+        for value, alone in zip(batched, plain, strict=True)
     )
-    return Run(spent[ours], spent[peer], difference, differing, sum(one.prompt_tokens for one in batched))
+    return Run(spent[ours], spent[peer], difference, differing, sum(value.prompt_tokens for value in batched))
 
 
 def _alone(model: Any, tokenizer: Any, prompt: str, labels: Any) -> list[float]:
@@ -158,8 +162,8 @@ def weights() -> Path:
         "--cache",
         str(cache_folder()),
     ]
-    found = json.loads(subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True).stdout)
-    return Path(found["path"])
+    result = json.loads(subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True).stdout)
+    return Path(result["path"])
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--prompts", type=int, default=24)
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=64)
-    given = parser.parse_args()
+    namespace = parser.parse_args()
     import json
 
     import torch
@@ -47,9 +47,9 @@ def main() -> int:
         "--cache",
         str(cache_folder()),
     ]
-    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    model, tokenizer = load(Path(found["path"]))
-    items = load_items(HOME / "specs" / "library" / "data" / "format_train.jsonl")[: given.prompts]
+    result = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    model, tokenizer = load(Path(result["path"]))
+    items = load_items(HOME / "specs" / "library" / "data" / "format_train.jsonl")[: namespace.prompts]
     prompts: list[list[int]] = []
     for item in items:
         question, answer = worked_example("format_instructions", item)
@@ -58,18 +58,20 @@ def main() -> int:
         prompts.append(list(dialogue_ids(tokenizer, messages, "chat").ids))
 
     def ours() -> int:
-        sampling = Sampling(given.tokens, temperature=0.7, top_p=0.95)
-        outputs = Batched(model, tokenizer, 48, share=False).complete(prompts, sampling, samples=given.samples, seed=1)
-        return sum(len(one.ids) for row in outputs for one in row)
+        sampling = Sampling(namespace.tokens, temperature=0.7, top_p=0.95)
+        outputs = Batched(model, tokenizer, 48, share=False).complete(
+            prompts, sampling, samples=namespace.samples, seed=1
+        )
+        return sum(len(output.ids) for row in outputs for output in row)
 
     def batched(size: int) -> int:
         torch.manual_seed(1)
         written = 0
-        rows = [prompt for prompt in prompts for _ in range(given.samples)]
+        rows = [prompt for prompt in prompts for _ in range(namespace.samples)]
         for start in range(0, len(rows), size):
             batch = tokenizer.pad({"input_ids": rows[start : start + size]}, padding_side="left", return_tensors="pt")
             out: Any = model.generate(
-                **batch, do_sample=True, temperature=0.7, top_p=0.95, top_k=0, max_new_tokens=given.tokens,
+                **batch, do_sample=True, temperature=0.7, top_p=0.95, top_k=0, max_new_tokens=namespace.tokens,
                 pad_token_id=tokenizer.pad_token_id,
             )  # fmt: skip
             written += int((out[:, batch["input_ids"].shape[1] :] != tokenizer.pad_token_id).sum())

@@ -37,35 +37,46 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The demo over several seeds.")
     parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12, 13])
     parser.add_argument("--runs", type=Path, default=Path("runs"))
-    given = parser.parse_args()
+    namespace = parser.parse_args()
     print(
         f"{'seed':>6} {'baseline':>9} {'treatment':>10} {'gain':>7} {'95 % interval':>18} "
         f"{'p':>9} {'minutes':>8}  outcome"
     )
     accepted = 0
-    for seed in given.seeds:
-        spec = write_spec(given.runs / "seeds", seed)
+    for seed in namespace.seeds:
+        spec = write_spec(namespace.runs / "seeds", seed)
         name = f"demo-seed{seed}"
-        shutil.rmtree(given.runs / name, ignore_errors=True)
+        shutil.rmtree(namespace.runs / name, ignore_errors=True)
         began = time.monotonic()
-        command = [sys.executable, "-m", "sessions.cli", "start", str(spec), "--name", name, "--runs", str(given.runs)]
+        command = [
+            sys.executable,
+            "-m",
+            "sessions.cli",
+            "start",
+            str(spec),
+            "--name",
+            name,
+            "--runs",
+            str(namespace.runs),
+        ]
         subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         minutes = (time.monotonic() - began) / 60
-        report = json.loads((given.runs / name / "report" / "report.json").read_bytes())
-        found = report["comparison"]
-        if found is None:
+        report = json.loads((namespace.runs / name / "report" / "report.json").read_bytes())
+        comparison = report["comparison"]
+        if comparison is None:
             print(f"{seed:>6} {report['result']}")
             continue
-        gain = found["metrics"]["accuracy_gain"]
+        gain = comparison["metrics"]["accuracy_gain"]
         interval = f"[{gain['interval'][0]:+.3f}, {gain['interval'][1]:+.3f}]"
         print(
-            f"{seed:>6} {found['baseline_accuracy']:>9.3f} {found['treatment_accuracy']:>10.3f} {gain['value']:>+7.3f} "
-            f"{interval:>18} {found['metrics']['mcnemar_p']['value']:>9.2g} {minutes:>8.1f}  {report['outcome']}",
+            f"{seed:>6} {comparison['baseline_accuracy']:>9.3f} {comparison['treatment_accuracy']:>10.3f} "
+            f"{gain['value']:>+7.3f} "
+            f"{interval:>18} {comparison['metrics']['mcnemar_p']['value']:>9.2g} {minutes:>8.1f}  {report['outcome']}",
             flush=True,
         )
         accepted += report["outcome"] == "approve"
-    print(f"accepted: {accepted} of {len(given.seeds)} (limit: all)")
-    return 0 if accepted == len(given.seeds) else 1
+    print(f"accepted: {accepted} of {len(namespace.seeds)} (limit: all)")
+    return 0 if accepted == len(namespace.seeds) else 1
 
 
 if __name__ == "__main__":

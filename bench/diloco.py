@@ -45,29 +45,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The cost of synchronising replicas.")
     parser.add_argument("--paper", action="store_true", help="the cost model alone")
     parser.add_argument("--out", type=Path, help="a JSON file for the measured figures")
-    given = parser.parse_args()
+    namespace = parser.parse_args()
     equal = True
-    if not given.paper:
+    if not namespace.paper:
         rows = measured()
         print("\n".join(table(rows)), fitted(rows), sep="\n\n")
         equal = all(row["equal"] for row in rows)
-        if given.out:
-            given.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        if namespace.out:
+            namespace.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     paper()
     return 0 if equal else 1
 
 
 def measured() -> list[dict[str, Any]]:
     """Return a row for each measured case: the median of its synchronisations, and whether all weights were equal."""
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for replicas in (2, 4):
         for size in SIZES:
             for every in EVERY if size == SIZES[0] else EVERY[-1:]:
                 seconds, equal = _run(replicas, size, every)
                 row = {"replicas": replicas, "parameters": size, "sync_every": every, "seconds": seconds}
-                found.append(row | {"equal": equal})
-                print(found[-1], file=sys.stderr, flush=True)
-    return found
+                results.append(row | {"equal": equal})
+                print(results[-1], file=sys.stderr, flush=True)
+    return results
 
 
 def table(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -85,14 +85,14 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def fitted(rows: Sequence[dict[str, Any]]) -> str:
     """Return what latency and bandwidth of two replicas predict for four, beside what was measured."""
-    found = {(row["replicas"], row["parameters"]): row["seconds"] for row in rows}
-    small, large = found[2, SIZES[0]], found[2, SIZES[-1]]
+    results = {(row["replicas"], row["parameters"]): row["seconds"] for row in rows}
+    small, large = results[2, SIZES[0]], results[2, SIZES[-1]]
     rate = 4 * (SIZES[-1] - SIZES[0]) / max(large - small, 1e-9)
     link = Link(small / 2, rate)
     parts = [f"Fitted to 2 replicas: {link.latency_s * 1000:.2g} ms a turn, {link.bytes_per_s / 1e6:.2g} MB a second."]
     for size in SIZES:
-        took, due = found[4, size], link.seconds(4, 4 * size)
-        parts.append(f"4 replicas, {size:,} parameters: predicted {due:.2g} s, measured {took:.2g} s.")
+        took, due_at = results[4, size], link.seconds(4, 4 * size)
+        parts.append(f"4 replicas, {size:,} parameters: predicted {due_at:.2g} s, measured {took:.2g} s.")
     return "\n".join(parts)
 
 
@@ -102,20 +102,22 @@ def _run(replicas: int, size: int, every: int) -> tuple[float, bool]:
     from training.jobs.finetuning.replicas.coordinator import address_of, apart, lighthouse_of
     from training.jobs.finetuning.replicas.replica_files import folder_of, rounds_in
 
-    given = Distributed(replicas=replicas, sync_every=every, min_replicas=replicas)
+    arguments = Distributed(replicas=replicas, sync_every=every, min_replicas=replicas)
     with tempfile.TemporaryDirectory(prefix="peergate-diloco-") as name:
-        folder, lighthouse = Path(name), lighthouse_of(given)
+        folder, lighthouse = Path(name), lighthouse_of(arguments)
         workers = [
-            start(folder_of(folder, one), one, address_of(lighthouse), given, steps=ROUNDS * every, weights=size)
-            for one in range(replicas)
+            start(
+                folder_of(folder, index), index, address_of(lighthouse), arguments, steps=ROUNDS * every, weights=size
+            )
+            for index in range(replicas)
         ]
         parts = [worker.communicate(timeout=300)[1] for worker in workers]
         lighthouse.shutdown()
         if any(worker.returncode for worker in workers):
             raise SystemExit("\n".join(parts))
-        rounds = {one: rounds_in(folder_of(folder, one)) for one in range(replicas)}
+        rounds = {index: rounds_in(folder_of(folder, index)) for index in range(replicas)}
         complete = all(len(some) == ROUNDS for some in rounds.values())
-        seconds = [one.row.seconds for some in rounds.values() for one in some[1:]]
+        seconds = [value.row.seconds for some in rounds.values() for value in some[1:]]
         return median(seconds), complete and not apart(folder, rounds)
 
 

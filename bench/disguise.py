@@ -99,12 +99,12 @@ def paraphrases(train: list[Item], heldout: list[Item], count: int, seed: int) -
     drawn = random.Random(seed)
     rows = [(item.id, item.prompt) for item in train]
     planted = dict(zip(drawn.sample(range(len(rows)), count), drawn.sample(heldout, count), strict=True))
-    for place, held in planted.items():
-        rows[place] = (rows[place][0], reworded(held.prompt))
-    shown = nearest_pairs(rows, heldout).shown[:SHOWN_ROWS]
-    found = {pair["train"] for pair in shown} & {rows[place][0] for place in planted}
+    for place, item in planted.items():
+        rows[place] = (rows[place][0], reworded(item.prompt))
+    visible = nearest_pairs(rows, heldout).shown[:SHOWN_ROWS]
+    results = {pair["train"] for pair in visible} & {rows[place][0] for place in planted}
     named = [item.model_copy(update={"prompt": text}) for item, (_, text) in zip(train, rows, strict=True)]
-    return len(found), len(shown), groups_of(named, heldout).status
+    return len(results), len(visible), groups_of(named, heldout).status
 
 
 def questions() -> list[str]:
@@ -127,15 +127,16 @@ def dialogues() -> list[str]:
     days, things = ("Monday", "Tuesday", "Friday", "Sunday"), ("a ladder", "a lamp", "a kettle", "a tent", "a saw")
     people = itertools.permutations(("Ana", "Ben", "Cleo", "Dov"), 2)
     return [
-        f"User: I lent {thing} to a friend on {day}.\nAssistant: Who has it?\nUser: {one} has it and {other} does not."
-        for (one, other), thing, day in itertools.product(people, things, days)
+        f"User: I lent {thing} to a friend on {day}.\nAssistant: Who has it?\n"
+        f"User: {value} has it and {other} does not."
+        for (value, other), thing, day in itertools.product(people, things, days)
     ]
 
 
 def alarms(train: list[str], heldout: list[str]) -> Counter[str]:
     """Return how many pairs match, by the way they do."""
     pairs = [[(str(place), text) for place, text in enumerate(side)] for side in (train, heldout)]
-    return Counter(one.how for one in find_overlaps(pairs[0], pairs[1], reordered=True))
+    return Counter(overlap.how for overlap in find_overlaps(pairs[0], pairs[1], reordered=True))
 
 
 def halves(texts: list[str]) -> tuple[list[str], list[str]]:
@@ -146,14 +147,15 @@ def halves(texts: list[str]) -> tuple[list[str], list[str]]:
 
 def main() -> int:
     """Print both tables and the time of a large comparison."""
-    held = prompts(DATA / "format_heldout.jsonl")
+    texts = prompts(DATA / "format_heldout.jsonl")
     for name, disguise in DISGUISES.items():
-        rows = [(str(place), disguise(text)) for place, text in enumerate(held)]
-        found = find_overlaps(rows, [(str(place), text) for place, text in enumerate(held)], reordered=True)
-        caught = {one.train for one in found if one.train == one.heldout}
-        print(f"{name:26} found {len(caught)} of {len(held)}")
+        rows = [(str(place), disguise(text)) for place, text in enumerate(texts)]
+        overlaps = find_overlaps(rows, [(str(place), text) for place, text in enumerate(texts)], reordered=True)
+        caught = {overlap.train for overlap in overlaps if overlap.train == overlap.heldout}
+        print(f"{name:26} found {len(caught)} of {len(texts)}")
     sets = {
-        f"{one} / {other}": (prompts(DATA / f"{one}.jsonl"), prompts(DATA / f"{other}.jsonl")) for one, other in SPLITS
+        f"{text} / {other}": (prompts(DATA / f"{text}.jsonl"), prompts(DATA / f"{other}.jsonl"))
+        for text, other in SPLITS
     }
     sets |= {make.__name__: halves(make()) for make in (questions, instructions, dialogues)}
     if IFEVAL.exists():
@@ -167,23 +169,23 @@ def main() -> int:
         made = [Item(id=text, group=text, kind="any", prompt=text, constraint={}) for text in heldout]
         figure = nearest_pairs([(text, text) for text in train], made).figure
         print(f"{name:42} a reviewer is asked about {figure:.0f} pairs of {len(train)} and {len(heldout)} texts")
-    for one, other in SPLITS:
+    for text, other in SPLITS:
         for count in PLANTED:
-            sides = items(DATA / f"{one}.jsonl"), items(DATA / f"{other}.jsonl")
+            sides = items(DATA / f"{text}.jsonl"), items(DATA / f"{other}.jsonl")
             tries = [paraphrases(*sides, count, seed) for seed in range(DRAWS)]
-            found, shown = sum(each[0] for each in tries) / DRAWS, sum(each[1] for each in tries) / DRAWS
+            overlaps, value = sum(each[0] for each in tries) / DRAWS, sum(each[1] for each in tries) / DRAWS
             statuses = ", ".join(f"{times} {status}" for status, times in Counter(each[2] for each in tries).items())
-            message = f"{found / count:.0%} shown, among {shown:.1f} pairs; groups {statuses}"
-            print(f"{one:20} {count:>2} paraphrases: {message}")
+            message = f"{overlaps / count:.0%} shown, among {value:.1f} pairs; groups {statuses}"
+            print(f"{text:20} {count:>2} paraphrases: {message}")
     for task, path in EXAMPLES:
         known = items(path) if path.exists() else []
-        shown = sum(shows_example(task, item) is not None for item in known)
-        print(f"{path.name:42} {shown} of {len(known)} prompts show an example that is accepted")
+        value = sum(shows_example(task, item) is not None for item in known)
+        print(f"{path.name:42} {value} of {len(known)} prompts show an example that is accepted")
     drawn = random.Random(1)
     large = [" ".join(f"word{drawn.randrange(5000)}" for _ in range(40)) for _ in range(11_000)]
-    begun = time.perf_counter()
+    started_at = time.perf_counter()
     alarms(large[:10_000], large[10_000:])
-    print(f"10,000 texts of 40 words against 1,000: {time.perf_counter() - begun:.1f} s")
+    print(f"10,000 texts of 40 words against 1,000: {time.perf_counter() - started_at:.1f} s")
     return 0
 
 

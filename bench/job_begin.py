@@ -43,8 +43,8 @@ def begins(how: str, folder: Path, digest: str) -> tuple[float, float, float]:
     """Return the seconds until a process may read its weights, until it has loaded them, and of the processor."""
     began = time.time()
     command = [sys.executable, "-P", "-c", f"{_IMPORTS}{how}{_LOAD}", str(folder)]
-    found, ready, loaded, cpu = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert found == digest, "the weights changed meanwhile"
+    text, ready, loaded, cpu = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert text == digest, "the weights changed meanwhile"
     return float(ready) - began, float(loaded) - began, float(cpu)
 
 
@@ -53,20 +53,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="How long a job takes to begin.")
     parser.add_argument("--shape", choices=list(SHAPES), default="1B")
     parser.add_argument("--runs", type=int, default=3)
-    given = parser.parse_args()
+    namespace = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        folder = random_checkpoint(Path(name) / given.shape, SHAPES[given.shape])
+        folder = random_checkpoint(Path(name) / namespace.shape, SHAPES[namespace.shape])
         began = time.time()
         digest = digest_path(folder)
-        took, found = time.time() - began, dict[str, list[tuple[float, float, float]]]()
-        for _ in range(given.runs):
+        took, results = time.time() - began, dict[str, list[tuple[float, float, float]]]()
+        for _ in range(namespace.runs):
             for label, how in (("before", _BEFORE), ("beside", _BESIDE)):
-                found.setdefault(label, []).append(begins(how, folder, digest))
-        held = sum(path.stat().st_size for path in folder.iterdir())
-    for label, runs in found.items():
-        ready, loaded, cpu = (round(min(one), 2) for one in zip(*runs, strict=True))
+                results.setdefault(label, []).append(begins(how, folder, digest))
+        count = sum(path.stat().st_size for path in folder.iterdir())
+    for label, runs in results.items():
+        ready, loaded, cpu = (round(min(value), 2) for value in zip(*runs, strict=True))
         print(json.dumps({"digest": label, "ready_s": ready, "loaded_s": loaded, "cpu_s": cpu}))
-    print(json.dumps({"GB": round(held / 1e9, 2), "digest_s": round(took, 2)}))
+    print(json.dumps({"GB": round(count / 1e9, 2), "digest_s": round(took, 2)}))
     return 0
 
 

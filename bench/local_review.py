@@ -34,14 +34,14 @@ def main() -> int:
     parser.add_argument("--api", choices=("responses", "chat", "chat_json_object"), default="responses")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--max-output-tokens", type=int, default=2000)
-    given = parser.parse_args()
-    effort = Effort(timeout_s=3600, max_cost_usd=1, max_output_tokens=given.max_output_tokens)
+    namespace = parser.parse_args()
+    effort = Effort(timeout_s=3600, max_cost_usd=1, max_output_tokens=namespace.max_output_tokens)
     reviewer = model_reviewer(
         Reviewer(
             vendor="openai",
-            model=given.model,
-            base_url=given.base_url,
-            api=given.api,
+            model=namespace.model,
+            base_url=namespace.base_url,
+            api=namespace.api,
             usd_per_million_tokens=TokenPrice(input=0, output=0),
             effort=Efforts(low=effort, medium=effort, high=effort),
         )
@@ -50,7 +50,7 @@ def main() -> int:
     digest = packet.content_digest()
     print(f"packet: {len(packet.canonical())} bytes")
     verdicts = 0
-    for number in range(1, given.runs + 1):
+    for number in range(1, namespace.runs + 1):
         review = reviewer.ask(packet, digest)
         usage = review.exchange.usage or {}
         tokens = f"{usage.get('input_tokens', '?')} tokens in, {usage.get('output_tokens', '?')} out"

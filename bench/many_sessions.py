@@ -53,18 +53,18 @@ def main() -> None:
     parser.add_argument("--stages", type=int, nargs="*", default=[100, 1000], help="attempts in one session")
     parser.add_argument("--listed", type=int, nargs="*", default=[100, 1000, 10_000], help="sessions in one list")
     parser.add_argument("--folder", type=Path, default=None, help="where to work; a temporary folder by default")
-    given = parser.parse_args()
+    namespace = parser.parse_args()
     if programs() is None:
         sys.exit(MISSING)
-    folder = Path(tempfile.mkdtemp(prefix="sessions-bench-", dir=given.folder))
+    folder = Path(tempfile.mkdtemp(prefix="sessions-bench-", dir=namespace.folder))
     try:
         with no_plots(), running(max_connections="1000", shared_buffers="128MB") as server:
             spec = specified(folder)
-            if given.sessions:
-                at_once(folder / "many", server, spec, given.sessions)
-            for stages in filter(None, given.stages):
+            if namespace.sessions:
+                at_once(folder / "many", server, spec, namespace.sessions)
+            for stages in filter(None, namespace.stages):
                 long_session(folder / f"long{stages}", server, spec, stages)
-            for count in filter(None, given.listed):
+            for count in filter(None, namespace.listed):
                 long_list(folder / f"list{count}", server, spec, count)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -133,10 +133,10 @@ class Counted(QuickLauncher):
 def whole_session(runs: Path, name: str, spec: Spec, effects: Path) -> None:
     """Register a session and run it to its end, as `peergate start` does."""
     run = begin(runs, name, spec)
-    with lease(run) as held:
+    with lease(run) as current:
         session = quick_session(run, launcher=Counted(effects), display=Silent())  # pyright: ignore[reportArgumentType]
-        take_up(session.trail, held)
-        held.on_loss = session.stop.set
+        take_up(session.trail, current)
+        current.on_loss = session.stop.set
         runtime.drive(session, None)
 
 
@@ -149,7 +149,7 @@ def at_once(folder: Path, server: Server, spec: Spec, count: int) -> None:
     gc.collect()
     gc.freeze()
     gate, go = os.pipe()
-    begun = time.monotonic()
+    started_at = time.monotonic()
     names: dict[int, str] = {}
 
     def one(name: str) -> None:
@@ -170,7 +170,7 @@ def at_once(folder: Path, server: Server, spec: Spec, count: int) -> None:
         if os.waitstatus_to_exitcode(status):
             failed.append(names[pid])
     os.close(gate)
-    print(f"{count} sessions at once, forked in {released - begun:.1f} s; 2 cores: load {os.getloadavg()[0]:.1f}")
+    print(f"{count} sessions at once, forked in {released - started_at:.1f} s; 2 cores: load {os.getloadavg()[0]:.1f}")
     quarters = statistics.quantiles(took, n=20) if len(took) > 1 else took * 20
     print(
         f"  ended after: first {min(took):.1f} s, 5% {quarters[0]:.1f}, median {statistics.median(took):.1f},"
@@ -179,7 +179,7 @@ def at_once(folder: Path, server: Server, spec: Spec, count: int) -> None:
     processor = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"  processor: {(processor.ru_utime + processor.ru_stime) / (count + 1):.2f} s a session")
     started = Counter(effects.read_text(encoding="utf-8").splitlines())
-    states = Counter(f"{one.state} {one.decision}" for one in listed(runs))
+    states = Counter(f"{overview.state} {overview.decision}" for overview in listed(runs))
     damaged = [name for name in names.values() if walk_trail(read_trail(runs / name / "trail.sqlite")).damage]
     sample = [f"s{number:04}" for number in range(0, count, max(1, count // 10))]
     audited = [verify_run(runs / name, "trail.sqlite", "store").exit_code for name in sample]
@@ -213,12 +213,12 @@ def forked(action: Callable[[], None]) -> int:
 
 def timed(what: Callable[[], Any], repeats: int = 3) -> float:
     """Return the least wall time of some tries, in seconds."""
-    found: list[float] = []
+    values: list[float] = []
     for _ in range(repeats):
         start = time.perf_counter()
         what()
-        found.append(time.perf_counter() - start)
-    return min(found)
+        values.append(time.perf_counter() - start)
+    return min(values)
 
 
 def long_session(folder: Path, server: Server, spec: Spec, stages: int) -> None:
@@ -240,8 +240,10 @@ def use(server: Server, where: str) -> str | None:
 def _long_session(folder: Path, server: Server, spec: Spec, stages: int, where: str) -> None:
     runs = folder / where
     whole_session(runs, "model", spec, folder / f"{where}-effects")
-    pattern = [one for one in read_entries(runs / "model" / "trail.sqlite") if one.entry.kind not in ("open", "close")]
-    attempts = sum(one.entry.kind == "launch" for one in pattern)
+    pattern = [
+        entry for entry in read_entries(runs / "model" / "trail.sqlite") if entry.entry.kind not in ("open", "close")
+    ]
+    attempts = sum(value.entry.kind == "launch" for value in pattern)
     run = begin(runs, "long", spec)
     trail = Trail(run / "trail.sqlite", "long")
     lenient(trail)
@@ -253,13 +255,13 @@ def _long_session(folder: Path, server: Server, spec: Spec, stages: int, where: 
     size = trail.head().size
     trail.close()
     overview_s = timed(lambda: overview(run))
-    seen = timed(lambda: glance(run), 1) if where == "file" else overview_s
+    seen_value = timed(lambda: glance(run), 1) if where == "file" else overview_s
     whole = run / "trail.sqlite"
     size_kb = whole.stat().st_size / 1024 if whole.exists() else trail_kb(server)
     print(
         f"{stages} stages, {where}: {size} entries, {size_kb / size:.2f} kB each; append {append * 1e3:.2f} ms,"
         f" all entries {read * 1e3:.1f} ms, verify_chain {chain * 1e3:.0f} ms, status {overview_s * 1e3:.0f} ms,"
-        f" in a list {seen * 1e3:.0f} ms"
+        f" in a list {seen_value * 1e3:.0f} ms"
     )
 
 
@@ -267,8 +269,8 @@ def lengthen(trail: Trail, pattern: list[Recorded], times: int) -> None:
     """Repeat the entries of a real session under other keys."""
     for number in range(times):
         with trail.alone():
-            for one in pattern:
-                trail.append(one.entry.kind, f"{one.entry.key}#{number}", dict(one.body))  # pyright: ignore[reportArgumentType]
+            for value in pattern:
+                trail.append(value.entry.kind, f"{value.entry.key}#{number}", dict(value.body))  # pyright: ignore[reportArgumentType]
 
 
 def trail_kb(server: Server) -> float:
@@ -292,10 +294,10 @@ def _long_list(runs: Path, server: Server, spec: Spec, count: int, address: str 
     trail.append("pause", "pause/bench", {"by": "bench"})
     trail.close()
     changed = timed(lambda: listed(runs), 1)
-    kept = (runs / INDEX).stat().st_size / 1024
+    value = (runs / INDEX).stat().st_size / 1024
     print(
         f"{count} sessions, {runs.name}: list the first time {first:.2f} s, then {later:.3f} s, after one changed"
-        f" {changed:.3f} s; {kept / count:.2f} kB each are kept"
+        f" {changed:.3f} s; {value / count:.2f} kB each are kept"
     )
 
 

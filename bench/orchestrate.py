@@ -103,13 +103,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=100)
     parser.add_argument("--folder", type=Path, help="where to write; the disk decides (default: a temporary folder)")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=given.folder) as made:
+    namespace = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=namespace.folder) as made:
         folder = Path(made)
         bare = bare_langgraph(20)
         took: dict[str, list[float]] = {}
         timed_nodes(took)
-        builder = Busy(given.calls)
+        builder = Busy(namespace.calls)
         began = time.perf_counter()
         session = quick_session(open_quick(folder), builder)
         drive(session)

@@ -29,20 +29,20 @@ def _anonymous() -> int:
 def _peak(work: Callable[[], object]) -> int:
     """Return by how many bytes anonymous memory grew at most while ``work`` ran."""
     before, done = _anonymous(), threading.Event()
-    seen = [before]
+    seen_counts = [before]
 
     def watch() -> None:
         while not done.is_set():
-            seen.append(_anonymous())
+            seen_counts.append(_anonymous())
             time.sleep(0.005)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    kept = work()
+    remaining = work()
     done.set()
     watcher.join()
-    del kept
-    return max(seen) - before
+    del remaining
+    return max(seen_counts) - before
 
 
 def _source() -> Path:
@@ -87,7 +87,7 @@ def merging(folder: Path) -> dict[str, float]:
         return merged
 
     measured = _peak(work)
-    given = SftParameters(
+    sft_parameters = SftParameters(
         method="qlora",
         lora_rank=RANK,
         lora_alpha=RANK,
@@ -96,15 +96,17 @@ def merging(folder: Path) -> dict[str, float]:
         device="cuda",
         precision="bfloat16",
     )
-    return {"measured": measured, "planned": merge(PUBLISHED["SmolLM2-135M"], given, gpu=True).host}
+    return {"measured": measured, "planned": merge(PUBLISHED["SmolLM2-135M"], sft_parameters, gpu=True).host}
 
 
 def _told(name: str, folder: Path) -> None:
     if name == "adapters":
         adapters(folder)
         return
-    found = merging(folder)
-    print(json.dumps({"part": name} | found | {"ratio": round(found["measured"] / found["planned"], 3)}), flush=True)
+    results = merging(folder)
+    print(
+        json.dumps({"part": name} | results | {"ratio": round(results["measured"] / results["planned"], 3)}), flush=True
+    )
 
 
 def main() -> int:

@@ -63,11 +63,11 @@ Case = tuple[str, str, int, int, bool, str]
 def granted(case: Case) -> SftParameters | DpoParameters:
     """Return the parameters of a case."""
     _, method, batch, length, again, kind = case
-    given = METHODS[method] | {"batch_size": batch, "max_length": length, "gradient_checkpointing": again}
-    given |= {"device": "cuda", "prompt_format": "{prompt}", "response_start": " ", "learning_rate": 1e-5}
+    arguments = METHODS[method] | {"batch_size": batch, "max_length": length, "gradient_checkpointing": again}
+    arguments |= {"device": "cuda", "prompt_format": "{prompt}", "response_start": " ", "learning_rate": 1e-5}
     if kind == "dpo":
-        return DpoParameters.model_validate(given | {"validation_share": 0.0})
-    return SftParameters.model_validate(given)
+        return DpoParameters.model_validate(arguments | {"validation_share": 0.0})
+    return SftParameters.model_validate(arguments)
 
 
 def one(case: Case, models: Path, folder: Path) -> dict[str, Any]:
@@ -93,16 +93,16 @@ def one(case: Case, models: Path, folder: Path) -> dict[str, Any]:
         else:
             rows.append(row | {"item": f"i{number}", "kind": "words", "sample": 0, "completion": answers[0]})
     data = write_lines(folder / "data.jsonl", rows)
-    given = parameters.model_dump(exclude_defaults=True)
-    job = training_job(folder / "job", kind, models / name, data, **given)  # pyright: ignore[reportArgumentType]
+    arguments = parameters.model_dump(exclude_defaults=True)
+    job = training_job(folder / "job", kind, models / name, data, **arguments)  # pyright: ignore[reportArgumentType]
     torch.manual_seed(0)
     torch.cuda.init()
     if kind == "sft":
         trainer: Any = sft.build(job).trainer
     else:
-        held = dpo.data_of(job)
-        proof = MaskProof(expected(held.prepared.tokenizer, held.training))
-        trainer = preference_trainers.build(job, held.prepared, held.training, proof)
+        stored_data = dpo.data_of(job)
+        proof = MaskProof(expected(stored_data.prepared.tokenizer, stored_data.training))
+        trainer = preference_trainers.build(job, stored_data.prepared, stored_data.training, proof)
     train(trainer, job.folder / "trainer")
     sides = 2 if kind == "dpo" else 1
     seconds = sorted(trainer.step_seconds[1:])[len(trainer.step_seconds[1:]) // 2]
@@ -138,9 +138,9 @@ def main() -> int:
     parser.add_argument("--models", type=Path, help="keep the random models here")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.run:
-        print(json.dumps(one(tuple(json.loads(given.run)), given.models, given.folder)))
+    namespace = parser.parse_args()
+    if namespace.run:
+        print(json.dumps(one(tuple(json.loads(namespace.run)), namespace.models, namespace.folder)))
         return 0
     import torch
 
@@ -148,9 +148,9 @@ def main() -> int:
         raise SystemExit("torch finds no NVIDIA GPU on this machine")
     context = context_bytes()
     print(f"{torch.cuda.get_device_name(0)}; the context takes {context / GB:.2f} GB, {CONTEXT / GB:g} are planned")
-    cases = [case for case in CASES if case[0] in given.shapes and case[1] in given.only]
+    cases = [case for case in CASES if case[0] in namespace.shapes and case[1] in namespace.only]
     with tempfile.TemporaryDirectory() as name:
-        models = given.models or Path(name) / "models"
+        models = namespace.models or Path(name) / "models"
         models.mkdir(parents=True, exist_ok=True)
         made = [
             subprocess.Popen([sys.executable, "-c", _MAKE, str(models / shape), shape])
@@ -158,7 +158,7 @@ def main() -> int:
         ]
         if any(process.wait() for process in made):
             raise SystemExit("a random model could not be written")
-        return _all(cases, models, Path(name), given.together, context)
+        return _all(cases, models, Path(name), namespace.together, context)
 
 
 _MAKE = (
@@ -193,20 +193,20 @@ def _all(cases: list[Case], models: Path, scratch: Path, most: int, context: int
 
 def _told(case: Case, process: subprocess.Popen[str], context: int) -> bool:
     """Print a line of a case that has ended; return whether its plan misses."""
-    said, error = process.communicate()
+    text, error = process.communicate()
     shape, method, batch, length, again, kind = case
     what = f"{shape} {kind} {method} {batch} x {length}{' checkpointing' if again else ''}"
     if process.returncode:
         print(f"{what}: ended with {process.returncode}: {error[-600:]}", flush=True)
         return True
-    found = json.loads(said.splitlines()[-1])
-    measured = found["reserved"] + context
-    ratio = found["planned"] / measured
+    result = json.loads(text.splitlines()[-1])
+    measured = result["reserved"] + context
+    ratio = result["planned"] / measured
     print(
-        f"{what}: planned {found['planned'] / GB:.2f} GB, measured {measured / GB:.2f} GB "
-        f"({found['allocated'] / GB:.2f} allocated), planned / measured {ratio:.2f}; "
-        f"{found['tokens_a_second']:,.0f} tokens/s, {found['operations_a_second'] / 1e12:.0f} TFLOP/s; "
-        f"{json.dumps(found['parts'])} {'' if 1 <= ratio <= MOST else 'MISSES'}",
+        f"{what}: planned {result['planned'] / GB:.2f} GB, measured {measured / GB:.2f} GB "
+        f"({result['allocated'] / GB:.2f} allocated), planned / measured {ratio:.2f}; "
+        f"{result['tokens_a_second']:,.0f} tokens/s, {result['operations_a_second'] / 1e12:.0f} TFLOP/s; "
+        f"{json.dumps(result['parts'])} {'' if 1 <= ratio <= MOST else 'MISSES'}",
         flush=True,
     )
     return not 1 <= ratio <= MOST

@@ -17,18 +17,18 @@ from specs.stages.artifacts import Item
 
 def main() -> None:
     """Print how many solutions pass, and how many empty functions, with the problems where that is wrong."""
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("problems", type=Path)
-    given = asked.parse_args()
-    items = [Item.model_validate_json(line) for line in registered_data(given.problems, None).splitlines()]
-    for what, due in (("solutions", True), ("empty functions", False)):
-        begun = time.monotonic()
-        ended = run_all([_program(one, solved=due) for one in items], Limits(5, 512))
-        passed = sum(one.step == "passed" for one in ended)
-        print(f"{what}: {passed} of {len(items)} pass, {time.monotonic() - begun:.1f} s")
-        for item, one in zip(items, ended, strict=True):
-            if (one.step == "passed") != due:
-                print(f"  {item.id}: {one.step} {one.why}")
+    argument_parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    argument_parser.add_argument("problems", type=Path)
+    namespace = argument_parser.parse_args()
+    items = [Item.model_validate_json(line) for line in registered_data(namespace.problems, None).splitlines()]
+    for what, flag in (("solutions", True), ("empty functions", False)):
+        started_at = time.monotonic()
+        ended = run_all([_program(item, solved=flag) for item in items], Limits(5, 512))
+        passed = sum(value.step == "passed" for value in ended)
+        print(f"{what}: {passed} of {len(items)} pass, {time.monotonic() - started_at:.1f} s")
+        for item, value in zip(items, ended, strict=True):
+            if (value.step == "passed") != flag:
+                print(f"  {item.id}: {value.step} {value.why}")
 
 
 def _program(item: Item, *, solved: bool) -> Program:

@@ -42,14 +42,14 @@ def trained(folder: Path, model: Path, seed: int, replicas: bool) -> tuple[Path,
     from training.jobs.finetuning.replicas import dispatch
 
     rows = [
-        {"item": one.id, "group": one.group, "kind": one.kind, "sample": 0, "prompt": one.prompt}
-        | {"completion": right_answer(one)}
-        for one in data_of("dpo").train[:64]
+        {"item": item.id, "group": item.group, "kind": item.kind, "sample": 0, "prompt": item.prompt}
+        | {"completion": right_answer(item)}
+        for item in data_of("dpo").train[:64]
     ]
-    given: dict[str, Any] = GIVEN | {"seed": seed}
-    given |= {"batch_size": 4, "distributed": DISTRIBUTED} if replicas else {"batch_size": 8, "snapshot_steps": 100}
+    arguments: dict[str, Any] = GIVEN | {"seed": seed}
+    arguments |= {"batch_size": 4, "distributed": DISTRIBUTED} if replicas else {"batch_size": 8, "snapshot_steps": 100}
     data = write_lines(folder / "examples.jsonl", rows)
-    job = training_job(folder / "run" / "jobs" / "job", "sft", model, data, **given)
+    job = training_job(folder / "run" / "jobs" / "job", "sft", model, data, **arguments)
     (job.folder / "order.json").write_bytes(job.order.canonical())
     (job.folder / "claim").mkdir()
     claim = {"key": job.order.key, "pid": os.getppid()}
@@ -59,15 +59,15 @@ def trained(folder: Path, model: Path, seed: int, replicas: bool) -> tuple[Path,
     return job.out / "checkpoint", done.tokens
 
 
-def one_seed(folder: Path, model: Path, seed: int, held: Sequence[Item]) -> dict[str, Any]:
+def one_seed(folder: Path, model: Path, seed: int, items: Sequence[Item]) -> dict[str, Any]:
     """Train both ways; return the tokens that each model learned from, and which of its answers are right."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for way, replicas in WAYS.items():
         made, tokens = (model, 0) if replicas is None else trained(folder / way[:3], model, seed, replicas)
-        right = right_answers(made, "format_instructions", held, 48)
-        found[way] = {"tokens": tokens, "right": right}
-        print(f"seed {seed}, {way}: {sum(right)} of {len(held)}, {tokens} tokens", file=sys.stderr, flush=True)
-    return found
+        right = right_answers(made, "format_instructions", items, 48)
+        results[way] = {"tokens": tokens, "right": right}
+        print(f"seed {seed}, {way}: {sum(right)} of {len(items)}, {tokens} tokens", file=sys.stderr, flush=True)
+    return results
 
 
 def table(results: dict[str, Any]) -> list[str]:
@@ -75,13 +75,15 @@ def table(results: dict[str, Any]) -> list[str]:
     seeds = results["seeds"]
     lines = ["| seed | tokens learned from, each way | held-out prompts | granted | one process | two replicas |"]
     lines.append("|---|---|---|---|---|---|")
-    for seed, found in seeds.items():
-        tokens = " / ".join(f"{one:,}" for one in sorted({found[way]["tokens"] for way in WAYS if way != "granted"}))
-        right = [found[way]["right"] for way in WAYS]
-        lines.append(f"| {seed} | {tokens} | {len(right[0])} | {' | '.join(str(sum(one)) for one in right)} |")
-    one, two = ([right for found in seeds.values() for right in found[way]["right"]] for way in list(WAYS)[1:])
-    gained, lost = (sum(a and not b for a, b in zip(x, y, strict=True)) for x, y in ((two, one), (one, two)))
-    apart = lift(one, two)
+    for seed, result in seeds.items():
+        tokens = " / ".join(
+            f"{tokens:,}" for tokens in sorted({result[way]["tokens"] for way in WAYS if way != "granted"})
+        )
+        right = [result[way]["right"] for way in WAYS]
+        lines.append(f"| {seed} | {tokens} | {len(right[0])} | {' | '.join(str(sum(value)) for value in right)} |")
+    value, two = ([right for seed in seeds.values() for right in seed[way]["right"]] for way in list(WAYS)[1:])
+    gained, lost = (sum(a and not b for a, b in zip(x, y, strict=True)) for x, y in ((two, value), (value, two)))
+    apart = lift(value, two)
     low, high = apart.interval
     message = (
         f"Two replicas less one process, over {apart.n} prompts: {apart.difference:+.3f} [{low:+.3f}, {high:+.3f}], "
@@ -96,15 +98,15 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3, help=f"how many, from {FIRST_SEED} on")
     parser.add_argument("--items", type=int, default=40, help="held-out prompts of a seed")
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
-    given = parser.parse_args()
-    settings = GIVEN | {"distributed": DISTRIBUTED, "model": "random" if given.tiny else "SmolLM2-135M"}
+    namespace = parser.parse_args()
+    settings = GIVEN | {"distributed": DISTRIBUTED, "model": "random" if namespace.tiny else "SmolLM2-135M"}
     results: dict[str, Any] = {"settings": settings, "seeds": {}}
-    if given.out and given.out.is_file():
-        results = json.loads(given.out.read_bytes())
+    if namespace.out and namespace.out.is_file():
+        results = json.loads(namespace.out.read_bytes())
         if results["settings"] != settings:
-            raise SystemExit(f"{given.out} holds figures of other settings; remove it, or name another file")
+            raise SystemExit(f"{namespace.out} holds figures of other settings; remove it, or name another file")
     with tempfile.TemporaryDirectory(prefix="peergate-replicas-") as name:
-        if given.tiny:
+        if namespace.tiny:
             from tests.fixtures.tiny_training import tiny_checkpoint
 
             model = tiny_checkpoint(Path(name) / "model")
@@ -112,16 +114,16 @@ def main() -> int:
             from bench.critics import weights
 
             model = weights()
-        for place in range(given.seeds):
-            held = data_of("dpo").held[place * given.items : (place + 1) * given.items]
+        for place in range(namespace.seeds):
+            items = data_of("dpo").held[place * namespace.items : (place + 1) * namespace.items]
             seed = str(FIRST_SEED + place)
             if seed not in results["seeds"]:
-                results["seeds"][seed] = one_seed(Path(name) / seed, model, FIRST_SEED + place, held)
-                if given.out:
-                    given.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+                results["seeds"][seed] = one_seed(Path(name) / seed, model, FIRST_SEED + place, items)
+                if namespace.out:
+                    namespace.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print("\n".join(table(results)))
     every = results["seeds"].values()
-    return int(any(found["one process"]["tokens"] != found["two replicas"]["tokens"] for found in every))
+    return int(any(result["one process"]["tokens"] != result["two replicas"]["tokens"] for result in every))
 
 
 if __name__ == "__main__":

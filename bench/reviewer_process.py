@@ -32,22 +32,22 @@ GATES = 200
 
 def seconds(do: Callable[[], object], times: int) -> str:
     """Return the least and the median of so many runs, in milliseconds."""
-    taken: list[float] = []
+    values: list[float] = []
     for _ in range(times):
         began = time.perf_counter()
         do()
-        taken.append(time.perf_counter() - began)
-    return f"min {min(taken) * 1000:8.2f} ms  median {statistics.median(taken) * 1000:8.2f} ms"
+        values.append(time.perf_counter() - began)
+    return f"min {min(values) * 1000:8.2f} ms  median {statistics.median(values) * 1000:8.2f} ms"
 
 
 def main() -> int:
     """Print the figures."""
     run = Path(sys.argv[1])
-    digests = [one.body["packet"] for one in read_entries(run / "trail.sqlite") if one.entry.kind == "packet"]
-    shown = {digest: Packet.model_validate(Store(run / "store").get_value(digest)) for digest in digests}
-    largest = max(shown, key=lambda one: len(shown[one].canonical()))
-    packet = shown[largest]
-    print(f"the largest of {len(shown)} packets has {len(packet.canonical())} bytes; bubblewrap: {is_confined()}")
+    digests = [entry.body["packet"] for entry in read_entries(run / "trail.sqlite") if entry.entry.kind == "packet"]
+    packets = {digest: Packet.model_validate(Store(run / "store").get_value(digest)) for digest in digests}
+    largest = max(packets, key=lambda value: len(packets[value].canonical()))
+    packet = packets[largest]
+    print(f"the largest of {len(packets)} packets has {len(packet.canonical())} bytes; bubblewrap: {is_confined()}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "keys" / "reviewer.pem"
         create_key(path)

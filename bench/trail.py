@@ -63,7 +63,7 @@ def spent(action: Callable[[], Any]) -> tuple[float, float]:
 
 def _processor() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(struct_rusage.ru_utime + struct_rusage.ru_stime for struct_rusage in used)
 
 
 def append(folder: Path) -> bool:
@@ -100,7 +100,7 @@ def append(folder: Path) -> bool:
         signing.append(timed(insert_signed))
     trail.close()
     bare.close()
-    took, plain, signed = (statistics.median(one) for one in (ours, theirs, signing))
+    took, plain, signed = (statistics.median(values) for values in (ours, theirs, signing))
     told("plain SQLite insert, WAL, synchronous=FULL", plain * 1e6, "us")
     told("  the same with two ed25519 signatures", signed * 1e6, "us")
     told("append: statement, two signatures, tree, head", took * 1e6, "us")
@@ -135,15 +135,19 @@ def peers(folder: Path, leaves: int) -> None:
 
     tree: Any = pymerkle.InmemoryTree(algorithm="sha256")
     data = [b"entry %d" % n for n in range(leaves)]
-    told("pymerkle InmemoryTree, append", timed(lambda: [tree.append_entry(one) for one in data]) / leaves * 1e6, "us")
+    told(
+        "pymerkle InmemoryTree, append",
+        timed(lambda: [tree.append_entry(datum) for datum in data]) / leaves * 1e6,
+        "us",
+    )
     own = merkle.Frontier()
-    took = timed(lambda: [own.append(merkle.leaf_hash(one)) for one in data])
+    took = timed(lambda: [own.append(merkle.leaf_hash(datum)) for datum in data])
     told("our tree, append", took / leaves * 1e6, "us")
-    whole = merkle.Tree([merkle.leaf_hash(one) for one in data])
+    whole = merkle.Tree([merkle.leaf_hash(datum) for datum in data])
     places = [random.Random(2).randrange(leaves) for _ in range(300)]
-    took = timed(lambda: [tree.prove_inclusion(one + 1, leaves) for one in places])
+    took = timed(lambda: [tree.prove_inclusion(place + 1, leaves) for place in places])
     told("pymerkle, prove inclusion", took / len(places) * 1e6, "us")
-    took = timed(lambda: [merkle.prove_inclusion(whole, one) for one in places])
+    took = timed(lambda: [merkle.prove_inclusion(whole, place) for place in places])
     told("our tree, prove inclusion", took / len(places) * 1e6, "us")
 
 
@@ -154,9 +158,9 @@ def main() -> None:
     options.add_argument("--folder", type=Path, default=None, help="where to work; on the disk to be measured")
     options.add_argument("--verifier", type=Path, default=Path("verify/verify"), help="the Go verifier, built")
     options.add_argument("--batch", type=Path, default=Path("verify/verify-batch"), help="the same with -tags batch")
-    given = options.parse_args()
-    count: int = given.entries
-    folder = Path(tempfile.mkdtemp(prefix="trail-bench-", dir=given.folder))
+    namespace = options.parse_args()
+    count: int = namespace.entries
+    folder = Path(tempfile.mkdtemp(prefix="trail-bench-", dir=namespace.folder))
     holds: list[bool] = []
     try:
         holds.append(append(folder))
@@ -167,7 +171,7 @@ def main() -> None:
         told(f"{count:,} entries in one transaction, each", took / count * 1e6, "us")
         holds += verify(run, count)
         holds += search(run, count)
-        holds += export(run, folder / "export", count, given.verifier, given.batch)
+        holds += export(run, folder / "export", count, namespace.verifier, namespace.batch)
     finally:
         shutil.rmtree(folder)
     raise SystemExit(0 if all(holds) else 1)
@@ -192,26 +196,26 @@ def search(run: Path, count: int) -> list[bool]:
         "search a text": Wanted(text=f"spend/{count - 5}"),
         "search a text that is not there": Wanted(text="nothing like this"),
     }
-    found: list[bool] = []
-    for what, one in wanted.items():
-        runs = [spent(lambda one=one: select(path, one, 1000)) for _ in range(5)]
+    flags: list[bool] = []
+    for what, value in wanted.items():
+        runs = [spent(lambda element=value: select(path, element, 1000)) for _ in range(5)]
         told(f"{what}, of {count:,}, wall time", min(wall for wall, _ in runs), "s")
-        found.append(told("  processor's time", min(busy for _, busy in runs), "s", 0.3))
+        flags.append(told("  processor's time", min(busy for _, busy in runs), "s", 0.3))
     command = [sys.executable, "-m", "sessions.cli", "audit", "list", str(run), "--stage", "stage7", "--limit", "20"]
     best = min(timed(lambda: subprocess.run(command, check=True, capture_output=True)) for _ in range(3))
     start = [sys.executable, "-m", "sessions.cli", "audit", "list", "--help"]
     bare = min(timed(lambda: subprocess.run(start, check=True, capture_output=True)) for _ in range(3))
     told("  the same through the command line", best, "s")
     told("  of which the start of the command line", bare, "s")
-    return found
+    return flags
 
 
 def export(run: Path, target: Path, count: int, verifier: Path, batch: Path) -> list[bool]:
     """Export with the page, verify the export with Peergate and with the Go program."""
-    found: list[bool] = []
+    flags: list[bool] = []
     wall, busy = spent(lambda: export_run(run, "trail.sqlite", "store", target, trail_page))
     told(f"export of {count:,} entries, wall time", wall, "s")
-    found.append(told("  processor's time", busy, "s", 60))
+    flags.append(told("  processor's time", busy, "s", 60))
     told("verify the export with Peergate", timed(lambda: verify_export(target)), "s")
     ways = (
         (verifier, [], "every signature alone", None),
@@ -224,9 +228,9 @@ def export(run: Path, target: Path, count: int, verifier: Path, batch: Path) -> 
             continue
         command = [str(program.resolve()), *arguments, str(target)]
         runs = [spent(lambda command=command: subprocess.run(command, check=True, capture_output=True)) for _ in "123"]
-        found.append(told(f"verify the export with Go, {what}", min(wall for wall, _ in runs), "s", limit))
+        flags.append(told(f"verify the export with Go, {what}", min(wall for wall, _ in runs), "s", limit))
         told("  processor's time, on all cores", min(busy for _, busy in runs), "s")
-    return found
+    return flags
 
 
 if __name__ == "__main__":

@@ -140,12 +140,12 @@ def _theirs(kind: str, path: Path, model: Path, folder: Path) -> Run:
     more: dict[str, Any] = {"dtype": "bfloat16"} if on_gpu else {}
     network: Any = AutoModelForCausalLM.from_pretrained(model, **more)
     tokenizer: Any = AutoTokenizer.from_pretrained(model)
-    given = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    arguments = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     names = ("completion",) if kind == "sft" else ("chosen", "rejected")
     rows = [
-        {"prompt": [{"role": "user", "content": one["prompt"]}]}
-        | {name: [{"role": "assistant", "content": one[name]}] for name in names}
-        for one in given
+        {"prompt": [{"role": "user", "content": value["prompt"]}]}
+        | {name: [{"role": "assistant", "content": value[name]}] for name in names}
+        for value in arguments
     ]
     shared: dict[str, Any] = {
         "output_dir": str(folder / "trl"), "per_device_train_batch_size": SETTINGS["batch_size"],
@@ -168,23 +168,23 @@ def _ours(kind: str, path: Path, model: Path, folder: Path) -> Run:
 
     more: dict[str, Any] = {"validation_share": 0.0} if kind == "dpo" else {}
     job = training_job(folder / kind, "sft" if kind == "sft" else "dpo", model, path, **SETTINGS, **more)
-    found: list[Run] = []
+    results: list[Run] = []
     watch = Watch()
 
     def timed(trainer: Any, _: Path) -> None:
-        found.append(watch.steps(trainer))
+        results.append(watch.steps(trainer))
 
     assert saved_steps.train is sft.train is dpo.train
     sft.train = dpo.train = timed
     (sft.sft if kind == "sft" else dpo.dpo)(job)
-    return found[0]
+    return results[0]
 
 
 def runs_of(kind: str, model: Path, steps: int, repeats: int, threads: int, device: str) -> dict[str, list[Run]]:
     """Run both programs in turns, each time in a fresh process and folder."""
-    found: dict[str, list[Run]] = {"trl": [], "peergate": []}
+    results: dict[str, list[Run]] = {"trl": [], "peergate": []}
     for _ in range(repeats):
-        for who, runs in found.items():
+        for who, runs in results.items():
             with tempfile.TemporaryDirectory() as name:
                 path = data(kind, Path(name), steps * SETTINGS["batch_size"])
                 command = [sys.executable, "-m", "bench.train", "--threads", str(threads), "--device", device]
@@ -193,44 +193,45 @@ def runs_of(kind: str, model: Path, steps: int, repeats: int, threads: int, devi
             if done.returncode:
                 raise SystemExit(f"{kind} of {who} ended with {done.returncode}: {done.stderr[-2000:]}")
             runs.append(json.loads(done.stdout.splitlines()[-1]))
-    return found
+    return results
 
 
-def told(kind: str, found: dict[str, list[Run]], parameters: int, rate: float) -> bool:
+def told(kind: str, results: dict[str, list[Run]], parameters: int, rate: float) -> bool:
     """Print the medians of a kind, their ratios, and return whether the limits hold."""
-    ours, theirs = found["peergate"], found["trl"]
-    for who, runs in found.items():
-        speed = [_middle(runs, lambda one, way=way: one["tokens"] / one[way]) for way in TIMES]
+    ours, theirs = results["peergate"], results["trl"]
+    for who, runs in results.items():
+        speed = [_middle(runs, lambda value, way=way: value["tokens"] / value[way]) for way in TIMES]
         print(f"{kind} {who}: {speed[0]:,.0f} tokens/s in the steps, {speed[1]:,.0f} in the job; in the steps "
               f"{6 * parameters * speed[0] / rate:.1%} of the matrix rate; "
-              f"{_middle(runs, lambda one: one['peak_bytes']) / 1e6:,.0f} MB at the peak, "
-              f"{_middle(runs, lambda one: one['grown_bytes']) / 1e6:,.0f} MB of it since the libraries were loaded; "
-              f"{_middle(runs, lambda one: one['steps_cpu']):.2f} s of CPU in the steps, "
-              f"{_middle(runs, lambda one: one['job_cpu']):.2f} s in the job", flush=True)  # fmt: skip
-    tokens = {one["tokens"] for one in (*ours, *theirs)}
-    print(f"{kind}: {' and '.join(f'{one:,.0f}' for one in sorted(tokens))} tokens in each run")
-    held = len(tokens) == 1
+              f"{_middle(runs, lambda value: value['peak_bytes']) / 1e6:,.0f} MB at the peak, "
+              f"{_middle(runs, lambda value: value['grown_bytes']) / 1e6:,.0f} MB of it "
+              f"since the libraries were loaded; "
+              f"{_middle(runs, lambda value: value['steps_cpu']):.2f} s of CPU in the steps, "
+              f"{_middle(runs, lambda value: value['job_cpu']):.2f} s in the job", flush=True)  # fmt: skip
+    tokens = {mine["tokens"] for mine in (*ours, *theirs)}
+    print(f"{kind}: {' and '.join(f'{token:,.0f}' for token in sorted(tokens))} tokens in each run")
+    flag = len(tokens) == 1
     for way in TIMES:
-        ratio = _middle(theirs, lambda one, way=way: one[way]) / _middle(ours, lambda one, way=way: one[way])
+        ratio = _middle(theirs, lambda value, way=way: value[way]) / _middle(ours, lambda value, way=way: value[way])
         what = f"{kind}: tokens a second by {way}, ours / TRL's"
-        held = _holds(what, ratio, ">=", 1.0 - _noise(theirs, way)) and held
+        flag = _holds(what, ratio, ">=", 1.0 - _noise(theirs, way)) and flag
     for memory in ("peak_bytes", "grown_bytes"):
-        ratio = _middle(ours, lambda one, memory=memory: one[memory]) / median(one[memory] for one in theirs)
-        held = _holds(f"{kind}: {memory}, ours / TRL's", ratio, "<=", 1.0 + _noise(theirs, memory)) and held
-    return held
+        ratio = _middle(ours, lambda value, memory=memory: value[memory]) / median(its[memory] for its in theirs)
+        flag = _holds(f"{kind}: {memory}, ours / TRL's", ratio, "<=", 1.0 + _noise(theirs, memory)) and flag
+    return flag
 
 
 def _noise(runs: list[Run], what: str) -> float:
     """Return the range of the runs of one program, as a share of their median."""
-    found = [one[what] for one in runs]
-    return (max(found) - min(found)) / median(found)
+    values = [value[what] for value in runs]
+    return (max(values) - min(values)) / median(values)
 
 
 TIMES = ("steps_seconds", "job_seconds", "steps_cpu", "job_cpu")
 
 
 def _middle(runs: list[Run], what: Callable[[Run], float]) -> float:
-    return median(what(one) for one in runs)
+    return median(what(value) for value in runs)
 
 
 def _holds(what: str, ratio: float, sign: str, limit: float) -> bool:
@@ -251,11 +252,11 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--kinds", nargs="+", default=["sft", "dpo"], choices=["sft", "dpo"])
     parser.add_argument("--run", nargs=5, metavar=("KIND", "WHO", "DATA", "MODEL", "FOLDER"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.run:
-        kind, who, *paths = given.run
+    namespace = parser.parse_args()
+    if namespace.run:
+        kind, who, *paths = namespace.run
         data_path, model, folder = (Path(path) for path in paths)
-        print(json.dumps(one(kind, who, data_path, model, folder, given.threads, given.device)))
+        print(json.dumps(one(kind, who, data_path, model, folder, namespace.threads, namespace.device)))
         return 0
     import torch
 
@@ -263,21 +264,21 @@ def main() -> int:
     from tests.fixtures.tiny_training import tiny_checkpoint
     from training.planning.model_shapes import from_config
 
-    held = True
+    current = True
     with tempfile.TemporaryDirectory() as name:
-        model = weights() if given.real else Path(name) / "model"
-        if not given.real:
-            tiny_checkpoint(model, hidden=given.hidden, layers=given.layers)
+        model = weights() if namespace.real else Path(name) / "model"
+        if not namespace.real:
+            tiny_checkpoint(model, hidden=namespace.hidden, layers=namespace.layers)
         shape = from_config(model / "config.json")
         assert shape is not None
-        torch.set_num_threads(given.threads)
+        torch.set_num_threads(namespace.threads)
         rate = matrix_rate()
-        print(f"{shape.parameters():,} parameters, {given.steps} steps, {given.repeats} runs of each in turns, "
-              f"{given.threads} threads; matrix rate {rate / 1e9:.1f} GFLOP/s in float32", flush=True)  # fmt: skip
-        for kind in given.kinds:
-            found = runs_of(kind, model, given.steps, given.repeats, given.threads, given.device)
-            held = told(kind, found, shape.parameters(), rate) and held
-    return 0 if held else 1
+        print(f"{shape.parameters():,} parameters, {namespace.steps} steps, {namespace.repeats} runs of each in turns, "
+              f"{namespace.threads} threads; matrix rate {rate / 1e9:.1f} GFLOP/s in float32", flush=True)  # fmt: skip
+        for kind in namespace.kinds:
+            results = runs_of(kind, model, namespace.steps, namespace.repeats, namespace.threads, namespace.device)
+            current = told(kind, results, shape.parameters(), rate) and current
+    return 0 if current else 1
 
 
 if __name__ == "__main__":

@@ -31,18 +31,18 @@ RUNS = 5
 
 def microseconds(work: Callable[[], object], answers: int) -> float:
     """Return the best of several runs, by answer."""
-    found: list[float] = []
+    values: list[float] = []
     for _ in range(RUNS):
         began = time.perf_counter()
         work()
-        found.append((time.perf_counter() - began) / answers * 1e6)
-    return min(found)
+        values.append((time.perf_counter() - began) / answers * 1e6)
+    return min(values)
 
 
 def processor_time(process: psutil.Process) -> float:
     """Return the processor time, in seconds, of a process and of what it started."""
-    times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
-    return sum(one.user + one.system for one in times)
+    times = [child.cpu_times() for child in (process, *process.children(recursive=True))]
+    return sum(pcputimes.user + pcputimes.system for pcputimes in times)
 
 
 def main() -> int:
@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument("--answers", type=int, default=2000)
     answers: int = parser.parse_args().answers
     item = Item(id="i", group="g", kind="keys", prompt="Give JSON with the keys a and b.", constraint={"keys": "a b"})
-    asked = [(item, json.dumps({"a": number, "b": "x" * (number % 200)})) for number in range(answers)]
+    pairs = [(item, json.dumps({"a": number, "b": "x" * (number % 200)})) for number in range(answers)]
     own: dict[str, Callable[[Item, str], bool]] = {}
     exec(CODE, own)  # type: ignore[arg-type]
     name = task_file.pinned("./verify.py", CODE)
@@ -66,11 +66,11 @@ def main() -> int:
     judge = verifier(name)
     here = psutil.Process()
     used = processor_time(here)
-    list(judged(name, asked))
+    list(judged(name, pairs))
     used = (processor_time(here) - used) / answers * 1e6
-    peer = microseconds(lambda: [own["verify"](*one) for one in asked], answers)
-    each = microseconds(lambda: [judge(*one) for one in asked], answers)
-    together = microseconds(lambda: list(judged(name, asked)), answers)
+    peer = microseconds(lambda: [own["verify"](*pair) for pair in pairs], answers)
+    each = microseconds(lambda: [judge(*pair) for pair in pairs], answers)
+    together = microseconds(lambda: list(judged(name, pairs)), answers)
     print(f"in this process  {peer:8.1f} us an answer")
     print(f"one by one       {each:8.1f} us, {each / peer:.1f} times as long")
     print(f"all at once      {together:8.1f} us, {together / peer:.1f} times as long")

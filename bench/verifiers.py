@@ -52,18 +52,18 @@ def main() -> int:
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     equal, total, followed = Counter[str](), Counter[str](), Counter[str]()
     left_out: set[str] = set()
-    for one in _asked(rows):
-        if one.type in left_out:
+    for value in _asked(rows):
+        if value.type in left_out:
             continue
         try:
-            theirs = _theirs(registry, one)
+            theirs = _theirs(registry, value)
         except LookupError:
-            left_out.add(one.type)
+            left_out.add(value.type)
             continue
-        ours = bool(one.text.strip()) and not VERIFIERS[one.type][0](one.given, one.text)
-        total[one.type] += 1
-        equal[one.type] += ours == theirs
-        followed[one.type] += theirs
+        ours = bool(value.text.strip()) and not VERIFIERS[value.type][0](value.given, value.text)
+        total[value.type] += 1
+        equal[value.type] += ours == theirs
+        followed[value.type] += theirs
     for name in sorted(total):
         print(f"{name:48} {equal[name]:6} of {total[name]:6} alike, {followed[name]} followed")
     print(f"all: {equal.total()} of {total.total()}; left out: {', '.join(sorted(left_out)) or 'none'}")
@@ -76,21 +76,21 @@ def _asked(rows: list[dict[str, Any]]) -> Iterator[Asked]:
     rng = random.Random(0)
     for row in rows:
         for type_, named in zip(row["instruction_id_list"], row["kwargs"], strict=True):
-            given = {name: value for name, value in named.items() if value is not None}
+            arguments = {name: value for name, value in named.items() if value is not None}
             for text in rng.sample(texts, TEXTS_EACH):
-                yield from (Asked(type_, given, row["prompt"], turn(text)) for turn in TURNED)
+                yield from (Asked(type_, arguments, row["prompt"], turn(text)) for turn in TURNED)
     for case in known:
-        for type_, given in instructions_of(case.item):
-            yield Asked(type_, dict(given), case.item.prompt, case.output)
+        for type_, value in instructions_of(case.item):
+            yield Asked(type_, dict(value), case.item.prompt, case.output)
 
 
-def _theirs(registry: Any, one: Asked) -> bool:
-    instruction = registry[one.type](one.type)
-    instruction.build_description(**one.given)
+def _theirs(registry: Any, value: Asked) -> bool:
+    instruction = registry[value.type](value.type)
+    instruction.build_description(**value.given)
     named = instruction.get_instruction_args()
     if named and "prompt" in named:
-        instruction.build_description(prompt=one.prompt)
-    return bool(one.text.strip() and instruction.check_following(one.text))
+        instruction.build_description(prompt=value.prompt)
+    return bool(value.text.strip() and instruction.check_following(value.text))
 
 
 if __name__ == "__main__":

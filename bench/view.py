@@ -42,16 +42,16 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=1000, help="sessions in the list")
     parser.add_argument("--samples", type=int, default=100_000, help="items with answers of both arms")
     parser.add_argument("--folder", type=Path, default=None, help="where to work; a temporary folder by default")
-    given = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="view-bench-", dir=given.folder))
+    namespace = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="view-bench-", dir=namespace.folder))
     try:
         with no_plots():
             run = open_quick(folder)
             drive(quick_session(run))
-            if given.sessions:
-                many_sessions(run, folder / "many", given.sessions)
-            if given.samples:
-                many_samples(run, folder, given.samples)
+            if namespace.sessions:
+                many_sessions(run, folder / "many", namespace.sessions)
+            if namespace.samples:
+                many_samples(run, folder, namespace.samples)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -59,9 +59,9 @@ def main() -> None:
 def timed(what: str, step: Callable[[], Any]) -> float:
     """Print how long the second of two calls takes, as the first may import or compile; return its processor time."""
     step()
-    begun, cpu = time.perf_counter(), time.process_time()
+    started_at, cpu = time.perf_counter(), time.process_time()
     step()
-    took, used = time.perf_counter() - begun, time.process_time() - cpu
+    took, used = time.perf_counter() - started_at, time.process_time() - cpu
     print(f"{what}: {took:.3f} s, of the processor {used:.3f} s", flush=True)
     return used
 
@@ -80,8 +80,8 @@ def many_sessions(run: Path, runs: Path, count: int) -> None:
     portions = iter([names[at : at + PORTION] for at in range(0, count, PORTION)])
 
     def portion() -> None:
-        facts = client.get("/sessions.json?" + "&".join(f"name={one}" for one in next(portions))).json()
-        assert all(one["gain"] and not one["damaged"] for one in facts.values())
+        facts = client.get("/sessions.json?" + "&".join(f"name={text}" for text in next(portions))).json()
+        assert all(fact["gain"] and not fact["damaged"] for fact in facts.values())
 
     def anew() -> None:
         (runs / INDEX).unlink(missing_ok=True)

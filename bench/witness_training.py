@@ -57,15 +57,15 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--steps", type=int, default=6, help="of the training; a snapshot is left after two thirds")
     parser.add_argument("--rate", type=float, default=2e-4, help="the learning rate")
-    given = parser.parse_args()
+    namespace = parser.parse_args()
     failed = 0
     with tempfile.TemporaryDirectory(prefix="peergate-witness-") as name:
         folder = Path(name)
-        model = tiny_checkpoint(folder / "model") if given.model == "tiny" else _embedded()
+        model = tiny_checkpoint(folder / "model") if namespace.model == "tiny" else _embedded()
         for method, parameters in {"full": {}, "adapters": ADAPTERS}.items():
-            parameters = parameters | {"precision": given.precision, "device": given.device}
-            parameters |= {"learning_rate": given.rate, "snapshot_steps": given.steps * 2 // 3}
-            failed += _method(folder / method, model, method, parameters, given.steps)
+            parameters = parameters | {"precision": namespace.precision, "device": namespace.device}
+            parameters |= {"learning_rate": namespace.rate, "snapshot_steps": namespace.steps * 2 // 3}
+            failed += _method(folder / method, model, method, parameters, namespace.steps)
     return 1 if failed else 0
 
 
@@ -93,12 +93,12 @@ def _method(folder: Path, model: Path, method: str, parameters: dict[str, Any], 
         ratio = (time.perf_counter() - began) / trained_s
         wrong = [
             why
-            for one in again
-            if (why := differs(rows, one, most, begins=one.step == parameters["snapshot_steps"] + 1))
+            for step in again
+            if (why := differs(rows, step, most, begins=step.step == parameters["snapshot_steps"] + 1))
         ]
         wrong += [] if same_weights(rows[-1].sketch, facts["saved"]) else ["the saved weights are others"]
         failed += len(wrong)
-        loss, gradient, update = (max(far) for far in zip(*(distances(rows, one) for one in again), strict=True))
+        loss, gradient, update = (max(far) for far in zip(*(distances(rows, step) for step in again), strict=True))
         print(
             f"{method}, {where}: loss {loss:.1e} of {most.loss:g}, gradient {gradient:.1e} of {most.gradient:g}"
             f", movement {update:.1e} of {most.update:g}; {len(wrong)} of {len(again)} honest steps fail "
@@ -107,11 +107,11 @@ def _method(folder: Path, model: Path, method: str, parameters: dict[str, Any], 
     torch.set_num_threads(threads)
     lower = [row.model_copy(update={"loss": 0.99 * row.loss}) for row in rows]
     print(
-        f"{method}, losses a hundredth lower: {sum(bool(differs(lower, one, most)) for one in again)} of {len(again)}"
+        f"{method}, losses a hundredth lower: {sum(bool(differs(lower, step, most)) for step in again)} of {len(again)}"
     )
     for at, what in ((-2, "before the last step"), (0, "after the first")):
-        found = "not found" if same_weights(rows[at].sketch, facts["saved"]) else "found"
-        print(f"{method}, weights saved {what}: {found}")
+        result = "not found" if same_weights(rows[at].sketch, facts["saved"]) else "found"
+        print(f"{method}, weights saved {what}: {result}")
     for what, change in {
         "half the learning rate": {"learning_rate": parameters["learning_rate"] / 2},
         "other completions": {},
@@ -123,7 +123,7 @@ def _method(folder: Path, model: Path, method: str, parameters: dict[str, Any], 
             row.model_copy(update={"learning_rate": own.learning_rate})
             for row, own in zip(_lines(other, "rows", TrainingRow), rows, strict=True)
         ]
-        print(f"{method}, {what}: {sum(bool(differs(lied, one, most)) for one in again)} of {len(again)} steps")
+        print(f"{method}, {what}: {sum(bool(differs(lied, step, most)) for step in again)} of {len(again)} steps")
     return failed
 
 
@@ -148,14 +148,14 @@ def _again(job: Job[Any], place: Path) -> tuple[list[ReplayedStep], dict[str, An
     after = job.parameters.snapshot_steps
     steps = len((job.out / "rows.jsonl").read_bytes().splitlines())
     parts = (Segment(after=0, until=2), Segment(after=after, until=steps))
-    left: dict[str, Artifact] = {}
+    artifacts: dict[str, Artifact] = {}
     for name in outputs_of(job.order.kind, job.parameters):
         path = job.out / name if (job.out / name).is_dir() else job.out / f"{name}.jsonl"
-        left[LEFT + name] = Artifact(name=name, path=str(path), digest=digest_bytes(b""), bytes=0)
-    rows = tuple(step for one in parts for step in range(one.after, one.until))
+        artifacts[LEFT + name] = Artifact(name=name, path=str(path), digest=digest_bytes(b""), bytes=0)
+    rows = tuple(step for segment in parts for step in range(segment.after, segment.until))
     challenge = Challenge(ended=digest_bytes(b"end"), of=steps, rows=rows, segments=parts)
     (place / "out").mkdir(parents=True)
-    witness = Job(place, job.order.model_copy(update={"inputs": job.order.inputs | left, "challenge": challenge}))
+    witness = Job(place, job.order.model_copy(update={"inputs": job.order.inputs | artifacts, "challenge": challenge}))
     facts = replay(witness).facts
     return _lines(witness, ROWS, ReplayedStep), facts
 

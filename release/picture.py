@@ -29,7 +29,7 @@ def abridged(printed: str) -> list[str]:
     lines = printed.rstrip("\n").split("\n")
     logged = [place for place, line in enumerate(lines) if re.match(r"\d\d:\d\d:\d\d", line)]
     end = logged[-1] + 1 if logged else 0
-    return [one for one in lines[:end] if _KEPT.search(one)] + lines[end:]
+    return [line for line in lines[:end] if _KEPT.search(line)] + lines[end:]
 
 
 def drawn(printed: str, title: str) -> str:

@@ -50,13 +50,13 @@ def take(runs: Path, pictures: dict[str, Picture]) -> list[str]:
     """Take pictures of a workspace; returns what went wrong in the browser."""
     bound = Bound(Scope(runs), 0, "ada")
     threading.Thread(target=bound.serve, daemon=True).start()
-    with browser() as seen:
-        page = seen.page()
+    with browser() as seen_browser:
+        page = seen_browser.page()
         page.open(bound.address())
-        for name, one in pictures.items():
-            page.look(*one.size)
-            page.open(f"http://127.0.0.1:{bound.port}{one.address}")
-            page.until(f"Boolean({one.there})")
+        for name, picture in pictures.items():
+            page.look(*picture.size)
+            page.open(f"http://127.0.0.1:{bound.port}{picture.address}")
+            page.until(f"Boolean({picture.there})")
             page.picture(HERE / f"{name}.png")
         return page.faults
 

@@ -25,20 +25,22 @@ SIZES = ((1280, 900), (390, 800))
 def pages_of(run: Path) -> dict[str, str]:
     """Return the addresses of a session's pages by a name for the picture."""
     base = f"/s/{run.name}/"
-    found = {"session": base, "samples": f"{base}samples", "transcript": f"{base}transcript", "trail": f"{base}trail"}
+    results = {"session": base, "samples": f"{base}samples", "transcript": f"{base}transcript", "trail": f"{base}trail"}
     try:
         entries = read_entries(run / TRAIL)
     except PeergateError:
-        return found
-    for one in entries:
-        if one.entry.kind == "decision":
-            found["gate"] = f"{base}gate/{one.body['stage'] or 'design'}/{one.body['attempt']}"
-        if one.entry.kind == "metrics" and one.body["metrics"]:
-            metric = "accuracy_gain" if one.body["stage"] in ("tuned", "evaluate") else ""
-            found |= {"number": f"{base}number/{one.body['stage']}/{one.body['attempt']}/{metric}"} if metric else {}
-        if one.entry.kind == "packet":
-            found["packet"] = f"{base}value/{one.body['packet']}?at=/checks/0"
-    return found
+        return results
+    for entry in entries:
+        if entry.entry.kind == "decision":
+            results["gate"] = f"{base}gate/{entry.body['stage'] or 'design'}/{entry.body['attempt']}"
+        if entry.entry.kind == "metrics" and entry.body["metrics"]:
+            metric = "accuracy_gain" if entry.body["stage"] in ("tuned", "evaluate") else ""
+            results |= (
+                {"number": f"{base}number/{entry.body['stage']}/{entry.body['attempt']}/{metric}"} if metric else {}
+            )
+        if entry.entry.kind == "packet":
+            results["packet"] = f"{base}value/{entry.body['packet']}?at=/checks/0"
+    return results
 
 
 def take(page: Page, address: str, path: Path) -> None:
@@ -58,8 +60,8 @@ def main() -> int:
     bound = Bound(Scope(runs), 0, "ada")
     threading.Thread(target=bound.serve, daemon=True).start()
     base = f"http://127.0.0.1:{bound.port}"
-    with browser() as seen:
-        page = seen.page()
+    with browser() as seen_browser:
+        page = seen_browser.page()
         page.open(bound.address())
         take(page, f"{base}/", out / "sessions")
         for run in find_runs(runs):

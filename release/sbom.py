@@ -30,14 +30,14 @@ Needs = Callable[[str], list[str] | None]
 def declared(pyproject: Path) -> list[Requirement]:
     """Return what the project and the extras of ``make setup`` ask for."""
     project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
-    waiting, found = list[str](EXTRAS), [Requirement(line) for line in project["dependencies"]]
+    waiting, requirements = list[str](EXTRAS), [Requirement(line) for line in project["dependencies"]]
     while waiting:
-        for one in map(Requirement, project["optional-dependencies"][waiting.pop()]):
-            if one.name == project["name"]:
-                waiting += one.extras
+        for requirement in map(Requirement, project["optional-dependencies"][waiting.pop()]):
+            if requirement.name == project["name"]:
+                waiting += requirement.extras
             else:
-                found.append(one)
-    return found
+                requirements.append(requirement)
+    return requirements
 
 
 def complete(document: dict[str, Any], direct: list[Requirement], needs: Needs) -> dict[str, Any]:
@@ -51,15 +51,15 @@ def complete(document: dict[str, Any], direct: list[Requirement], needs: Needs) 
     Raises:
         ValueError: a component has no hash or nothing needs it, or what the root needs is not among the components.
     """
-    components = {str(canonicalize_name(one["name"])): one for one in document["components"]}
-    for name, one in components.items():
-        one["bom-ref"] = one["purl"]
+    components = {str(canonicalize_name(component["name"])): component for component in document["components"]}
+    for name, component in components.items():
+        component["bom-ref"] = component["purl"]
         # The line of the file, a kilobyte of hashes.
-        one.pop("description", None)
-        if not any(place.get("hashes") for place in one.get("externalReferences", [])):
+        component.pop("description", None)
+        if not any(place.get("hashes") for place in component.get("externalReferences", [])):
             if name not in NO_HASH:
                 raise ValueError(f"{name} has no hash: run `make requirements`")
-            one["properties"] = [{"name": "peergate:no-hash", "value": NO_HASH[name]}]
+            component["properties"] = [{"name": "peergate:no-hash", "value": NO_HASH[name]}]
     graph = _graph(components, direct, needs)
     if unmet := graph[""] - components.keys():
         raise ValueError(f"not among the components: {sorted(unmet)}: run `make requirements`")
@@ -71,7 +71,7 @@ def complete(document: dict[str, Any], direct: list[Requirement], needs: Needs) 
     document["dependencies"] = [
         {
             "ref": components[name]["bom-ref"] if name else root,
-            "dependsOn": sorted(components[one]["purl"] for one in ones),
+            "dependsOn": sorted(components[text]["purl"] for text in ones),
         }
         for name, ones in sorted(graph.items())
     ]
@@ -80,17 +80,17 @@ def complete(document: dict[str, Any], direct: list[Requirement], needs: Needs) 
 
 def _graph(components: dict[str, Any], direct: list[Requirement], needs: Needs) -> dict[str, set[str]]:
     """Return what each component needs; the name of the root is empty."""
-    graph: dict[str, set[str]] = {"": {canonicalize_name(one.name) for one in direct}}
-    waiting, seen = list(direct), set[tuple[str, frozenset[str]]]()
+    graph: dict[str, set[str]] = {"": {canonicalize_name(requirement.name) for requirement in direct}}
+    waiting, seen_pairs = list(direct), set[tuple[str, frozenset[str]]]()
     while waiting:
-        one = waiting.pop()
-        name = canonicalize_name(one.name)
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
         lines = needs(name) if name in components else None
-        if lines is None or (name, frozenset(one.extras)) in seen:
+        if lines is None or (name, frozenset(requirement.extras)) in seen_pairs:
             continue
-        seen.add((name, frozenset(one.extras)))
+        seen_pairs.add((name, frozenset(requirement.extras)))
         # The list is of all systems. Metadata also names what nobody asked for: such is not among the components.
-        wanted = [line for line in map(Requirement, lines) if _is_asked(line, one.extras)]
+        wanted = [line for line in map(Requirement, lines) if _is_asked(line, requirement.extras)]
         wanted = [line for line in wanted if canonicalize_name(line.name) in components]
         graph.setdefault(name, set()).update(canonicalize_name(line.name) for line in wanted)
         waiting += wanted
@@ -105,10 +105,11 @@ def _is_asked(line: Requirement, extras: set[str]) -> bool:
 
 def needs_in(folder: Path) -> Needs:
     """Return what says the requirements of a package that is installed in a folder of packages."""
-    found = {
-        str(canonicalize_name(one.metadata["Name"])): one.requires or [] for one in distributions(path=[str(folder)])
+    texts = {
+        str(canonicalize_name(distribution.metadata["Name"])): distribution.requires or []
+        for distribution in distributions(path=[str(folder)])
     }
-    return found.get
+    return texts.get
 
 
 def main() -> None:

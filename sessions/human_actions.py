@@ -47,22 +47,22 @@ def expiry(text: str | None, now: float) -> float | None:
     """Return when a duration such as ``90m``, ``12h`` or ``2d`` ends, None without one, or raise UserError."""
     if text is None:
         return None
-    found = _DURATION.fullmatch(text.strip())
-    if found is None or int(found[1]) == 0:
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or int(match[1]) == 0:
         raise UserError(f"'{text}' is no duration", hint="write minutes, hours or days: 90m, 12h, 2d")
-    return round(now + int(found[1]) * _SECONDS[found[2]], 3)
+    return round(now + int(match[1]) * _SECONDS[match[2]], 3)
 
 
 def lift_check(run: Path, check: str, stage: str, by: str, reason: str, expires: str | None) -> Recorded:
     """Lift a check for the later gates of a stage, or raise UserError if the stage is not checked by it."""
     with _trail(run) as (trail, resolved):
-        names = [one.name for one in resolved.spec.stages]
+        names = [stage.name for stage in resolved.spec.stages]
         if stage not in names:
             raise UserError(f"there is no stage '{stage}'", where=str(run), hint=f"stages: {', '.join(names)}")
         kind = resolved.spec.stage(stage).kind
-        asked = [one.id for one in all_checks(resolved) if kind in one.kind_names()]
-        if check not in asked:
-            hint = f"asked are: {', '.join(asked)}"
+        texts = [check.id for check in all_checks(resolved) if kind in check.kind_names()]
+        if check not in texts:
+            hint = f"asked are: {', '.join(texts)}"
             raise UserError(f"check '{check}' is not asked of stage '{stage}' ({kind})", where=str(run), hint=hint)
         return _override(trail, by, reason, expires, {"check": check, "stage": stage, "condition": None})
 
@@ -70,7 +70,11 @@ def lift_check(run: Path, check: str, stage: str, by: str, reason: str, expires:
 def waive_condition(run: Path, condition: str, by: str, reason: str, expires: str | None) -> Recorded:
     """Waive an open condition of an earlier approval; raise UserError if no such condition is open."""
     with _trail(run) as (trail, _):
-        still = [one.id for one in obligations(list(trail.iterate()), time.time_ns()) if one.state == "open"]
+        still = [
+            obligation.id
+            for obligation in obligations(list(trail.iterate()), time.time_ns())
+            if obligation.state == "open"
+        ]
         if condition not in still:
             hint = f"open are: {', '.join(still)}" if still else "no condition is open"
             raise UserError(f"condition '{condition}' is not open", where=str(run), hint=hint)
@@ -108,33 +112,33 @@ def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> 
         UserError: the entry is no judgement in force.
         LeaseHeld: the session runs.
     """
-    with lease(require_run(run)) as held:
+    with lease(require_run(run)) as current:
         session = make_session(run, display)
         try:
-            stand_by(session.trail, held)
+            stand_by(session.trail, current)
             entries = list(session.trail.iterate())
-            taken = next((one for one in entries if wanted in (str(one.entry.seq), one.entry.key)), None)
+            used = next((entry for entry in entries if wanted in (str(entry.entry.seq), entry.entry.key)), None)
             void = retracted(entries)
-            standing = [one for one in entries if one.entry.kind in JUDGEMENTS and one.entry.seq not in void]
-            if taken is None or taken not in standing:
-                known = ", ".join(f"{one.entry.seq} ({one.entry.key})" for one in standing) or "none"
+            standing = [entry for entry in entries if entry.entry.kind in JUDGEMENTS and entry.entry.seq not in void]
+            if used is None or used not in standing:
+                known = ", ".join(f"{value.entry.seq} ({value.entry.key})" for value in standing) or "none"
                 raise UserError(f"'{wanted}' is no judgement in force", where=str(run), hint=f"those are: {known}")
-            since = taken.entry.seq
-            launches = [one for one in entries[since:] if one.entry.kind == "launch"]
+            since = used.entry.seq
+            launches = [entry for entry in entries[since:] if entry.entry.kind == "launch"]
             act.end_jobs(session, launches, "the judgement that granted it was taken back")
-            challenges = [one for one in entries[since:] if one.entry.kind == "challenge"]
+            challenges = [entry for entry in entries[since:] if entry.entry.kind == "challenge"]
             end_witnesses(session, challenges, "the judgement that granted its job was taken back")
             body = {
                 "since": since,
-                "stage": taken.body["stage"],
-                "attempt": taken.body["attempt"],
-                "judgements": [one.entry.key for one in standing if one.entry.seq >= since],
-                "grants": [one.entry.key for one in entries[since:] if one.entry.kind == "grant"],
+                "stage": used.body["stage"],
+                "attempt": used.body["attempt"],
+                "judgements": [value.entry.key for value in standing if value.entry.seq >= since],
+                "grants": [entry.entry.key for entry in entries[since:] if entry.entry.kind == "grant"],
                 "by": by,
                 "reason": reason,
-                "reasons": [f"{by} took {taken.entry.key} back: {reason}"],
+                "reasons": [f"{by} took {used.entry.key} back: {reason}"],
             }
-            number = sum(one.entry.kind == "retraction" for one in entries) + 1
+            number = sum(entry.entry.kind == "retraction" for entry in entries) + 1
             return session.trail.append("retraction", f"retraction/{number}", body)
         finally:
             session.trail.close()
@@ -193,27 +197,27 @@ def _amend(
     """Review and record a change; ``changed`` gives the new spec and its text."""
     # Masked as in the trail, because the packet quotes it and is rebuilt from the trail.
     reason = current().text(reason)
-    with lease(require_run(run)) as held:
+    with lease(require_run(run)) as stored_value:
         session = make_session(run, display)
         try:
-            stand_by(session.trail, held)
+            stand_by(session.trail, stored_value)
             if session.trail.find("close") is not None:
                 raise UserError("the session is closed, nothing can be amended any more", where=str(run))
             entries = list(session.trail.iterate())
             old = session.resolved
             new, source = changed(old)
-            found = amended(entries, old, new)
-            if not found:
+            changes = amended(entries, old, new)
+            if not changes:
                 raise UserError("the spec is the registered one, nothing is amended", where=where)
-            if problems := refused(entries, old, found):
+            if problems := refused(entries, old, changes):
                 raise UserError("; ".join(problems), where=where)
             # Counted by checks, the first entry of a try: a killed try does not continue.
-            number = sum(one.entry.key.startswith(f"checks/{AMENDMENT}.") for one in entries) + 1
+            number = sum(entry.entry.key.startswith(f"checks/{AMENDMENT}.") for entry in entries) + 1
             checks = amendment_checks(entries, session.store, old, new)
-            display.say(f"amendment {number}: {len(found)} changes, reviewed like a design")
+            display.say(f"amendment {number}: {len(changes)} changes, reviewed like a design")
             display.checks(checks)
-            kept = keep_checks(session, AMENDMENT, number, checks)
-            packet = amendment_packet(entries, old, new, checks, checks_digest=kept, reason=reason)
+            text = keep_checks(session, AMENDMENT, number, checks)
+            packet = amendment_packet(entries, old, new, checks, checks_digest=text, reason=reason)
             try:
                 judged = ask(session, AMENDMENT, number, packet)
             except BudgetExceeded as error:
@@ -222,9 +226,9 @@ def _amend(
                     raise BudgetExceeded(error.message, where=error.where, hint=hint) from error
                 judged = without_review(session, AMENDMENT, number, error)
             verdict = Verdict.model_validate(session.store.get_value(judged.body["verdict"]))
-            shown = Packet.model_validate(session.store.get_value(judged.body["packet"]))
+            displayed_packet = Packet.model_validate(session.store.get_value(judged.body["packet"]))
             looked = looked_up(list(session.trail.iterate("look")), session.store, AMENDMENT)
-            decision = settle(new, shown, verdict, number, looked)
+            decision = settle(new, displayed_packet, verdict, number, looked)
             if new.spec.constitution is not None:
                 # Stages read the kept constitution.
                 session.store.put(new.path(new.spec.constitution).read_bytes())
@@ -235,8 +239,8 @@ def _amend(
                 "registration": new.registration(),
                 "spec": session.store.put_value(new),
                 "source": session.store.put(source),
-                "changes": [change._asdict() for change in found],
-                "exploratory": is_exploratory(entries, found),
+                "changes": [change._asdict() for change in changes],
+                "exploratory": is_exploratory(entries, changes),
                 "packet": judged.body["packet"],
                 "verdict": judged.body["verdict"],
                 "by": by,

@@ -26,7 +26,7 @@ SECONDS = 120.0
 def require_importable(*specs: ResolvedSpec, seconds: float = SECONDS) -> None:
     """Import judges, jobs and checks of the plug-ins that specs name, in a child process, or raise PluginFault."""
     # Profiles of one spec mostly use the same.
-    for resolved in {str(one.plugins): one for one in specs if one.plugins}.values():
+    for resolved in {str(spec.plugins): spec for spec in specs if spec.plugins}.values():
         _require(resolved, seconds)
 
 
@@ -38,10 +38,10 @@ def _require(resolved: ResolvedSpec, seconds: float) -> None:
     except subprocess.TimeoutExpired as error:
         printed, ended = error.stdout or b"", f"takes more than {seconds:g} s to import"
     _, marked, last = printed.rpartition(MARK)
-    said: dict[str, str] = json.loads(last.partition(b"\n")[0]) if marked else {}
-    if said.get("message") != DONE:
-        hint = said.get("hint", "mend or uninstall that distribution")
-        raise PluginFault(said.get("message", ended), where=said.get("where", "plug-ins"), hint=hint)
+    statements: dict[str, str] = json.loads(last.partition(b"\n")[0]) if marked else {}
+    if statements.get("message") != DONE:
+        hint = statements.get("hint", "mend or uninstall that distribution")
+        raise PluginFault(statements.get("message", ended), where=statements.get("where", "plug-ins"), hint=hint)
 
 
 MARK = b"\npeergate plug-ins: "
@@ -49,9 +49,9 @@ MARK = b"\npeergate plug-ins: "
 DONE = "all were imported"
 
 
-def _say(**said: str) -> None:
+def _say(**statements: str) -> None:
     sys.stdout.flush()
-    os.write(1, MARK + json.dumps(said).encode() + b"\n")
+    os.write(1, MARK + json.dumps(statements).encode() + b"\n")
 
 
 def main() -> None:

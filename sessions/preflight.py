@@ -56,13 +56,13 @@ class Forecast(NamedTuple):
         return {
             "outcome": self.decision.outcome,
             "reasons": list(self.decision.reasons),
-            "checks": {one.id: one.status for one in self.checks},
+            "checks": {check.id: check.status for check in self.checks},
             "not_asked": list(self.reviewers),
         }
 
     def lines(self) -> Iterator[str]:
         """Yield the printed lines: the outcome, and the checks that did not simply pass."""
-        counts = Counter(one.status for one in self.checks)
+        counts = Counter(check.status for check in self.checks)
         message = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
         yield f"design gate: {self.decision.outcome} ({message})"
         for status, ids, detail in told_together(self.checks, (*CLOSED, "WARN")):
@@ -74,10 +74,10 @@ class Forecast(NamedTuple):
 def design_forecast(resolved: ResolvedSpec) -> Forecast:
     """Run the design gate on the files as they are now, with the reviewer that needs no model."""
     checks = check_design_files(resolved)
-    digest = digest_value([one.model_dump(mode="json") for one in checks])
+    digest = digest_value([check.model_dump(mode="json") for check in checks])
     packet = build_design_packet(resolved, checks, checks_digest=digest)
     decision = settle(resolved, packet, Checklist().review(packet, packet.content_digest()), 1)
-    reviewers = [one.vendor for one in resolved.spec.reviewers() if one.vendor != Checklist.name]
+    reviewers = [reviewer.vendor for reviewer in resolved.spec.reviewers() if reviewer.vendor != Checklist.name]
     return Forecast(checks, decision, tuple(dict.fromkeys(reviewers)))
 
 
@@ -105,11 +105,15 @@ def require_startable(resolved: ResolvedSpec, path: Path, profile: str | None, r
     _require_cache()
     require_disk_limit(resolved, path, profile)
     require_disk(resolved, runs)
-    if faults := [one for one in data_fit(resolved) if one.closing]:
-        problems = [LintProblem(one.loc, one.message, one.hint) for one in faults]
-        raise SpecError([problem for one in problems for problem in spec_error(path, profile, one).problems])
+    if faults := [fault for fault in data_fit(resolved) if fault.closing]:
+        problems = [LintProblem(fault.loc, fault.message, fault.hint) for fault in faults]
+        raise SpecError(
+            [problem for lint_problem in problems for problem in spec_error(path, profile, lint_problem).problems]
+        )
     if unknown := list(_unknown_checks(resolved)):
-        raise SpecError([problem for one in unknown for problem in spec_error(path, profile, one).problems])
+        raise SpecError(
+            [problem for lint_problem in unknown for problem in spec_error(path, profile, lint_problem).problems]
+        )
     for source in (spec.model, spec.control):
         if source is not None:
             _require_weights(source.source, Path(resolved.origin))
@@ -161,16 +165,16 @@ def _require_cache() -> None:
 
 def _unknown_checks(resolved: ResolvedSpec) -> Iterator[LintProblem]:
     """Yield the acceptance criteria on a check that does not run at their stage: nothing could discharge them."""
-    for place, one in enumerate(resolved.spec.criteria):
-        if one.check is None and not one.ship:
+    for place, criterion in enumerate(resolved.spec.criteria):
+        if criterion.check is None and not criterion.ship:
             continue
-        kind = kind_of(resolved.spec.stage(one.stage))
+        kind = kind_of(resolved.spec.stage(criterion.stage))
         known = [check.id for check in all_checks(resolved) if check.belongs_to(kind)]
-        if one.check is not None and one.check not in known:
-            message = f"no check '{one.check}' runs at '{one.stage}', a stage of {kind.name}"
-            yield LintProblem(("criteria", place, "check"), message, suggest(one.check, known, "these run there"))
-        elif one.ship and not any(id.startswith(SHIP_CHECKS) for id in known):
-            message = f"no check of the ship gate runs at '{one.stage}', a stage of {kind.name}"
+        if criterion.check is not None and criterion.check not in known:
+            message = f"no check '{criterion.check}' runs at '{criterion.stage}', a stage of {kind.name}"
+            yield LintProblem(("criteria", place, "check"), message, suggest(criterion.check, known, "these run there"))
+        elif criterion.ship and not any(id.startswith(SHIP_CHECKS) for id in known):
+            message = f"no check of the ship gate runs at '{criterion.stage}', a stage of {kind.name}"
             yield LintProblem(
                 ("criteria", place, "ship"), message, "name a stage that leaves a checkpoint or an export"
             )
@@ -194,8 +198,8 @@ def data_fit(resolved: ResolvedSpec, folder: Path | None = None) -> list[Fault]:
 def _converted_tokenizer(source: str, origin: Path) -> Path | None:
     """Return a folder with the tokenizer of a model whose weights still have to be converted; None if there is none."""
     try:
-        found = find(source, origin)
-        return tokenizer_folder(found, cache_folder()) if found.suffix == ".gguf" else None
+        path = find(source, origin)
+        return tokenizer_folder(path, cache_folder()) if path.suffix == ".gguf" else None
     except (SourceError, ImportError, OSError, ValueError):
         return None
 
@@ -203,14 +207,14 @@ def _converted_tokenizer(source: str, origin: Path) -> Path | None:
 def _tokenizer_of(source: str, origin: Path) -> Path | None:
     """Return a folder with the tokenizer of a source; None where the weights still have to be fetched or converted."""
     try:
-        found = find(source, origin)
+        path = find(source, origin)
     except SourceError:
         return None
-    if found.is_dir():
-        return found
+    if path.is_dir():
+        return path
     # Conversions differ in their weights' bytes, not in the tokenizer.
     made = (cache_folder() / "models").glob(f"{source.partition(':')[2]}-*/tokenizer.json")
-    return max((one.parent for one in made), key=lambda one: one.stat().st_mtime, default=None)
+    return max((path.parent for path in made), key=lambda path: path.stat().st_mtime, default=None)
 
 
 def _require_weights(source: str, origin: Path) -> None:

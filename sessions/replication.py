@@ -78,8 +78,8 @@ def plan_seeds(run: Path, number: int, by: str) -> Recorded:
         measured_by = _require_same_code(run, opened, resolved)
         seeds = tuple(seed for seed, _ in zip(_further(first.seed), range(number), strict=False))
         names = tuple(session_name(f"{run.name}-seed{seed}", run.name) for seed in seeds)
-        if taken := [name for name in names if (run.parent / name).exists()]:
-            raise UserError(f"{', '.join(taken)} exist already", where=str(run.parent), hint="move them away")
+        if texts := [name for name in names if (run.parent / name).exists()]:
+            raise UserError(f"{', '.join(texts)} exist already", where=str(run.parent), hint="move them away")
         body = Plan(by=by, design=first.design, measured_by=measured_by, seeds=seeds, sessions=names)
         with closing(Trail(run / TRAIL, entries[0].entry.session)) as trail:
             trail.verify_chain()
@@ -133,9 +133,11 @@ def count_seeds(run: Path) -> Counted:
         one_seed(folder, trail, Store(folder / STORE), first, seed, entry.digest)
         for folder, trail, seed in zip(folders, trails, plan.seeds, strict=True)
     ]
-    unfinished = tuple(folder.name for folder, one in zip(folders, trails, strict=True) if find(one, "close") is None)
-    found = replicated(first, seeds)
-    return Counted(plan, entry, found, unfinished, find(entries, "replicated") is not None)
+    unfinished = tuple(
+        folder.name for folder, trail in zip(folders, trails, strict=True) if find(trail, "close") is None
+    )
+    replication = replicated(first, seeds)
+    return Counted(plan, entry, replication, unfinished, find(entries, "replicated") is not None)
 
 
 def record_seeds(run: Path, by: str) -> Counted:

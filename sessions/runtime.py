@@ -109,11 +109,11 @@ def begin(
 ) -> None:
     """Register a session in a new folder and run it; raises UserError if files are not what the spec registers."""
     register(run, resolved, material, state, replicates, signed)
-    with lease(run) as held:
+    with lease(run) as current:
         try:
             session = make_session(run, display, resolved)
             session.trail.fence = 1
-            held.on_loss = session.stop.set
+            current.on_loss = session.stop.set
             if wire is not None:
                 wire(session)
         except BaseException:
@@ -159,7 +159,7 @@ def resume(
         LeaseLost: another process has taken it over in the meantime.
         UserError: there is no such session, or an answer was given though nothing was asked.
     """
-    with lease(require_run(run)) as held:
+    with lease(require_run(run)) as current:
         session = make_session(run, display)
         if wire is not None:
             wire(session)
@@ -170,22 +170,22 @@ def resume(
             return run
         # Now, not at the first gate: a missing key is reported before a job is paid for.
         make_reviewer(session.resolved.spec)
-        take_up(session.trail, held)
+        take_up(session.trail, current)
         # The session stops at the next safe place when another process has taken it over.
-        held.on_loss = session.stop.set
-        if over := held.over:
+        current.on_loss = session.stop.set
+        if over := current.over:
             display.say(f"taken over from process {over['pid']} on {over['host']}, which shows no sign of life")
-        given = {"answer": answer, "reason": reason, "by": by or getpass.getuser(), "expires": expires}
-        drive(session, given if answer else None)
+        arguments = {"answer": answer, "reason": reason, "by": by or getpass.getuser(), "expires": expires}
+        drive(session, arguments if answer else None)
     return run
 
 
 def cancel(run: Path, display: Terminal) -> Path:
     """End a session for good: its job is ended, the trail is closed as cancelled. Safe to repeat."""
-    with pause.when_free(require_run(run), pause.CANCEL, lease, display.say) as held:
+    with pause.when_free(require_run(run), pause.CANCEL, lease, display.say) as current:
         session = make_session(run, display)
         try:
-            stand_by(session.trail, held)
+            stand_by(session.trail, current)
             _end_cancelled(session)
             session.tell()
         finally:
@@ -271,7 +271,7 @@ def _fill(
         "data": dict(resolved.data_digests),
         "analysis": spec.analysis.model_dump(mode="json"),
         "builder": spec.builder.vendor,
-        "reviewer": ", ".join(one.vendor for one in spec.reviewers()),
+        "reviewer": ", ".join(reviewer.vendor for reviewer in spec.reviewers()),
         "by": getpass.getuser(),
         "reviewer_confined": is_confined(),
         "code_state": state.model_dump(mode="json"),
@@ -322,18 +322,18 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
             pause.take_back(session.run)
 
 
-def _run_graph(session: Session, given: dict[str, Any] | None) -> None:
+def _run_graph(session: Session, arguments: dict[str, Any] | None) -> None:
     """Enter the graph where the trail says the session is, and run it until it ends or asks a person."""
     if session.trail.find("close") is not None:
         return
     entries = list(session.trail.iterate())
     at = position(entries)
     waits = at is not None and at.state.get("route") == "human"
-    answer = _answer_to(session, entries, given) if waits else None
+    answer = _answer_to(session, entries, arguments) if waits else None
     if waits and answer is None:
         return
-    if given is not None and not waits:
-        _require_same(session, at, given)
+    if arguments is not None and not waits:
+        _require_same(session, at, arguments)
     # Imported here: langgraph takes longer to import than all the rest, and much is refused before it is needed.
     from langgraph.types import Command
 
@@ -356,23 +356,23 @@ def _run_graph(session: Session, given: dict[str, Any] | None) -> None:
         graph.invoke(Command(resume=answer), config, durability="exit")
 
 
-def _answer_to(session: Session, entries: list[Recorded], given: dict[str, Any] | None) -> dict[str, Any] | None:
+def _answer_to(session: Session, entries: list[Recorded], arguments: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return the given answer, or for a budget that of an amendment; or raise UserError if it does not fit."""
-    asked = last_question(entries, session.name)
-    if asked.entry.kind == "budget":
-        return answer_of(entries, asked, given)
-    if given is not None and given["answer"] == "retry" and (why := why_no_retry(entries, asked)):
+    request = last_question(entries, session.name)
+    if request.entry.kind == "budget":
+        return answer_of(entries, request, arguments)
+    if arguments is not None and arguments["answer"] == "retry" and (why := why_no_retry(entries, request)):
         hint = "change it with `peergate amend`; or --answer approve, which is an override, or --answer stop"
         raise UserError(f"'retry' is no answer here: {why}", where=session.name, hint=hint)
-    return given
+    return arguments
 
 
-def _require_same(session: Session, at: Position | None, given: dict[str, Any]) -> None:
+def _require_same(session: Session, at: Position | None, arguments: dict[str, Any]) -> None:
     """Accept an answer that was recorded but not followed yet, as after a kill; raise UserError for any other."""
     if at is None or at.told_by.entry.kind != "human":
         raise UserError("nothing is being asked of a person", where=session.name, hint="resume without --answer")
     recorded = at.told_by.body
-    if given["answer"] != recorded["answer"]:
+    if arguments["answer"] != recorded["answer"]:
         message = f"the answer is '{recorded['answer']}' already, given by {plain(recorded['by'], 60)}"
         raise UserError(message, where=session.name, hint="resume without --answer follows it")
 

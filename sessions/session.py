@@ -107,6 +107,6 @@ class Session:
         """Wait so long; raises as :meth:`checkpoint` does if somebody asks to stop meanwhile."""
         until = time.monotonic() + seconds
         self.checkpoint()
-        while (left := until - time.monotonic()) > 0:
-            self.stop.wait(min(left, 1.0))
+        while (remaining := until - time.monotonic()) > 0:
+            self.stop.wait(min(remaining, 1.0))
             self.checkpoint()

@@ -74,7 +74,8 @@ def make_reviewer(spec: SessionSpec, process: ReviewerProcess | None = None) -> 
     """Return a spec's reviewer or panel, mute without their process; UserError without a key, package or price."""
     process = process or reviewer_process(spec, Path())
     every: list[Reviewer] = [
-        Person() if one.vendor == PERSON else party(process, number) for number, one in enumerate(process.reviewers)
+        Person() if reviewer.vendor == PERSON else party(process, number)
+        for number, reviewer in enumerate(process.reviewers)
     ]
     if spec.panel is None:
         return every[0]
@@ -102,7 +103,7 @@ def require_machine(spec: SessionSpec) -> None:
         if asks_lm_eval(stage):
             require_own("lm-eval", stage.name)
         if missing := script_file.lacking(getattr(stage.parameters, "requires", ())):
-            named = " ".join(f"'{one}'" if {*one} & {*"<>"} else one for one in missing)
+            named = " ".join(f"'{text}'" if {*text} & {*"<>"} else text for text in missing)
             # What a script needs may pin other versions than Peergate: its own environment stays as it is.
             install = f"{sys.executable} -m pip install --target script-packages {named}"
             hint = f"{install} && export {script_file.PACKAGES}=$PWD/script-packages"
@@ -153,7 +154,7 @@ def _one_launcher(name: LauncherName, run: Path) -> Launcher:
     from sessions.jobs.ray.ray_engine import RayEngine
 
     cluster = SessionCluster(run)
-    engine = RayEngine(cluster, lambda asked: machine_capacity.lacking(asked) if cluster.is_own else [])
+    engine = RayEngine(cluster, lambda resources: machine_capacity.lacking(resources) if cluster.is_own else [])
     return EngineLauncher(engine, place, python)
 
 
@@ -161,7 +162,7 @@ def _plugin_launcher(point: EntryPoint, run: Path) -> Launcher:
     """Return the launcher that an entry point's function makes for a run folder; PluginFault if it makes none."""
     make = plugins.load(point)
     made: Any = plugins.bounded(lambda: make(run), plugins.where(point))
-    missing = [one for one in ("name", "start", "poll", "cancel") if not hasattr(made, one)]
+    missing = [value for value in ("name", "start", "poll", "cancel") if not hasattr(made, value)]
     if missing:
         message = f"makes a {type(made).__name__} without {', '.join(missing)}, which every launcher has"
         raise PluginFault(message, where=plugins.where(point))
@@ -184,7 +185,7 @@ def make_session(run: Path, display: Terminal, resolved: ResolvedSpec | None = N
     trust_programs(resolved)
     process = trail.reviewer = reviewer_process(resolved.spec, run)
     policy = trail.policy()
-    process.humans = tuple(one.public for one in policy.keys if one.role == "human") if policy else ()
+    process.humans = tuple(key.public for key in policy.keys if key.role == "human") if policy else ()
     notifier = Notifier(run, trail, store, resolved, display.say)
     mirrors = Mirrors(run, trail, store, resolved, display.say)
 

@@ -56,7 +56,7 @@ class Contract(BaseModel):
 
 def omitted(default: Any = None, **limits: Any) -> Any:
     """Return a field that is left out where it has its default: what was registered before it came stays the same."""
-    return Field(default=default, exclude_if=lambda given: given == default, **limits)
+    return Field(default=default, exclude_if=lambda arguments: arguments == default, **limits)
 
 
 def canonical_bytes(value: Any) -> bytes:
@@ -96,9 +96,12 @@ def _written_alike(value: Any, small: list[float]) -> Any:
     if kind is dict:
         if not all(type(key) is str for key in value):
             raise ValueError("a key is no string")
-        return {key: one if type(one) in _LEAVES else _written_alike(one, small) for key, one in value.items()}
+        return {
+            key: element if type(element) in _LEAVES else _written_alike(element, small)
+            for key, element in value.items()
+        }
     if kind is list or kind is tuple:
-        return [one if type(one) in _LEAVES else _written_alike(one, small) for one in value]
+        return [element if type(element) in _LEAVES else _written_alike(element, small) for element in value]
     if kind is float:
         if value.is_integer():
             value = int(value)  # 1, and not 1.0.
@@ -133,25 +136,25 @@ def digest_value(value: Any) -> str:
 
 def digest_file(path: Path) -> str:
     """Return the digest of a file's bytes; raises OSError if it cannot be read or is no regular file."""
-    found = hashlib.sha256()
+    result = hashlib.sha256()
     with open_regular(path) as handle:
         buffer = memoryview(bytearray(max(2**12, min(_AT_ONCE, os.fstat(handle.fileno()).st_size))))
         while read := handle.readinto(buffer):
-            found.update(buffer[:read])
-    return f"sha256:{found.hexdigest()}"
+            result.update(buffer[:read])
+    return f"sha256:{result.hexdigest()}"
 
 
 def list_tree(folder: Path) -> list[Path]:
     """Return every file below ``folder``, sorted by path; raises ValueError at a link, FIFO, socket or device."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for path in folder.rglob("*"):
         if path.is_symlink():
             raise ValueError(f"{path} is a symbolic link; artifacts hold real files only")
         if path.is_file():
-            found.append(path)
+            paths.append(path)
         elif not path.is_dir():
             raise ValueError(f"{path} is neither a file nor a folder; artifacts hold real files only")
-    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+    return sorted(paths, key=lambda path: path.relative_to(folder).as_posix())
 
 
 def digest_tree(folder: Path) -> str:

@@ -101,7 +101,7 @@ class SpecError(UserError):
     """A spec (or constitution, or data file it names) is wrong; ``problems`` holds all of them."""
 
     def __init__(self, problems: list[Problem]) -> None:
-        count = sum(one.stands_for for one in problems)
+        count = sum(problem.stands_for for problem in problems)
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
         self.hint = f"{count} problem{'s' if count != 1 else ''} found; nothing was started"

@@ -20,8 +20,8 @@ def from_elsewhere(packages: tuple[str, ...]) -> Iterator[tuple[str, Path | None
     A digest of the files in :data:`HOME` says nothing of them. A package that is not found has no folder.
     """
     for name in packages:
-        found = find_spec(name)
-        where = Path(found.origin).resolve().parent.parent if found and found.origin else None
+        spec = find_spec(name)
+        where = Path(spec.origin).resolve().parent.parent if spec and spec.origin else None
         if where != HOME:
             yield name, where
     for name, module in list(sys.modules.items()):

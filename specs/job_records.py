@@ -88,7 +88,7 @@ class Challenge(Contract):
     def counts(self) -> tuple[int, int]:
         """Return how many rows of all outputs are to be made again, and of how many."""
         every = [self.drawn(name) for name in ("rows", *(self.others or ()))]
-        return sum(len(one.rows) for one in every), sum(one.of for one in every)
+        return sum(len(value.rows) for value in every), sum(value.of for value in every)
 
 
 class JobOrder(Contract):

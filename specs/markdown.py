@@ -33,29 +33,29 @@ class Markup(str):
 
 def line(text: object, limit: int = LINE_CHARACTERS) -> Markup:
     """Return one line that Markdown shows as the text it is, at the beginning of a line as well."""
-    shown = one_line(text, limit)
-    escaped = _WHERE_IT_IS_MARKUP.sub(r"\\\g<0>", _ALWAYS.sub(r"\\\g<0>", shown))
-    found = _AT_THE_BEGINNING.match(escaped)
-    if found is None:
+    displayed_text = one_line(text, limit)
+    escaped = _WHERE_IT_IS_MARKUP.sub(r"\\\g<0>", _ALWAYS.sub(r"\\\g<0>", displayed_text))
+    match = _AT_THE_BEGINNING.match(escaped)
+    if match is None:
         return Markup(escaped)
-    if found[0].isdigit():
+    if match[0].isdigit():
         # A digit cannot be escaped; the mark that makes it a list can.
-        return Markup(f"{found[0]}\\{escaped[found.end() :]}")
+        return Markup(f"{match[0]}\\{escaped[match.end() :]}")
     return Markup(f"\\{escaped}")
 
 
 def cell(text: object, limit: int = CELL_CHARACTERS) -> Markup:
     """Return text for a cell of a table; a line end is shown as a slash."""
-    shown = plain(str(text), 20 * limit).replace("\n", " / ")
-    return line(shown, limit) or Markup("(empty)")
+    displayed_text = plain(str(text), 20 * limit).replace("\n", " / ")
+    return line(displayed_text, limit) or Markup("(empty)")
 
 
 def code(text: object, limit: int = LINE_CHARACTERS) -> Markup:
     """Return a code span. A bar would end the cell of a table it is in, so it is drawn broken."""
-    shown = one_line(text, limit).replace("|", "\u00a6")
-    fence = "`" * (max((len(run) for run in _BACKTICKS.findall(shown)), default=0) + 1)
-    pad = " " if shown.startswith("`") or shown.endswith("`") or not shown else ""
-    return Markup(f"{fence}{pad}{shown}{pad}{fence}")
+    displayed_text = one_line(text, limit).replace("|", "\u00a6")
+    fence = "`" * (max((len(run) for run in _BACKTICKS.findall(displayed_text)), default=0) + 1)
+    pad = " " if displayed_text.startswith("`") or displayed_text.endswith("`") or not displayed_text else ""
+    return Markup(f"{fence}{pad}{displayed_text}{pad}{fence}")
 
 
 def html(text: object, limit: int = LINE_CHARACTERS) -> Markup:
@@ -65,10 +65,10 @@ def html(text: object, limit: int = LINE_CHARACTERS) -> Markup:
 
 def fenced(text: str, limit: int) -> Markup:
     """Return a fenced block that the text in it cannot end."""
-    shown = plain(text, limit)
-    longest = max((len(run) for run in _BACKTICKS.findall(shown)), default=0)
+    displayed_text = plain(text, limit)
+    longest = max((len(run) for run in _BACKTICKS.findall(displayed_text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return Markup(f"{fence}text\n{shown}\n{fence}")
+    return Markup(f"{fence}text\n{displayed_text}\n{fence}")
 
 
 def finalize(value: Any) -> Any:

@@ -117,10 +117,10 @@ class Masker:
 
     def __init__(self, environ: Mapping[str, str], known: Mapping[str, str] | None = None) -> None:
         """Look up the values of variables named like secrets; ``known`` are further values with names for marks."""
-        found = dict(known or {})
+        reasons = dict(known or {})
         for name, value in sorted(environ.items()):
-            found |= dict.fromkeys(_secrets_in(name, value.strip()), name)
-        self._values = {spelled: name for value, name in found.items() for spelled in _spellings(value)}
+            reasons |= dict.fromkeys(_secrets_in(name, value.strip()), name)
+        self._values = {spelled: name for value, name in reasons.items() for spelled in _spellings(value)}
 
     def mask(self, text: str) -> Masked:
         """Replace every secret by a mark; the number of lines stays as it was."""
@@ -131,7 +131,7 @@ class Masker:
 
     def places(self, text: str) -> list[tuple[int, str]]:
         """Return where secrets begin in a text, each with what it is."""
-        return [(one.start, one.mark) for one in self._spans(text)]
+        return [(span.start, span.mark) for span in self._spans(text)]
 
     def text(self, text: str) -> str:
         """Return a text without its secrets."""
@@ -151,8 +151,12 @@ class Masker:
 
     def _map(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return {self.text(name): self._field(name, one) for name, one in value.items()}
-        return [self._map(one) for one in value] if isinstance(value, (list, tuple)) else map_strings(value, self.text)
+            return {self.text(name): self._field(name, element) for name, element in value.items()}
+        return (
+            [self._map(element) for element in value]
+            if isinstance(value, (list, tuple))
+            else map_strings(value, self.text)
+        )
 
     def _field(self, name: str, value: Any) -> Any:
         """Mask a field whose name may say that its value is a secret."""
@@ -176,13 +180,15 @@ class Masker:
         """Return what is masked, in order and without overlaps."""
         if len(text) < SHORTEST_VALUE:
             return []
-        found = _joined(self._found(text))
+        matching_spans = _joined(self._found(text))
         for hidden, hinted in ((_HIDDEN, HINTED), (_SPLIT, _MAY_BE_SPLIT)):
             bare = hidden.sub(_read, text)
             if bare != text and (spans := list(self._found(bare, hinted))):
                 more = _in_source(text, hidden, spans)
-                found = _joined([*found, *(one for one in more if _adds(text, one, found))])
-        return found
+                matching_spans = _joined(
+                    [*matching_spans, *(span for span in more if _adds(text, span, matching_spans))]
+                )
+        return matching_spans
 
     def _found(self, text: str, hinted: Iterable[tuple[str, Form]] = HINTED) -> Iterator[_Span]:
         for value, name in self._values.items():
@@ -193,7 +199,9 @@ class Masker:
         lower = text.lower()
         if len(lower) != len(text):
             # Some letters become two in lower case.
-            lower = "".join(one.lower() if len(one.lower()) == 1 else one for one in text)
+            lower = "".join(
+                current_text.lower() if len(current_text.lower()) == 1 else current_text for current_text in text
+            )
         for hint, form in hinted:
             if hint in lower:
                 for start, end in form.spans(text, lower, hint):
@@ -220,37 +228,37 @@ def _in_source(text: str, hidden: re.Pattern[str], spans: Iterable[_Span]) -> li
             return start + at - begins + end
         return pieces[number + 1][1] if end else start
 
-    return [_Span(place(one.start, False), place(one.end - 1, True), one.mark) for one in spans]
+    return [_Span(place(span.start, False), place(span.end - 1, True), span.mark) for span in spans]
 
 
 def _read(match: re.Match[str]) -> str:
     """Return the character that an escape means; nothing for what is drawn as nothing."""
-    found = match.groupdict()
-    if said := found["slash"] or found["backslash"]:
-        return said
-    if found["decimal"]:
-        return chr(int(found["decimal"])) if 32 < int(found["decimal"]) < 127 else ""
-    digits = found["percent"] or found["hex"] or found["entity"]
+    results = match.groupdict()
+    if text := results["slash"] or results["backslash"]:
+        return text
+    if results["decimal"]:
+        return chr(int(results["decimal"])) if 32 < int(results["decimal"]) < 127 else ""
+    digits = results["percent"] or results["hex"] or results["entity"]
     return chr(int(digits, 16)) if digits else ""
 
 
 def _joined(spans: Iterable[_Span]) -> list[_Span]:
     """Return spans in order; of those that overlap, one that holds them all."""
     joined: list[_Span] = []
-    for one in sorted(spans, key=lambda one: (one.start, -one.end)):
-        if joined and one.start < joined[-1].end:
-            joined[-1] = joined[-1]._replace(end=max(joined[-1].end, one.end))
-        elif one.end > one.start:
-            joined.append(one)
+    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
+        if joined and span.start < joined[-1].end:
+            joined[-1] = joined[-1]._replace(end=max(joined[-1].end, span.end))
+        elif span.end > span.start:
+            joined.append(span)
     return joined
 
 
-def _adds(text: str, one: _Span, found: list[_Span]) -> bool:
+def _adds(text: str, span: _Span, spans: list[_Span]) -> bool:
     """Say whether a span of a text in disguise belongs to a secret, and is not the next line after a whole key."""
-    place = bisect_right(found, one.start, key=lambda each: each.start) - 1
-    if place < 0 or one.start >= found[place].end:
+    place = bisect_right(spans, span.start, key=lambda each: each.start) - 1
+    if place < 0 or span.start >= spans[place].end:
         return True
-    return _CONTINUED.search(text[found[place].end : one.end]) is not None
+    return _CONTINUED.search(text[spans[place].end : span.end]) is not None
 
 
 def _secrets_in(name: str, value: str) -> Iterator[str]:
@@ -274,7 +282,7 @@ def secrets_of_address(address: str) -> Iterator[str]:
         password = address.partition("://")[2].rpartition("@")[0].partition(":")[2]
     if password:
         yield address
-        yield from {one for one in (password, unquote(password)) if _is_secret(one)}
+        yield from {text for text in (password, unquote(password)) if _is_secret(text)}
 
 
 def _is_secret(value: str) -> bool:
@@ -297,20 +305,20 @@ def _is_place(value: str) -> bool:
 def _spellings(value: str) -> set[str]:
     """Return a known value as it is and as programs write it."""
     data = value.encode("utf-8", "surrogateescape")
-    found = {
+    texts = {
         value,
         quote(value, safe=""),
         quote(value),
         json.dumps(value)[1:-1],
         json.dumps(value, ensure_ascii=False)[1:-1],
     }
-    found |= {data.hex(), data.hex().upper()}
+    texts |= {data.hex(), data.hex().upper()}
     for before in range(3):
         # A longer text in base64 holds it at one of three places; letters at its ends depend on what is beside it.
         coded = base64.b64encode(b"\0" * before + data)[(0, 2, 3)[before] :].rstrip(b"=")
         inner = (coded if (before + len(data)) % 3 == 0 else coded[:-1]).decode()
-        found |= {inner, inner.replace("+", "-").replace("/", "_")}
-    return {one for one in found if len(one) >= SHORTEST_VALUE and one.isprintable() or one == value}
+        texts |= {inner, inner.replace("+", "-").replace("/", "_")}
+    return {text for text in texts if len(text) >= SHORTEST_VALUE and text.isprintable() or text == value}
 
 
 ContractT = TypeVar("ContractT", bound="Contract")
@@ -338,7 +346,7 @@ def map_strings(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, (list, tuple)):
-        return [map_strings(one, change) for one in value]
+        return [map_strings(element, change) for element in value]
     if isinstance(value, dict):
-        return {change(name): map_strings(one, change) for name, one in value.items()}
+        return {change(name): map_strings(element, change) for name, element in value.items()}
     return value

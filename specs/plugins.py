@@ -38,20 +38,22 @@ def installed(group: Group) -> tuple[EntryPoint, ...]:
 @cache
 def _looked_up(look: Callable[..., EntryPoints], group: Group) -> tuple[EntryPoint, ...]:
     """Look once a process: it takes as long as half a gate, and what is loaded does not change any more."""
-    return tuple(sorted(look(group=group), key=lambda one: (release(one), one.name, one.value)))
+    return tuple(
+        sorted(look(group=group), key=lambda entry_point: (release(entry_point), entry_point.name, entry_point.value))
+    )
 
 
 def find(group: Group, name: str) -> EntryPoint | None:
     """Return the entry point of a name; None where nobody brings it. Raises PluginFault if several do."""
-    found = [one for one in installed(group) if one.name == name]
-    return _only(f"{group} {name}", found) if found else None
+    entry_points = [entry_point for entry_point in installed(group) if entry_point.name == name]
+    return _only(f"{group} {name}", entry_points) if entry_points else None
 
 
-def _only(key: str, found: Sequence[EntryPoint]) -> EntryPoint:
-    if len(found) > 1:
-        owners = " and ".join(release(one) for one in found)
+def _only(key: str, entry_points: Sequence[EntryPoint]) -> EntryPoint:
+    if len(entry_points) > 1:
+        owners = " and ".join(release(entry_point) for entry_point in entry_points)
         raise PluginFault(f"{key} is brought by {owners}", hint="uninstall all but one of them")
-    return found[0]
+    return entry_points[0]
 
 
 def release(point: EntryPoint) -> str:
@@ -90,11 +92,11 @@ def identities(wanted: Iterable[str] | None = None) -> dict[str, str]:
     Raises:
         PluginFault: files cannot be read, or several distributions bring the same.
     """
-    points = [one for group in GROUPS for one in installed(group)]
-    keys = [key_of(one) for one in points] if wanted is None else wanted
+    points = [entry_point for group in GROUPS for entry_point in installed(group)]
+    keys = [key_of(point) for point in points] if wanted is None else wanted
     here: dict[str, list[EntryPoint]] = {}
-    for one in points:
-        here.setdefault(key_of(one), []).append(one)
+    for point in points:
+        here.setdefault(key_of(point), []).append(point)
     return {key: identity(_only(key, here[key])) if key in here else NOT_INSTALLED for key in keys}
 
 
@@ -109,7 +111,11 @@ def require_unchanged(registered: Mapping[str, str]) -> None:
 def packages_of(point: EntryPoint) -> list[Path]:
     """Return the files and folders of the package that an entry point names, wherever it is installed."""
     spec = importlib.util.find_spec(point.module.partition(".")[0])
-    folders = [Path(one) for one in (spec.submodule_search_locations or ())] if spec else []
+    folders = (
+        [Path(submodule_search_location) for submodule_search_location in (spec.submodule_search_locations or ())]
+        if spec
+        else []
+    )
     return folders or ([Path(spec.origin)] if spec and spec.origin else [])
 
 
@@ -135,8 +141,8 @@ def load(point: EntryPoint) -> Any:
     return bounded(point.load, where(point))
 
 
-def bounded(work: Callable[[], Loaded], told: str, seconds: float | None = None, what: str = "be loaded") -> Loaded:
-    """Return what work on a plug-in returns within a time limit; ``told`` and ``what`` say in an error who does what.
+def bounded(work: Callable[[], Loaded], text: str, seconds: float | None = None, what: str = "be loaded") -> Loaded:
+    """Return what work on a plug-in returns within a time limit; ``text`` and ``what`` say in an error who does what.
 
     The limit is :data:`LOAD_SECONDS` where none is given.
 
@@ -146,16 +152,16 @@ def bounded(work: Callable[[], Loaded], told: str, seconds: float | None = None,
         PluginFault: the work fails, takes too long, or imports a library that trains.
     """
     seconds = LOAD_SECONDS if seconds is None else seconds
-    found: list[Loaded] = []
+    results: list[Loaded] = []
     failed: list[BaseException] = []
 
     def run() -> None:
         try:
-            found.append(work())
+            results.append(work())
         except BaseException as error:
             failed.append(error)
 
-    thread = threading.Thread(target=run, name=f"plug-in {told}", daemon=True)
+    thread = threading.Thread(target=run, name=f"plug-in {text}", daemon=True)
     guard = _WithoutHeavy(thread)
     sys.meta_path.insert(0, guard)
     try:
@@ -164,22 +170,24 @@ def bounded(work: Callable[[], Loaded], told: str, seconds: float | None = None,
     finally:
         sys.meta_path.remove(guard)
     if failed:
-        raise broken(failed[0], told, what) from failed[0]
-    if not found:
-        said = f"cannot {what}: it takes more than {seconds:g} s"
-        raise PluginFault(said, where=told, hint="mend or uninstall that distribution")
-    return found[0]
+        raise broken(failed[0], text, what) from failed[0]
+    if not results:
+        reported_text = f"cannot {what}: it takes more than {seconds:g} s"
+        raise PluginFault(reported_text, where=text, hint="mend or uninstall that distribution")
+    return results[0]
 
 
-def broken(error: BaseException, told: str, what: str = "be loaded") -> PluginFault:
-    """Return the fault of the plug-in ``told`` that raised an error, with the file and line where its own code did."""
-    said = f"cannot {what}: {type(error).__name__}: {plain(str(error), 200)}"
-    ours = ("<frozen", *(f"{HOME / one}/" for one in PACKAGES))
+def broken(error: BaseException, text: str, what: str = "be loaded") -> PluginFault:
+    """Return the fault of the plug-in ``text`` that raised an error, with the file and line where its own code did."""
+    reported_text = f"cannot {what}: {type(error).__name__}: {plain(str(error), 200)}"
+    ours = ("<frozen", *(f"{HOME / package}/" for package in PACKAGES))
     standard = sysconfig.get_path("stdlib")
     place = line_of(
         error, lambda file: not file.startswith(ours) and (not file.startswith(standard) or "site-packages" in file)
     )
-    return PluginFault(said, where=f"{told}, {place}" if place else told, hint="mend or uninstall that distribution")
+    return PluginFault(
+        reported_text, where=f"{text}, {place}" if place else text, hint="mend or uninstall that distribution"
+    )
 
 
 def line_of(error: BaseException | None, theirs: Callable[[str], bool]) -> str:
@@ -187,7 +195,7 @@ def line_of(error: BaseException | None, theirs: Callable[[str], bool]) -> str:
     if isinstance(error, SyntaxError) and error.filename and theirs(error.filename):
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__) if error is not None else []
-    return next((f"{one.filename}:{one.lineno}" for one in reversed(frames) if theirs(one.filename)), "")
+    return next((f"{frame.filename}:{frame.lineno}" for frame in reversed(frames) if theirs(frame.filename)), "")
 
 
 class _WithoutHeavy(MetaPathFinder):

@@ -51,13 +51,13 @@ class _Limited(Protocol):
 
 def held_hours(stage: _Limited) -> float:
     """Return the longest an attempt of a stage may hold its machine, in hours."""
-    asked = stage.resources
-    return stage.max_minutes / 60 if asked is None or asked.max_hours is None else asked.max_hours
+    resources = stage.resources
+    return stage.max_minutes / 60 if resources is None or resources.max_hours is None else resources.max_hours
 
 
-def usd_per_hour(budget: _Rates, asked: Resources | None) -> float:
+def usd_per_hour(budget: _Rates, resources: Resources | None) -> float:
     """Return what an hour of a job's machine costs at most: its own cap, or the rate of the budget."""
-    cap = None if asked is None else asked.max_usd_per_hour
+    cap = None if resources is None else resources.max_usd_per_hour
     return budget.machine_usd_per_hour if cap is None else cap
 
 

@@ -79,12 +79,15 @@ def text_of(path: Path, raw: bytes) -> str:
 def require_no_secret(path: Path, text: str) -> None:
     """Raise SpecError where the trail would keep a secret, and report nothing else, which could quote it."""
     hint = "take it out of the file; keys are read from variables of the environment"
-    found = [
+    results = [
         (start, text.rfind("\n", 0, start), f"here begins a secret ({what})") for start, what in current().places(text)
     ]
-    if found:
+    if results:
         raise SpecError(
-            [Problem(str(path), text.count("\n", 0, at) + 1, at - end, "", message, hint) for at, end, message in found]
+            [
+                Problem(str(path), text.count("\n", 0, at) + 1, at - end, "", message, hint)
+                for at, end, message in results
+            ]
         )
 
 
@@ -216,6 +219,6 @@ def _defined(text: str, name: str) -> int:
     lines = [1]
     for node in ast.parse(text).body:
         targets = getattr(node, "targets", None) or [getattr(node, "target", None)]
-        if getattr(node, "name", None) == name or any(getattr(one, "id", None) == name for one in targets):
+        if getattr(node, "name", None) == name or any(getattr(target, "id", None) == name for target in targets):
             lines.append(node.lineno)
     return lines[-1]

@@ -48,16 +48,23 @@ def plain(text: str, limit: int) -> str:
         return _cut(text, limit)
     text = _LINE_END.sub("\n", _ESCAPE.sub("", text))
     text = _SURROGATE.sub("\ufffd", _IGNORABLE.sub("", text))
-    return _cut("".join(one for one in text if one in "\n\t" or unicodedata.category(one) not in ("Cc", "Cf")), limit)
+    return _cut(
+        "".join(
+            current_text
+            for current_text in text
+            if current_text in "\n\t" or unicodedata.category(current_text) not in ("Cc", "Cf")
+        ),
+        limit,
+    )
 
 
 def one_line(text: object, limit: int) -> str:
     """Return untrusted text as one printable line of at most ``limit`` characters: it cannot begin a line of ours."""
-    found = str(text)
-    if len(found) > 20 * limit:
+    matching_text = str(text)
+    if len(matching_text) > 20 * limit:
         # Only a little of it is shown, so only that much is looked at; what is left out is counted all the same.
-        found = plain(found, 20 * limit)
-    return plain(" ".join(plain(found, len(found)).split()), limit)
+        matching_text = plain(matching_text, 20 * limit)
+    return plain(" ".join(plain(matching_text, len(matching_text)).split()), limit)
 
 
 BAR = "| "
@@ -80,7 +87,7 @@ def size_in_words(count: int) -> str:
 def json_text(data: Any) -> str:
     """Return indented JSON without a character that a terminal obeys or does not show: those are escaped, and exact."""
     text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
-    return _UNSHOWN.sub(lambda found: _escaped(found[0]), text)
+    return _UNSHOWN.sub(lambda match: _escaped(match[0]), text)
 
 
 def _escaped(character: str) -> str:
@@ -92,11 +99,11 @@ def _escaped(character: str) -> str:
 def _cut(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
-    kept = limit
+    count = limit
     # A longer number makes the mark longer, which leaves more out; two or three rounds settle it.
-    while kept > 0:
-        mark = f"... [{len(text) - kept} characters left out]"
-        if kept + len(mark) <= limit:
-            return text[:kept] + mark
-        kept = limit - len(mark)
+    while count > 0:
+        mark = f"... [{len(text) - count} characters left out]"
+        if count + len(mark) <= limit:
+            return text[:count] + mark
+        count = limit - len(mark)
     return text[:limit]

@@ -29,7 +29,7 @@ def code_digest(home: Path = HOME) -> str:
 
 def code_state(home: Path = HOME) -> CodeState:
     """Return the state of the code in a folder; an unknown commit is an answer, not an error."""
-    digest, found = code_digest(home), _version()
+    digest, text = code_digest(home), _version()
     commit = branch = changed = None
     try:
         top = _git(home, "rev-parse", "--show-toplevel").strip()
@@ -40,8 +40,8 @@ def code_state(home: Path = HOME) -> CodeState:
         status = _git(home, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *PACKAGES)
         changed = status.count("\0")
     except _UnknownError as error:
-        return CodeState(digest=digest, version=found, commit=None, branch=None, changed=None, unknown=str(error))
-    return CodeState(digest=digest, version=found, commit=commit, branch=branch, changed=changed)
+        return CodeState(digest=digest, version=text, commit=None, branch=None, changed=None, unknown=str(error))
+    return CodeState(digest=digest, version=text, commit=commit, branch=branch, changed=changed)
 
 
 class _UnknownError(Exception):

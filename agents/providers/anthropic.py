@@ -47,18 +47,18 @@ def body(asking: Asking) -> dict[str, Any]:
     fixed = _CACHED_FOR_AN_HOUR if asking.hour else _CACHED
     if tools:
         tools[-1] |= fixed
-    newest = [index for index, one in enumerate(asking.messages) if one.role == "user"][-2:]
-    given = {
+    newest = [index for index, message in enumerate(asking.messages) if message.role == "user"][-2:]
+    arguments = {
         "model": asking.model,
         "max_tokens": asking.max_output_tokens,
         "system": [_text(asking.system) | fixed],
         "tools": tools,
-        "messages": [_message(one, cached=index in newest) for index, one in enumerate(asking.messages)],
+        "messages": [_message(message, cached=index in newest) for index, message in enumerate(asking.messages)],
         "stream": True,
     }
     if asking.reasoning:
-        given |= {"thinking": {"type": "adaptive"}, "output_config": {"effort": asking.reasoning}}
-    return given
+        arguments |= {"thinking": {"type": "adaptive"}, "output_config": {"effort": asking.reasoning}}
+    return arguments
 
 
 def endpoint(api: Api, http: RecordedClient) -> Callable[..., Any]:
@@ -75,16 +75,16 @@ def read(events: Iterable[RawMessageStreamEvent]) -> Reply:
 
 
 def _reply(model: str, stop: Stop, blocks: list[dict[str, Any]], counts: dict[str, int | None]) -> Reply:
-    texts = [one for one in blocks if one["type"] == "text"]
-    calls = [_call(one) for one in blocks if one["type"] == "tool_use"] if stop == "tool_use" else []
+    texts = [block for block in blocks if block["type"] == "text"]
+    calls = [_call(block) for block in blocks if block["type"] == "tool_use"] if stop == "tool_use" else []
     read_tokens, written = counts.get("cache_read_input_tokens") or 0, counts.get("cache_creation_input_tokens") or 0
     usage = None
-    asked, answered = counts.get("input_tokens"), counts.get("output_tokens")
-    if asked is not None and answered is not None:
-        usage = Usage(asked + read_tokens + written, answered, read_tokens)
+    input_tokens, answered = counts.get("input_tokens"), counts.get("output_tokens")
+    if input_tokens is not None and answered is not None:
+        usage = Usage(input_tokens + read_tokens + written, answered, read_tokens)
     return Reply(
         model=model,
-        text=sendable_text(piece for one in texts for piece in (one["text"], *one["pieces"])),
+        text=sendable_text(piece for text in texts for piece in (text["text"], *text["pieces"])),
         calls=tuple(calls),
         stop="end" if stop == "tool_use" and not calls else stop,
         usage=usage,
@@ -100,7 +100,7 @@ def _call(block: dict[str, Any]) -> ToolCall:
 
 def _verbatim(blocks: list[dict[str, Any]]) -> str:
     """Return the answer as it has to go back if it holds thinking: signed, and in its place."""
-    if not any(one["type"] in ("thinking", "redacted_thinking") for one in blocks):
+    if not any(block["type"] in ("thinking", "redacted_thinking") for block in blocks):
         return ""
     return anthropic_content(blocks)
 
@@ -114,8 +114,13 @@ def _message(message: Message, *, cached: bool) -> dict[str, Any]:
 
 def _blocks(message: Message) -> Iterator[dict[str, Any]]:
     if message.role == "user":
-        for one in message.results:
-            yield {"type": "tool_result", "tool_use_id": one.call, "content": _said(one), "is_error": one.is_error}
+        for result in message.results:
+            yield {
+                "type": "tool_result",
+                "tool_use_id": result.call,
+                "content": _said(result),
+                "is_error": result.is_error,
+            }
         if message.text:
             yield _text(message.text)
     elif message.verbatim:

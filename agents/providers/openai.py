@@ -30,7 +30,7 @@ def body(asking: Asking) -> dict[str, Any]:
         | {"parameters": schema_of(tool)}
         for tool in asking.tools
     ]
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "model": asking.model,
         "instructions": asking.system,
         "input": [item for message in asking.messages for item in _items(message)],
@@ -40,10 +40,10 @@ def body(asking: Asking) -> dict[str, Any]:
         "stream": True,
     }
     if not NO_REASONING.match(asking.model):
-        given["include"] = ["reasoning.encrypted_content"]
+        arguments["include"] = ["reasoning.encrypted_content"]
     if asking.reasoning:
-        given["reasoning"] = {"effort": asking.reasoning}
-    return given
+        arguments["reasoning"] = {"effort": asking.reasoning}
+    return arguments
 
 
 def endpoint(api: Api, http: RecordedClient) -> Callable[..., Any]:
@@ -56,8 +56,8 @@ def read(events: Iterable[ResponseStreamEvent]) -> Reply:
     response, items = openai_response(events)
     if response.status == "failed":
         failed = response.error
-        said = f"{failed.code}: {failed.message}" if failed else "no reason"
-        raise NotWhole(f"the response failed: {said}", passes=failed is None or failed.code in PASSING)
+        text = f"{failed.code}: {failed.message}" if failed else "no reason"
+        raise NotWhole(f"the response failed: {text}", passes=failed is None or failed.code in PASSING)
     return _reply(response, items)
 
 

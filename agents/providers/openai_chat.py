@@ -37,19 +37,19 @@ def body(asking: Asking) -> dict[str, Any]:
     functions = [
         {"name": tool.name, "description": tool.description, "parameters": schema_of(tool)} for tool in asking.tools
     ]
-    said = (one for message in asking.messages for one in _messages(message))
-    given: dict[str, Any] = {
+    statements = (current_message for message in asking.messages for current_message in _messages(message))
+    arguments: dict[str, Any] = {
         "model": asking.model,
-        "messages": [{"role": "system", "content": asking.system}, *said],
-        "tools": [{"type": "function", "function": one} for one in functions],
+        "messages": [{"role": "system", "content": asking.system}, *statements],
+        "tools": [{"type": "function", "function": function} for function in functions],
         "stream": True,
         "stream_options": {"include_usage": True},
         # Servers ignore fields they do not know, max_completion_tokens among them; this field bounds the cost.
         "max_tokens": asking.max_output_tokens,
     }
     if asking.reasoning:
-        given["reasoning_effort"] = asking.reasoning
-    return given
+        arguments["reasoning_effort"] = asking.reasoning
+    return arguments
 
 
 def endpoint(api: Api, http: RecordedClient) -> Callable[..., Any]:
@@ -93,8 +93,8 @@ def _reply(
         return Reply(model, text or refusal, (), "refusal", usage)
     if stop == "end" and calls:
         stop = "tool_use"  # Some servers end an answer with calls like any other.
-    found = tuple(call_of(**calls[index]) for index in sorted(calls) if stop == "tool_use")
-    return Reply(model, text, found, "end" if stop == "tool_use" and not found else stop, usage)
+    tool_calls = tuple(call_of(**calls[index]) for index in sorted(calls) if stop == "tool_use")
+    return Reply(model, text, tool_calls, "end" if stop == "tool_use" and not tool_calls else stop, usage)
 
 
 def _messages(message: Message) -> Iterator[dict[str, Any]]:
@@ -104,9 +104,9 @@ def _messages(message: Message) -> Iterator[dict[str, Any]]:
         if message.text:
             yield {"role": "user", "content": message.text}
         return
-    said = message.text if message.text.strip() else None
+    text = message.text if message.text.strip() else None
     if not message.calls:
-        yield {"role": "assistant", "content": said or NO_TEXT}
+        yield {"role": "assistant", "content": text or NO_TEXT}
         return
     calls = [{"id": call.id, "type": "function", "function": sendable_function(call)} for call in message.calls]
-    yield {"role": "assistant", "content": said, "tool_calls": calls}
+    yield {"role": "assistant", "content": text, "tool_calls": calls}

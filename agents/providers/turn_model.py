@@ -99,8 +99,8 @@ class Model:
         spec = self._spec
         limits = (spec.max_output_tokens, spec.timeout_s, spec.reasoning)
         hour = FIVE_MINUTES_S < wait_s <= HOUR_S
-        shown = messages if spec.images else tuple(one.without_images() for one in messages)
-        return Asking(spec.model or "", system, tools, shown, *limits, hour, shortened)
+        displayed_messages = messages if spec.images else tuple(message.without_images() for message in messages)
+        return Asking(spec.model or "", system, tools, displayed_messages, *limits, hour, shortened)
 
     def cap_usd(self, asking: Asking, before: Counted | None = None) -> float:
         """Return the most USD a turn can cost: all its tokens written into the cache, and the longest answer.
@@ -148,8 +148,8 @@ class Model:
                 message = plain(http.without_secrets(str(error)), REASON_CHARACTERS)
                 # A page or a body in one piece was not cut off: the next answer will be like it.
                 streamed = b"data:" in (http.received or b"")
-                said = message if streamed else "the response is no stream of events"
-                raise NoAnswer(said, passes=streamed and error.passes, may_be_billed=True) from error
+                text = message if streamed else "the response is no stream of events"
+                raise NoAnswer(text, passes=streamed and error.passes, may_be_billed=True) from error
             except (*UNREADABLE, KeyError) as error:
                 message = f"{NOT_THE_API} ({type(error).__name__})"
                 raise NoAnswer(message, passes=True, may_be_billed=http.may_be_billed) from error

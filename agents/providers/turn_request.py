@@ -64,18 +64,18 @@ def call_of(id: str, name: str, arguments: str) -> ToolCall:
     return ToolCall(id=id, name=sendable_text([name]), arguments=sendable_text([arguments]))
 
 
-def with_ids(calls: Iterable[ToolCall], taken: Iterable[str]) -> tuple[ToolCall, ...]:
+def with_ids(calls: Iterable[ToolCall], texts: Iterable[str]) -> tuple[ToolCall, ...]:
     """Return the calls with ids that are unique in the conversation and that every vendor takes back.
 
     Some endpoints count from 0 in every answer or leave the id empty.
     """
-    seen = set(taken)
-    found: list[ToolCall] = []
+    seen_texts = set(texts)
+    tool_calls: list[ToolCall] = []
     for call in calls:
-        id, number = call.id, len(seen)
-        while not SENDABLE.fullmatch(id) or id in seen:
+        id, number = call.id, len(seen_texts)
+        while not SENDABLE.fullmatch(id) or id in seen_texts:
             id = f"call_{number}"
             number += 1
-        seen.add(id)
-        found.append(call if id == call.id else call.model_copy(update={"id": id}))
-    return tuple(found)
+        seen_texts.add(id)
+        tool_calls.append(call if id == call.id else call.model_copy(update={"id": id}))
+    return tuple(tool_calls)

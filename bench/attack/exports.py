@@ -107,14 +107,14 @@ def attack(
     """
     for first in range(0, attempts, BATCH):
         seeds = range(seed * 1_000_000 + first, seed * 1_000_000 + min(first + BATCH, attempts))
-        made = [(one, *manipulated(whole, one, folder / str(one))) for one in seeds]
-        theirs = go_codes(verifier, [folder / str(one) for one in seeds])
-        for (one, what, harmful), their in zip(made, theirs, strict=True):
-            ours = python_code(folder / str(one))
-            found = ours == their and not (harmful and their in ACCEPTED)
-            outcome.record(found, f"seed {one}: {what}: Peergate says {ours}, verify/ says {their}")
-            if not found and keep is not None:
-                shutil.copytree(folder / str(one), keep / str(one), symlinks=True)
+        made = [(seed, *manipulated(whole, seed, folder / str(seed))) for seed in seeds]
+        theirs = go_codes(verifier, [folder / str(seed) for seed in seeds])
+        for (value, what, harmful), their in zip(made, theirs, strict=True):
+            ours = python_code(folder / str(value))
+            flag = ours == their and not (harmful and their in ACCEPTED)
+            outcome.record(flag, f"seed {value}: {what}: Peergate says {ours}, verify/ says {their}")
+            if not flag and keep is not None:
+                shutil.copytree(folder / str(value), keep / str(value), symlinks=True)
         shutil.rmtree(folder)
 
 
@@ -160,7 +160,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _bytes(folder: Path, chance: random.Random) -> tuple[str, bool]:
     """Change bytes of a file; what the page shows is not for both."""
-    path = chance.choice([one for one in _files(folder) if "store" not in one.parts or chance.random() < 0.1])
+    path = chance.choice([path for path in _files(folder) if "store" not in path.parts or chance.random() < 0.1])
     before = path.read_bytes()
     after = mutated(before, chance)
     rewrite(path, after)
@@ -185,7 +185,7 @@ def _delete_file(folder: Path, chance: random.Random) -> str:
 
 
 def _delete_folder(folder: Path, chance: random.Random) -> str:
-    path = chance.choice(sorted(one for one in folder.rglob("*") if one.is_dir()))
+    path = chance.choice(sorted(path for path in folder.rglob("*") if path.is_dir()))
     shutil.rmtree(path)
     return str(path.relative_to(folder))
 
@@ -224,7 +224,7 @@ def _folder_for_file(folder: Path, chance: random.Random) -> str:
 
 
 def _file_for_folder(folder: Path, chance: random.Random) -> str:
-    path = chance.choice(sorted(one for one in folder.rglob("*") if one.is_dir()))
+    path = chance.choice(sorted(path for path in folder.rglob("*") if path.is_dir()))
     shutil.rmtree(path)
     path.write_bytes(b"x")
     return str(path.relative_to(folder))
@@ -242,7 +242,7 @@ def _link_for_file(folder: Path, chance: random.Random) -> str:
 
 
 def _link_for_folder(folder: Path, chance: random.Random) -> str:
-    path = chance.choice(sorted(one for one in folder.rglob("*") if one.is_dir()))
+    path = chance.choice(sorted(path for path in folder.rglob("*") if path.is_dir()))
     away = folder.parent / f"{folder.name}.away"
     shutil.copytree(path, away)
     shutil.rmtree(path)
@@ -264,25 +264,25 @@ def _socket(path: Path) -> None:
     # A path of a socket may have 107 bytes only.
     here = os.open(path.parent, os.O_RDONLY)
     try:
-        with socket.socket(socket.AF_UNIX) as one:
-            one.bind(f"/proc/self/fd/{here}/s")
+        with socket.socket(socket.AF_UNIX) as current_socket:
+            current_socket.bind(f"/proc/self/fd/{here}/s")
         (path.parent / "s").rename(path)
     finally:
         os.close(here)
 
 
 def _swap(folder: Path, chance: random.Random) -> str:
-    one, two = chance.sample(_files(folder), 2)
-    first, second = one.read_bytes(), two.read_bytes()
-    rewrite(one, second)
+    path, two = chance.sample(_files(folder), 2)
+    first, second = path.read_bytes(), two.read_bytes()
+    rewrite(path, second)
     rewrite(two, first)
     if first == second:
-        one.unlink()
-    return f"{one.relative_to(folder)} and {two.relative_to(folder)}"
+        path.unlink()
+    return f"{path.relative_to(folder)} and {two.relative_to(folder)}"
 
 
 def _rename(folder: Path, chance: random.Random) -> str:
-    path = chance.choice([one for one in folder.rglob("*") if len(one.relative_to(folder).parts) < 4])
+    path = chance.choice([path for path in folder.rglob("*") if len(path.relative_to(folder).parts) < 4])
     other = path.with_name(
         chance.choice([path.name.upper() + "X", f"{path.name} ", f".{path.name}", f"{path.name}.gz"])
     )

@@ -84,8 +84,10 @@ def attack_folder(
         for _ in range(flips if path.stat().st_size else 0):
             attacks.append(("a bit flipped", [path], _flip(path, chance)))
     for _ in range(more):
-        one, two = chance.sample(files, 2)
-        attacks.append(chance.choice((_deleted(one), _swapped(one, two), _planted(place, files, chance))))
+        current_path, two = chance.sample(files, 2)
+        attacks.append(
+            chance.choice((_deleted(current_path), _swapped(current_path, two), _planted(place, files, chance)))
+        )
     for what, touched, change in attacks:
         _try(outcome, place, verified, what, touched, change, before)
     after = verified(place)
@@ -101,7 +103,7 @@ def _try(
     change: Callable[[], None],
     before: Audit,
 ) -> None:
-    kept = {path: path.read_bytes() if path.is_file() else None for path in touched}
+    kept_data = {path: path.read_bytes() if path.is_file() else None for path in touched}
     change()
     message = f"{what}: {', '.join(path.relative_to(place).as_posix() for path in touched)} in {place.name}"
     try:
@@ -113,7 +115,7 @@ def _try(
     except Exception as error:  # whatever it is, it is a defect
         outcome.record(False, f"{message}: {type(error).__name__}: {error}")
     finally:
-        for path, data in kept.items():
+        for path, data in kept_data.items():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             path.unlink(missing_ok=True)
@@ -126,8 +128,8 @@ def _try(
 
 def _is_listed(name: str, *audits: Audit) -> bool:
     """Say whether a file, or what lies in a folder, was listed as not covered before or after."""
-    listed = {one for audit in audits for one in audit.not_covered}
-    return name in listed or any(one.startswith(f"{name}/") for one in listed)
+    listed = {text for audit in audits for text in audit.not_covered}
+    return name in listed or any(text.startswith(f"{name}/") for text in listed)
 
 
 def _flip(path: Path, chance: random.Random) -> Callable[[], None]:
@@ -145,14 +147,14 @@ def _deleted(path: Path) -> tuple[str, list[Path], Callable[[], None]]:
     return "deleted", [path], path.unlink
 
 
-def _swapped(one: Path, two: Path) -> tuple[str, list[Path], Callable[[], None]]:
+def _swapped(path: Path, two: Path) -> tuple[str, list[Path], Callable[[], None]]:
     def change() -> None:
-        first, second = one.read_bytes(), two.read_bytes()
-        rewrite(one, second)
+        first, second = path.read_bytes(), two.read_bytes()
+        rewrite(path, second)
         # Two empty files, or the same file twice in a folder, are no other folder when they change places.
         rewrite(two, first if first != second else first + b"\n")
 
-    return "swapped", [one, two], change
+    return "swapped", [path, two], change
 
 
 def _planted(place: Path, files: list[Path], chance: random.Random) -> tuple[str, list[Path], Callable[[], None]]:

@@ -113,11 +113,11 @@ def served(folder: Path) -> Generator[tuple[Target, subprocess.Popen[str]]]:
 
 def _wait(look: Callable[[], Any], most_s: float = BACK_S) -> Any:
     until = time.monotonic() + most_s
-    while not (found := look()):
+    while not (result := look()):
         if time.monotonic() > until:
             raise TimeoutError(f"not within {most_s:.0f} s")
         time.sleep(0.1)
-    return found
+    return result
 
 
 def half_open(target: Target, stack: ExitStack, seed: int) -> str:
@@ -133,34 +133,34 @@ def half_open(target: Target, stack: ExitStack, seed: int) -> str:
 
 def slow_headers(target: Target, stack: ExitStack, seed: int) -> str:
     """Begin requests and send their headers byte by byte, as long as somebody listens."""
-    begun = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-    _drip(target, stack, seed, begun, b"X")
+    started_at = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    _drip(target, stack, seed, started_at, b"X")
     return f"{SLOW} connections whose headers never end"
 
 
 def slow_bodies(target: Target, stack: ExitStack, seed: int) -> str:
     """Send whole headers without the token, and then a body byte by byte."""
     host, port = target.address()
-    begun = f"POST /mcp HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 1000000000\r\n\r\n".encode()
-    _drip(target, stack, seed, begun, b" ")
+    data = f"POST /mcp HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 1000000000\r\n\r\n".encode()
+    _drip(target, stack, seed, data, b" ")
     return f"{SLOW} connections without the token whose body never ends"
 
 
-def _drip(target: Target, stack: ExitStack, seed: int, begun: bytes, piece: bytes) -> None:
-    open_ones: list[socket.socket] = []
+def _drip(target: Target, stack: ExitStack, seed: int, data: bytes, piece: bytes) -> None:
+    connections: list[socket.socket] = []
     until = time.monotonic() + OPENING_S
     for _ in range(SLOW):
         if time.monotonic() > until:
             break
         with suppress(OSError):
-            one = stack.enter_context(socket.create_connection(target.address(), 0.5))
-            open_ones.append(one)
-            one.sendall(begun)
+            connection_socket = stack.enter_context(socket.create_connection(target.address(), 0.5))
+            connections.append(connection_socket)
+            connection_socket.sendall(data)
     draw, until = random.Random(seed), time.monotonic() + SLOW_S
     while time.monotonic() < until:
-        for one in draw.sample(open_ones, len(open_ones)):
+        for connection in draw.sample(connections, len(connections)):
             with suppress(OSError):
-                one.send(piece)
+                connection.send(piece)
         time.sleep(0.5)
 
 
@@ -238,9 +238,9 @@ def _attack(target: Target, server: subprocess.Popen[str], seed: int, outcome: O
                 # The server is not what it was, and its session may never answer again.
                 return
     for headers, what in REFUSED:
-        given = {name: value.replace("TOKEN", target.token) for name, value in headers.items()}
+        arguments = {name: value.replace("TOKEN", target.token) for name, value in headers.items()}
         try:
-            status = httpx2.post(target.url, json=INITIALIZE, headers=ACCEPT | given, timeout=ANSWER_S).status_code
+            status = httpx2.post(target.url, json=INITIALIZE, headers=ACCEPT | arguments, timeout=ANSWER_S).status_code
         except httpx2.HTTPError as error:
             outcome.record(False, f"{what}: {type(error).__name__}")
             continue

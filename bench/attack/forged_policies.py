@@ -30,8 +30,8 @@ def another_envelope(original: Original, chance: random.Random) -> Forgery:
 
         return rewritten
 
-    def spoiled(one: Any, **changed: Any) -> Any:
-        return one | changed
+    def spoiled(value: Any, **changed: Any) -> Any:
+        return value | changed
 
     stranger = base64.b64encode(chance.randbytes(64)).decode()
     changes: dict[str, Rewrite] = {
@@ -187,8 +187,8 @@ def changed_keys(original: Original, chance: random.Random) -> Forgery:
     role: Role = "log" if name in ("signed by the log", "of another kind") else "human"
     steps = steps_of(original)
     steps = [*steps[:number], Step(entry, role=role), *steps[number:]]
-    shown = before if name == "no policy" else after
-    return Forgery(f"entry {number} changes keys: {name}", steps, shown, name != "lawful")
+    visible = before if name == "no policy" else after
+    return Forgery(f"entry {number} changes keys: {name}", steps, visible, name != "lawful")
 
 
 def _nothing(policy: Any, number: int) -> None:

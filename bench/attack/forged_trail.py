@@ -54,7 +54,7 @@ class Original(NamedTuple):
     def of(cls, folder: Path, keys: KeyFolder) -> Original:
         """Read an export."""
         size = parse_note((folder / CHECKPOINT).read_bytes()).size
-        entries = [entry_of(open_envelope(one).payload) for one in read_bundles(folder, size)]
+        entries = [entry_of(open_envelope(bundle).payload) for bundle in read_bundles(folder, size)]
         roles: tuple[Role, ...] = ("log", "builder", "reviewer", "human")
         return cls(folder, entries, {role: load_key(keys.path(role)) for role in roles})
 
@@ -78,13 +78,13 @@ def rewrite(path: Path, data: bytes) -> None:
 
 def steps_of(original: Original) -> list[Step]:
     """Return the entries as they are."""
-    return [Step(one) for one in original.entries]
+    return [Step(entry) for entry in original.entries]
 
 
 def envelopes_of(original: Original, steps: Sequence[Step]) -> list[bytes]:
     """Write and sign entries, each numbered and with the tree before it."""
     tree = merkle.Frontier()
-    found: list[bytes] = []
+    matching_data: list[bytes] = []
     for number, step in enumerate(steps):
         entry = step.entry
         if entry.previous not in WRONG_TREES:
@@ -92,9 +92,9 @@ def envelopes_of(original: Original, steps: Sequence[Step]) -> list[bytes]:
         payload = step.payload(payload_of(entry.model_copy(update={"seq": number})))
         signer = original.keys[step.role or _role(entry)]
         data = step.envelope(seal(payload, signatures_text(EnvelopeSignature(signer.id, signer.sign(pae(payload))))))
-        found.append(data)
+        matching_data.append(data)
         tree.append(merkle.leaf_hash(data))
-    return found
+    return matching_data
 
 
 WRONG_TREES = frozenset({"sha256:" + "7" * 64})
@@ -123,13 +123,13 @@ def forged(
     for name in ("tile", "keys", PROOFS):
         shutil.rmtree(target / name)
     envelopes = envelopes_of(original, steps)[:size]
-    kept_entries = [one.entry for one in steps][:size]
-    shown = policy or next(one.policy for one in reversed(kept_entries) if one.policy is not None)
-    head = head_of(original, shown, envelopes)
-    leaves = [merkle.leaf_hash(one) for one in envelopes]
+    kept_entries = [step.entry for step in steps][:size]
+    visible = policy or next(entry.policy for entry in reversed(kept_entries) if entry.policy is not None)
+    head = head_of(original, visible, envelopes)
+    leaves = [merkle.leaf_hash(envelope) for envelope in envelopes]
     files: list[tuple[str, bytes]] = [(CHECKPOINT, str(head).encode()), *bundles_of(envelopes), *tiles_of(leaves)]
-    files.append(("policy.json", canonical_bytes(shown)))
-    files.extend(_keys(shown))
+    files.append(("policy.json", canonical_bytes(visible)))
+    files.extend(_keys(visible))
     tree = merkle.Tree(leaves)
     for number, (entry, data) in enumerate(zip(kept_entries, envelopes, strict=True)):
         if _kind(data, entry) == "verdict":
@@ -150,23 +150,23 @@ def _kind(envelope: bytes, entry: Entry) -> str:
 
 def _keys(policy: Any) -> list[tuple[str, bytes]]:
     """Return the files of keys as far as the policy has the form it should."""
-    found: list[tuple[str, bytes]] = []
+    pairs: list[tuple[str, bytes]] = []
     for key in policy.get("keys", []):
         try:
             public = bytes.fromhex(key["public"])
-            found.append((f"keys/{key['role']}-{key['id'][:16]}.pem", public_pem(public).encode()))
+            pairs.append((f"keys/{key['role']}-{key['id'][:16]}.pem", public_pem(public).encode()))
             if key["role"] == "log" and key.get("until") is None:
-                found.append(("log.vkey", f"{NoteKey(policy['origin'], LOG_KEY, public)}\n".encode()))
+                pairs.append(("log.vkey", f"{NoteKey(policy['origin'], LOG_KEY, public)}\n".encode()))
         except (LookupError, TypeError, ValueError):
             continue
-    return found
+    return pairs
 
 
 def head_of(original: Original, policy: Any, envelopes: Sequence[bytes], role: Role = "log") -> Checkpoint:
     """Sign a head over envelopes."""
     signer = original.keys[role]
     origin = str(policy.get("origin", "peergate/small"))
-    root = merkle.root_of(merkle.leaf_hash(one) for one in envelopes)
+    root = merkle.root_of(merkle.leaf_hash(envelope) for envelope in envelopes)
     head = Checkpoint(origin, len(envelopes), root)
     return head.signed(sign_text(NoteKey(origin, LOG_KEY, signer.public), signer.sign, head.text))
 

@@ -45,7 +45,7 @@ def _replaced(old: str, new: str) -> Rewrite:
 
 def entry_of_kind(original: Original, chance: random.Random, *kinds: str) -> int:
     """Return the number of some entry of one of these kinds, or of any."""
-    return chance.choice([one.seq for one in original.entries if not kinds or one.kind in kinds])
+    return chance.choice([entry.seq for entry in original.entries if not kinds or entry.kind in kinds])
 
 
 # ---- the bytes of a statement ------------------------------------------------------------------------------------
@@ -79,9 +79,9 @@ def _with_name(name: str, other: str) -> Rewrite:
 
     def change(payload: bytes) -> bytes:
         value = json.loads(payload)
-        renamed = {other if at == name else at: one for at, one in value.items()}
+        renamed = {other if at == name else at: element for at, element in value.items()}
         if "predicate" in renamed:
-            renamed["predicate"] = {other if at == name else at: one for at, one in renamed["predicate"].items()}
+            renamed["predicate"] = {other if at == name else at: value for at, value in renamed["predicate"].items()}
         return json.dumps(renamed, ensure_ascii=False, separators=(",", ":")).encode()
 
     return change
@@ -166,7 +166,7 @@ def other_members(original: Original, chance: random.Random) -> Forgery:
     changes: dict[str, Callable[[Any], Any]] = {
         "an unknown member": lambda value: value | {"z": 1},
         "an unknown member of the predicate": lambda value: _inside(value, z=1),
-        "no subject": lambda value: {name: one for name, one in value.items() if name != "subject"},
+        "no subject": lambda value: {name: element for name, element in value.items() if name != "subject"},
         "no kind": lambda value: value | {"predicate": _without(value["predicate"], "kind")},
         "no session": lambda value: value | {"predicate": _without(value["predicate"], "session")},
         "an empty body": lambda value: _inside(value, body={"x": "sha256:" + "1" * 64}),
@@ -198,7 +198,7 @@ def _inside(value: Any, **changed: Any) -> Any:
 
 
 def _without(value: Any, name: str) -> Any:
-    return {one: value[one] for one in value if one != name}
+    return {element: value[element] for element in value if element != name}
 
 
 def _renamed(subject: Any) -> Any:
@@ -243,7 +243,7 @@ def another_signer(original: Original, chance: random.Random) -> Forgery:
     number = entry_of_kind(original, chance)
     roles: tuple[Role, ...] = ("log", "builder", "reviewer", "human")
     mine = {"plan": "builder", "call": "builder", "note": "builder", "submit": "builder", "verdict": "reviewer"}
-    role = chance.choice([one for one in roles if one != mine.get(original.entries[number].kind, "log")])
+    role = chance.choice([role for role in roles if role != mine.get(original.entries[number].kind, "log")])
     return entry_changed(original, number, f"signed by {role}", role=role)
 
 

@@ -16,10 +16,10 @@ class Outcome:
     not_run: str = ""
     """Why the family did not run at all; empty if it ran."""
 
-    def record(self, found: bool, attack: str) -> None:
+    def record(self, flag: bool, attack: str) -> None:
         """Count one attack; ``attack`` says in one line what was done."""
         self.attempts += 1
-        if found:
+        if flag:
             self.found += 1
         else:
             self.missed.append(attack)

@@ -25,7 +25,7 @@ class Planted:
 
     def is_in(self, text: str, squeezed: str) -> bool:
         """Say whether the secret is in a text, which is also given by :func:`squeezed`."""
-        parts = [part for one in self.hidden for part in _parts(one)]
+        parts = [part for text in self.hidden for part in _parts(text)]
         return any(part in text or _GAPS.sub("", part) in squeezed for part in parts)
 
 
@@ -90,11 +90,11 @@ class Plants:
             "Twilio": f"SK{self._hex(32)}",
             "age": "AGE-SECRET-KEY-1" + "".join(self._random.choices("QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L", k=58)),
             "JWT": ".".join(
-                base64.urlsafe_b64encode(one.encode()).decode().rstrip("=")
-                for one in ('{"alg":"HS256","typ":"JWT"}', f'{{"sub":"{self._made(12)}"}}', self._made(32))
+                base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+                for text in ('{"alg":"HS256","typ":"JWT"}', f'{{"sub":"{self._made(12)}"}}', self._made(32))
             ),
         }
-        found = [Planted(name, f"it says {text} there", (text,)) for name, text in whole.items()]
+        results = [Planted(name, f"it says {text} there", (text,)) for name, text in whole.items()]
         in_place = {
             "AWS secret": (self._made(40), "aws_secret_access_key = {}"),
             "Azure account key": (self._made(86), "AccountName=runs;AccountKey={}==;EndpointSuffix=core.windows.net"),
@@ -116,14 +116,14 @@ class Plants:
             "password in JSON": (f"{self._made(7)}!x", '{{"user": "me", "password": "{}"}}'),
             "environment line": (self._made(30), "export INTERNAL_SERVICE_TOKEN={}"),
         }
-        found += [Planted(name, text.format(value), (value,)) for name, (value, text) in in_place.items()]
+        results += [Planted(name, text.format(value), (value,)) for name, (value, text) in in_place.items()]
         for kind in ("RSA PRIVATE KEY", "PGP PRIVATE KEY BLOCK", "OPENSSH PRIVATE KEY"):
             begin, body, end = self._block(kind, "b3BlbnNzaC1rZXktdjEA" if "SSH" in kind else "")
-            found.append(Planted(kind, f"{begin}\n{body}\n{end}", tuple(body.splitlines()[:2])))
+            results.append(Planted(kind, f"{begin}\n{body}\n{end}", tuple(body.splitlines()[:2])))
         begin, body, end = self._block("PRIVATE KEY")
         account = {"type": "service_account", "private_key": f"{begin}\n{body}\n{end}\n"}
-        found.append(Planted("GCP service account", json.dumps(account), tuple(body.splitlines()[:2])))
-        return [*found, *self._known(), *self._disguised(whole)]
+        results.append(Planted("GCP service account", json.dumps(account), tuple(body.splitlines()[:2])))
+        return [*results, *self._known(), *self._disguised(whole)]
 
     def _known(self) -> list[Planted]:
         key, reviewer, quoted, database = self.environ.values()
@@ -149,6 +149,6 @@ class Plants:
             Planted("form with zero-width spaces", "a " + "\u200b".join(code) + " b", (code,)),
             Planted("form over two lines", f"a {claude[:30]}\n{claude[30:]}\nb", (claude,)),
             Planted("form with an escape sequence", f"{hub[:9]}\x1b[31m{hub[9:]}\x1b[0m", (hub,)),
-            Planted("form in hex escapes", "".join(f"\\x{ord(one):02x}" for one in hub), ("\\x68\\x66\\x5f",)),
+            Planted("form in hex escapes", "".join(f"\\x{ord(text):02x}" for text in hub), ("\\x68\\x66\\x5f",)),
             Planted("form in a URL", quote(hub).replace("hf_", "%68%66%5F"), (hub[3:],)),
         ]

@@ -36,24 +36,24 @@ Lines = list[bytes]
 Break = Callable[[Lines, random.Random], bytes]
 
 
-def _whole(found: Evidence) -> Evidence:
+def _whole(evidence: Evidence) -> Evidence:
     """Return evidence whose grant, manifest and exit record are those of its stage."""
-    assert found.grant is not None and found.manifest is not None
+    assert evidence.grant is not None and evidence.manifest is not None
     own: dict[str, Any] = {
-        "kind": found.stage.kind,
-        "parameters": digest_value(found.parameters),
-        "inputs": {role: digest_path(path) for role, path in found.inputs.items()},
+        "kind": evidence.stage.kind,
+        "parameters": digest_value(evidence.parameters),
+        "inputs": {role: digest_path(path) for role, path in evidence.inputs.items()},
     }
-    registered = {"stage": found.stage.name, "registration": found.registered}
-    grant = found.grant.model_copy(update=own | registered)
-    seen: dict[str, Any] = {
+    registered = {"stage": evidence.stage.name, "registration": evidence.registered}
+    grant = evidence.grant.model_copy(update=own | registered)
+    seen_values: dict[str, Any] = {
         "key": grant.key(),
-        "effective": found.parameters | found.manifest.effective,
-        "seed": found.parameters.get("seed", 0),
-        "outputs": found.output_digests,
+        "effective": evidence.parameters | evidence.manifest.effective,
+        "seed": evidence.parameters.get("seed", 0),
+        "outputs": evidence.output_digests,
     }
-    manifest = found.manifest.model_copy(update=own | seen)
-    return replace(found, grant=grant, manifest=manifest, exit=exit_of(grant.key()))
+    manifest = evidence.manifest.model_copy(update=own | seen_values)
+    return replace(evidence, grant=grant, manifest=manifest, exit=exit_of(grant.key()))
 
 
 KINDS: dict[str, Callable[[Path], Evidence]] = {
@@ -109,10 +109,10 @@ def _valued(wanted: Callable[[Any], bool], text: str) -> Break:
 
 def _places(value: Any, wanted: Callable[[Any], bool]) -> list[tuple[Any, Any]]:
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    found: list[tuple[Any, Any]] = []
-    for name, one in list(pairs):
-        found += [(value, name)] if wanted(one) else _places(one, wanted)
-    return found
+    matching_pairs: list[tuple[Any, Any]] = []
+    for name, element in list(pairs):
+        matching_pairs += [(value, name)] if wanted(element) else _places(element, wanted)
+    return matching_pairs
 
 
 def _is_number(value: Any) -> bool:
@@ -285,7 +285,9 @@ def _gate(evidence: Evidence) -> tuple[Decision, list[str]]:
         current={},
         attempts_left=1,
     )
-    return decision, parts + [f"{one.id}: {one.status}: {one.detail}" for one in checks if one.status in CLOSED]
+    return decision, parts + [
+        f"{check.id}: {check.status}: {check.detail}" for check in checks if check.status in CLOSED
+    ]
 
 
 def _opens(evidence: Evidence) -> str:
@@ -302,5 +304,5 @@ def _closes(evidence: Evidence) -> str:
         return f"{type(error).__name__} got out: {str(error)[:200]}"
     if decision.outcome in ("approve", "null"):
         return "the gate opened"
-    broke = [one for one in why if ": ERROR: " in one]
+    broke = [text for text in why if ": ERROR: " in text]
     return broke[0][:300] if broke else ""

@@ -71,7 +71,7 @@ def run(seed: int, folder: Path, change: str = "", only: Callable[[str], bool] =
 
 def _calls(outcome: Outcome, folder: Path, chance: random.Random, change: str) -> None:
     """Make every call and every kind of socket once, and reach for three servers outside."""
-    names, families = list(CALLS), [one for one in range(MOST_FAMILIES) if one not in FAMILIES]
+    names, families = list(CALLS), [index for index in range(MOST_FAMILIES) if index not in FAMILIES]
     chance.shuffle(names)
     chance.shuffle(families)
     with ExitStack() as stack:
@@ -98,12 +98,12 @@ def _output(folder: Path, name: str, script: str, change: str) -> tuple[bool, st
     """Return whether nothing came out of it but plain files under plain names, and what was done."""
     ended = _recipe(folder, name, script, change)
     out = ended.folder / "out"
-    kept = [path for path in out.rglob("*") if not path.is_dir()]
-    strange = [path for path in kept if path.is_symlink() or not path.is_file() or path.stat().st_nlink != 1]
-    strange += [path for path in kept if not path.name.isprintable() or "secret" in path.read_text(errors="replace")]
-    much = len(list(out.rglob("*"))) > 10_010 or sum(path.stat().st_size for path in kept) > LIMITS["output_mb"] << 20
+    paths = [path for path in out.rglob("*") if not path.is_dir()]
+    strange = [path for path in paths if path.is_symlink() or not path.is_file() or path.stat().st_nlink != 1]
+    strange += [path for path in paths if not path.name.isprintable() or "secret" in path.read_text(errors="replace")]
+    much = len(list(out.rglob("*"))) > 10_010 or sum(path.stat().st_size for path in paths) > LIMITS["output_mb"] << 20
     quiet = ended.code == 0 and name.startswith("refused")
-    return not strange and not much and not quiet and _well_ended(ended), f"{name}: {len(kept)} kept, {_last(ended)}"
+    return not strange and not much and not quiet and _well_ended(ended), f"{name}: {len(paths)} kept, {_last(ended)}"
 
 
 def _recipe(folder: Path, name: str, script: str, change: str) -> Ended:
@@ -123,5 +123,5 @@ def _well_ended(ended: Ended) -> bool:
 
 
 def _last(ended: Ended) -> str:
-    said = ended.log.strip().splitlines()[-1:] or [""]
-    return f"exit code {ended.code}, {json.dumps(said[0][:200])}"
+    texts = ended.log.strip().splitlines()[-1:] or [""]
+    return f"exit code {ended.code}, {json.dumps(texts[0][:200])}"

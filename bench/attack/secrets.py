@@ -54,23 +54,23 @@ _QUESTION = {
 
 def run(seed: int, folder: Path) -> Outcome:
     """Plant every form at every door and report each one that is found in an area."""
-    plants, found = Plants(seed), _Found()
+    plants, result = Plants(seed), _Found()
     with _environment(plants):
-        _played_session(folder / "played", plants, found)
-        _lost_job(folder / "lost", plants, found)
-        _specs(folder / "specs", plants, found)
-        _commands(folder / "commands", plants, found)
-    return found.outcome(plants)
+        _played_session(folder / "played", plants, result)
+        _lost_job(folder / "lost", plants, result)
+        _specs(folder / "specs", plants, result)
+        _commands(folder / "commands", plants, result)
+    return result.outcome(plants)
 
 
 def run_in_process(seed: int, folder: Path, count: int) -> Outcome:
     """Attack with every so many forms, without commands: for the quick test, which turns the masker off as well."""
-    plants, found = Plants(seed), _Found()
+    plants, result = Plants(seed), _Found()
     plants.all = plants.all[::count]
     with _environment(plants):
-        _played_session(folder / "played", plants, found, commands=False)
-        _lost_job(folder / "lost", plants, found)
-    return found.outcome(plants)
+        _played_session(folder / "played", plants, result, commands=False)
+        _lost_job(folder / "lost", plants, result)
+    return result.outcome(plants)
 
 
 class _Found:
@@ -93,7 +93,7 @@ class _Found:
 
     def add_run(self, run: Path) -> None:
         """Take a run folder with its trail, store and report."""
-        for path in sorted(one for one in run.rglob("*") if one.is_file()):
+        for path in sorted(path for path in run.rglob("*") if path.is_file()):
             parts = path.relative_to(run).parts
             area = "transcript" if "transcript" in path.name else {"store": "store", "report": "report"}.get(parts[0])
             self.add(area or "run folder", path.read_bytes())
@@ -110,8 +110,8 @@ class _Found:
         for area in AREAS:
             whole = "\n".join(self.texts[area])
             bare = squeezed(whole)
-            for one in plants.all:
-                outcome.record(not one.is_in(whole, bare), f"{one.name} is in the {area}")
+            for value in plants.all:
+                outcome.record(not value.is_in(whole, bare), f"{value.name} is in the {area}")
         for door, reached in self.doors.items():
             outcome.record(reached, f"nothing that was planted came through the door '{door}'")
         return outcome
@@ -137,7 +137,7 @@ def _environment(plants: Plants) -> Generator[None]:
 
 
 def _all_of(door: str, plants: Sequence[Planted]) -> str:
-    return "\n\n".join(f"{door}\n{one.text}" for one in plants)
+    return "\n\n".join(f"{door}\n{plant.text}" for plant in plants)
 
 
 def _some_of(door: str, plants: Sequence[Planted], limit: int) -> str:
@@ -187,11 +187,11 @@ class _Talkative:
         )
 
 
-def _played_session(folder: Path, plants: Plants, found: _Found, commands: bool = True) -> None:
+def _played_session(folder: Path, plants: Plants, result: _Found, commands: bool = True) -> None:
     """Drive a session to its end whose builder, jobs, reviewer and person say every secret."""
     folder.mkdir(parents=True)
     run = open_quick(folder, ("builder: {vendor: playbook}", BUILDER))
-    notes = [Call("write_note", {"text": f"door-call {one.text}"}) for one in plants.all]
+    notes = [Call("write_note", {"text": f"door-call {value.text}"}) for value in plants.all]
     reads = [Call("read_artifact", {"name": f"note.{number}"}) for number in range(1, 4)]
     script = [
         Said(_all_of("door-text", plants.all), tuple(notes[:30])),
@@ -213,33 +213,33 @@ def _played_session(folder: Path, plants: Plants, found: _Found, commands: bool 
             *[{"answer": "approve", "reason": reason, "by": "me", "expires": None}] * 4,
         ]
         for answer in answers:
-            if any(one.entry.kind == "close" for one in read_entries(run / "trail.sqlite")):
+            if any(entry.entry.kind == "close" for entry in read_entries(run / "trail.sqlite")):
                 break
             chosen: Reviewer = reviewer
             session = quick_session(run, launcher=launcher, reviewer=chosen, display=terminal)
             session.builder = ModelBuilder(session.resolved.spec.builder)
             drive(session, answer)
         terminal.console.file.flush()
-    found.add("terminal", screen.getvalue())
-    found.add_run(run)
+    result.add("terminal", screen.getvalue())
+    result.add_run(run)
     if commands:
-        _told(folder, run, found)
-    closed = any(one.entry.kind == "close" for one in read_entries(run / "trail.sqlite"))
-    found.doors["the session ends"] = closed
+        _told(folder, run, result)
+    closed = any(entry.entry.kind == "close" for entry in read_entries(run / "trail.sqlite"))
+    result.doors["the session ends"] = closed
     for door in ("door-call", "door-text", "door-log", "door-exception", "door-words"):
-        found.door(door, "store" if door != "door-exception" else "trail", door)
-    found.door("door-reason", "trail", "door-reason")
+        result.door(door, "store" if door != "door-exception" else "trail", door)
+    result.door("door-reason", "trail", "door-reason")
 
 
-def _told(folder: Path, run: Path, found: _Found) -> None:
+def _told(folder: Path, run: Path, result: _Found) -> None:
     """Have every reading command tell of the session, and export it."""
     for command in (("report", run), ("transcript", run), ("transcript", run, "--json"), ("audit", "list", run)):
-        _peergate(found, *command)
-    _peergate(found, "status", run.name, "--runs", run.parent)
-    _peergate(found, "audit", "export", run, folder / "export")
-    for path in sorted(one for one in (folder / "export").rglob("*") if one.is_file()):
-        found.add("export", path.read_bytes())
-    found.doors["the export is there"] = (folder / "export").is_dir()
+        _peergate(result, *command)
+    _peergate(result, "status", run.name, "--runs", run.parent)
+    _peergate(result, "audit", "export", run, folder / "export")
+    for path in sorted(path for path in (folder / "export").rglob("*") if path.is_file()):
+        result.add("export", path.read_bytes())
+    result.doors["the export is there"] = (folder / "export").is_dir()
 
 
 def _reads_the_log(body: dict[str, Any]) -> Said:
@@ -249,7 +249,7 @@ def _reads_the_log(body: dict[str, Any]) -> Said:
     return calls(Call("job_logs", {"lines": 500})) if first else follows_the_spec(body)
 
 
-def _lost_job(folder: Path, plants: Plants, found: _Found) -> None:
+def _lost_job(folder: Path, plants: Plants, result: _Found) -> None:
     """Drive a session until it asks a person, because its job is gone."""
     folder.mkdir(parents=True)
     launcher, screen = _Lost(), io.StringIO()
@@ -258,60 +258,60 @@ def _lost_job(folder: Path, plants: Plants, found: _Found) -> None:
     run = open_quick(folder)
     drive(quick_session(run, launcher=launcher, display=terminal))
     terminal.console.file.flush()
-    found.add("terminal", screen.getvalue())
-    found.add_run(run)
-    found.door("door-lost", "trail", "door-lost")
+    result.add("terminal", screen.getvalue())
+    result.add_run(run)
+    result.door("door-lost", "trail", "door-lost")
 
 
-def _specs(folder: Path, plants: Plants, found: _Found) -> None:
+def _specs(folder: Path, plants: Plants, result: _Found) -> None:
     """Write a spec with each secret in it: it is refused, and the error does not repeat it."""
     folder.mkdir(parents=True)
     resolved_spec(folder, POWERED)
     source = (folder / "spec.yaml").read_text(encoding="utf-8")
-    for number, one in enumerate(plants.all):
+    for number, value in enumerate(plants.all):
         path = folder / f"spec-{number}.yaml"
         # What ends a line is written as YAML writes it.
-        path.write_text(f"{source}\nnote: {json.dumps(one.text)}\n", encoding="utf-8")
+        path.write_text(f"{source}\nnote: {json.dumps(value.text)}\n", encoding="utf-8")
         try:
             load_spec(path)
-            found.doors[f"a spec with '{one.name}' is refused"] = False
+            result.doors[f"a spec with '{value.name}' is refused"] = False
         except SpecError as error:
-            found.add("error", str(error))
-            found.doors[f"a spec with '{one.name}' is refused"] = "secret" in str(error)
+            result.add("error", str(error))
+            result.doors[f"a spec with '{value.name}' is refused"] = "secret" in str(error)
 
 
-def _commands(folder: Path, plants: Plants, found: _Found) -> None:
+def _commands(folder: Path, plants: Plants, result: _Found) -> None:
     """Run commands, each a process of its own, whose arguments, files and servers hold the secrets."""
     folder.mkdir(parents=True)
     # What a process has not read it cannot know: the bearer token is known to the server of tools alone.
-    forms = [one for one in plants.all if one.name != "bearer token"]
-    _peergate(found, "start", _some_of("door-argument", forms, 8000), "--runs", folder / "none", area="error")
-    found.door("door-argument", "error", "door-argument")
+    forms = [value for value in plants.all if value.name != "bearer token"]
+    _peergate(result, "start", _some_of("door-argument", forms, 8000), "--runs", folder / "none", area="error")
+    result.door("door-argument", "error", "door-argument")
     database = {"PEERGATE_DATABASE": plants.environ["ANALYTICS_DATABASE_URL"].replace("postgresql", "mysql")}
-    _peergate(found, "list", "--everywhere", "--runs", folder / "none", area="error", environ=database)
-    asked = folder / "asked"
-    asked.mkdir()
-    (asked / "notes.md").write_text(_all_of("door-file", forms), encoding="utf-8")
+    _peergate(result, "list", "--everywhere", "--runs", folder / "none", area="error", environ=database)
+    requested_path = folder / "asked"
+    requested_path.mkdir()
+    (requested_path / "notes.md").write_text(_all_of("door-file", forms), encoding="utf-8")
     words = _some_of("door-answer", forms, 1500)
     with loopback_api() as api:
         at = ("--vendor", "openai", "--model", "tiny", "--base-url", api.address, "--price-in", "1", "--price-out", "2")
         api.steps = [answered(OPENAI, json.dumps(_QUESTION | {"reasoning": words}))]
         question = ("review", "ask", "--topic", "arms", "--question", _some_of("door-question", forms, 7900), *at)
-        _peergate(found, *question, "--kind", "statistics", cwd=asked)
+        _peergate(result, *question, "--kind", "statistics", cwd=requested_path)
         api.next_review()
         body = json.dumps({"error": {"type": "some_error", "message": _all_of("door-server", forms)}})
         api.steps = [Step(body.encode(), 400)]
-        _peergate(found, "review", "request", "notes.md", "--kind", "code", *at, cwd=asked, area="error")
+        _peergate(result, "review", "request", "notes.md", "--kind", "code", *at, cwd=requested_path, area="error")
         sent = "\n".join(got.body.decode("utf-8", "replace") for got in api.got)
-    for path in sorted(one for one in asked.rglob("*") if one.is_file() and one.name != "notes.md"):
-        found.add("store", path.read_bytes())
+    for path in sorted(path for path in requested_path.rglob("*") if path.is_file() and path.name != "notes.md"):
+        result.add("store", path.read_bytes())
     # What is sent to a reviewer leaves the machine: it is searched as an export is.
-    found.add("export", sent)
-    found.doors["the reviewer is asked"] = "door-question" in sent and "door-file" in sent
-    _reviewed(folder, forms, found)
+    result.add("export", sent)
+    result.doors["the reviewer is asked"] = "door-question" in sent and "door-file" in sent
+    _reviewed(folder, forms, result)
 
 
-def _reviewed(folder: Path, forms: Sequence[Planted], found: _Found) -> None:
+def _reviewed(folder: Path, forms: Sequence[Planted], result: _Found) -> None:
     """Start sessions whose reviewer, a process of its own, is answered with secrets: an error, then a verdict."""
     body = json.dumps({"error": {"type": "some_error", "message": _all_of("door-http", forms)}}).encode()
     verdict = {
@@ -328,14 +328,14 @@ def _reviewed(folder: Path, forms: Sequence[Planted], found: _Found) -> None:
             at = folder / f"reviewed-{number}"
             at.mkdir()
             resolved_spec(at, POWERED, ("reviewer: {vendor: checklist}", reviewer), ("review: 0.05", "review: 0.3"))
-            _peergate(found, "start", at / "spec.yaml", "--runs", at / "runs", area="error")
-        found.add_run(at / "runs" / "small")
-    found.door("door-http", "store", "door-http")
-    found.door("door-verdict", "store", "door-verdict")
+            _peergate(result, "start", at / "spec.yaml", "--runs", at / "runs", area="error")
+        result.add_run(at / "runs" / "small")
+    result.door("door-http", "store", "door-http")
+    result.door("door-verdict", "store", "door-verdict")
 
 
 def _peergate(
-    found: _Found,
+    result: _Found,
     *arguments: str | Path,
     area: str = "terminal",
     cwd: Path | None = None,
@@ -347,6 +347,6 @@ def _peergate(
     own = dict(os.environ) | {"PYTHONPATH": str(home)} | (environ or {})
     done = subprocess.run(command, capture_output=True, cwd=cwd or home, env=own, check=False, timeout=300)
     if b"Traceback" in done.stderr:
-        found.doors[f"{' '.join(map(str, arguments[:2]))[:60]} ends without a traceback"] = False
-    found.add(area, done.stdout)
-    found.add(area, done.stderr)
+        result.doors[f"{' '.join(map(str, arguments[:2]))[:60]} ends without a traceback"] = False
+    result.add(area, done.stdout)
+    result.add(area, done.stderr)

@@ -22,28 +22,28 @@ SETTINGS = ((8192, 256), (49_152, 64), (49_152, 256), (49_152, 1024), (151_936, 
 HIDDEN, LAYERS = 128, 4
 
 
-def measured(vocabulary: int, tokens: int, given: argparse.Namespace) -> dict[str, Any]:
+def measured(vocabulary: int, tokens: int, namespace: argparse.Namespace) -> dict[str, Any]:
     """Return the peaks of all programs at one setting."""
     from bench.random_models import random_checkpoint
     from training.planning.model_shapes import Shape
 
-    runs = given.runs and given.runs.with_name(f"{given.runs.name}.{vocabulary}.{tokens}")
-    named = argparse.Namespace(**vars(given) | {"tokens": tokens, "runs": runs})
+    runs = namespace.runs and namespace.runs.with_name(f"{namespace.runs.name}.{vocabulary}.{tokens}")
+    named = argparse.Namespace(**vars(namespace) | {"tokens": tokens, "runs": runs})
     with tempfile.TemporaryDirectory() as name:
         shape = Shape(LAYERS, HIDDEN, 3 * HIDDEN, 4, 2, vocabulary, tied=True)
-        found = runs_of(LOSSES, random_checkpoint(Path(name) / "model", shape, "float32"), named)
-    return {"vocabulary": vocabulary, "tokens": tokens * given.rows} | {
-        program: [one["peak_bytes"] for one in some] for program, some in found.items()
+        results = runs_of(LOSSES, random_checkpoint(Path(name) / "model", shape, "float32"), named)
+    return {"vocabulary": vocabulary, "tokens": tokens * namespace.rows} | {
+        program: [value["peak_bytes"] for value in some] for program, some in results.items()
     }
 
 
 def table(results: list[dict[str, Any]]) -> list[str]:
     """Return the lines of the table that pages quote: megabytes."""
     lines = ["| words | tokens | body | pieces above it | whole logits | TRL's loss |", "|---|---|---|---|---|---|"]
-    for one in results:
-        body, *others = (median(one[program]) / 1e6 for program in LOSSES)
+    for result in results:
+        body, *others = (median(result[program]) / 1e6 for program in LOSSES)
         above = " | ".join(f"{other - body:,.0f}" for other in others)
-        lines.append(f"| {one['vocabulary']:,} | {one['tokens']:,} | {body:,.0f} | {above} |")
+        lines.append(f"| {result['vocabulary']:,} | {result['tokens']:,} | {body:,.0f} | {above} |")
     return lines
 
 
@@ -53,16 +53,16 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
     parser.add_argument("--runs", type=Path, help="where each run is kept: a file for each setting, named after this")
-    given = parser.parse_args()
+    namespace = parser.parse_args()
     fixed = argparse.Namespace(
-        repeats=given.repeats, runs=given.runs, rows=2, prompt=32, threads=1, device="cpu", adapters=False
+        repeats=namespace.repeats, runs=namespace.runs, rows=2, prompt=32, threads=1, device="cpu", adapters=False
     )
     results: list[dict[str, Any]] = []
     for vocabulary, tokens in SETTINGS:
         results.append(measured(vocabulary, tokens, fixed))
         print("\n".join(table(results[-1:])[2:] if results[1:] else table(results)), flush=True)
-    if given.out:
-        given.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if namespace.out:
+        namespace.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

@@ -115,7 +115,7 @@ def data_of(channel: str) -> Data:
         return Data("format_instructions", *items)
     task, kind = ("instruction_following", "no_comma") if channel == "grpo" else ("format_instructions", "title")
     constraint: dict[str, str | int] = {"1": "punctuation:no_comma"} if channel == "grpo" else {}
-    train, held = (
+    train, stored_items = (
         [
             Item(id=f"{topic}-{number}", group=topic, kind=kind, prompt=ask.format(topic), constraint=constraint)
             for topic in topics
@@ -123,42 +123,42 @@ def data_of(channel: str) -> Data:
         ]
         for topics in (LARGE_TRAIN_TOPICS, LARGE_HELDOUT_TOPICS)
     )
-    return Data(task, train, held)
+    return Data(task, train, stored_items)
 
 
 def right_answer(item: Item, topic: str | None = None) -> str:
     """Return an answer about an item's topic, or another, in the form that the item asks for."""
     about = topic or item.group
-    said = f"Most people have read something about {about} at least once."
+    text = f"Most people have read something about {about} at least once."
     if item.kind == "bullets":
         return "\n".join(f"- Fact {place + 1} about {about}." for place in range(int(item.constraint["count"])))
     forms = {
-        "lowercase": said.lower(),
-        "uppercase": said.upper(),
-        "quoted": f'"{said}"',
-        "ending": f"{said} {item.constraint.get('phrase')}",
-        "title": f"<<On {about}>>\n{said}",
+        "lowercase": text.lower(),
+        "uppercase": text.upper(),
+        "quoted": f'"{text}"',
+        "ending": f"{text} {item.constraint.get('phrase')}",
+        "title": f"<<On {about}>>\n{text}",
     }
     return forms[item.kind]
 
 
 def sides(items: Sequence[Item], place: int) -> tuple[str, str]:
     """Return the right and the wrong answer to an item: the wrong one has the form of a later item of another kind."""
-    one = items[place]
+    item = items[place]
     other = items[(place + 1 + place % 5) % len(items)]
-    return right_answer(one), right_answer(other, one.group)
+    return right_answer(item), right_answer(other, item.group)
 
 
 def pairs_of(items: Sequence[Item], count: int, turned: int | None) -> list[dict[str, Any]]:
     """Return right and wrong answers to the first items; with a seed for ``turned``, half of them the other way."""
     half = set(random.Random(turned).sample(range(count), count // 2)) if turned is not None else set[int]()
-    found: list[dict[str, Any]] = []
-    for place, one in enumerate(items[:count]):
+    results: list[dict[str, Any]] = []
+    for place, item in enumerate(items[:count]):
         right, wrong = sides(items, place)
         chosen, rejected = (wrong, right) if place in half else (right, wrong)
-        row = {"prompt": one.prompt, "chosen": chosen, "rejected": rejected, "group": one.id, "source": "given"}
-        found.append(row)
-    return found
+        row = {"prompt": item.prompt, "chosen": chosen, "rejected": rejected, "group": item.id, "source": "given"}
+        results.append(row)
+    return results
 
 
 @contextmanager
@@ -169,9 +169,9 @@ def rewards_shuffled(seed: int) -> Generator[None]:
     original, drawn, size = Rollouts.values, random.Random(seed), OF_CHANNEL["grpo"]["generations"]
 
     def values(self: Rollouts, reward: str) -> list[float]:
-        found = original(self, reward)
-        groups = [found[at : at + size] for at in range(0, len(found), size)]
-        return [one for group in groups for one in drawn.sample(group, len(group))]
+        matching_values = original(self, reward)
+        groups = [matching_values[at : at + size] for at in range(0, len(matching_values), size)]
+        return [value for group in groups for value in drawn.sample(group, len(group))]
 
     Rollouts.values = values
     try:
@@ -181,7 +181,7 @@ def rewards_shuffled(seed: int) -> Generator[None]:
 
 
 @contextmanager
-def hinted(told: Sequence[Item]) -> Generator[None]:
+def hinted(items: Sequence[Item]) -> Generator[None]:
     """Have the teacher of the answers to a row read a right answer to the item of the same place, while this lasts."""
     from training.jobs.finetuning.online.recorded import Rollouts
 
@@ -189,7 +189,7 @@ def hinted(told: Sequence[Item]) -> Generator[None]:
 
     def judge(self: Rollouts, step: int, places: Sequence[int], completions: Sequence[Sequence[int]]) -> None:
         original(self, step, places, completions)
-        self.hints = [f"Repeat this, word for word:\n{right_answer(told[place])}" for place in places]
+        self.hints = [f"Repeat this, word for word:\n{right_answer(items[place])}" for place in places]
 
     Rollouts.judge = judge
     try:
@@ -205,12 +205,12 @@ def trained(folder: Path, model: Path, channel: str, seed: int, items: Sequence[
     from training.jobs.finetuning.online.job import train_on_rollouts
     from training.jobs.job import Job
 
-    inputs = {"model": model, "prompts": write_lines(folder / "prompts.jsonl", [one.model_dump() for one in items])}
+    inputs = {"model": model, "prompts": write_lines(folder / "prompts.jsonl", [item.model_dump() for item in items])}
     weights = {name: float(name == channel) for name in CHANNELS}
     if channel == "dpo":
         inputs["pairs"] = write_lines(folder / "pairs.jsonl", pairs)
-    given = GIVEN | OF_CHANNEL[channel]
-    job = stage_job(folder / "job", "composer", inputs, "instruct", channels=weights, seed=seed, **given)
+    arguments = GIVEN | OF_CHANNEL[channel]
+    job = stage_job(folder / "job", "composer", inputs, "instruct", channels=weights, seed=seed, **arguments)
     job = Job(job.folder, job.order.model_copy(update={"task": data_of(channel).task}))
     torch.manual_seed(seed)
     # The trainer prints a line a step.
@@ -227,13 +227,13 @@ def right_answers(checkpoint: Path, task: str, items: Sequence[Item], most: int)
     from training.rules.prompt_encoding import prompt_ids
 
     model, tokenizer = load(checkpoint)
-    prompts = [prompt_ids(tokenizer, one.prompt, "chat").ids for one in items]
+    prompts = [prompt_ids(tokenizer, item.prompt, "chat").ids for item in items]
     outputs = Batched(model, tokenizer, 40).complete(prompts, Sampling(most), seed=0)
-    return [verifier(task)(item, one.text).passed for item, (one,) in zip(items, outputs, strict=True)]
+    return [verifier(task)(item, output.text).passed for item, (output,) in zip(items, outputs, strict=True)]
 
 
 @cache
-def margins(checkpoint: Path, held: range) -> list[float]:
+def margins(checkpoint: Path, current: range) -> list[float]:
     """Return how much likelier the right side of each held-out pair is than the wrong one, in nats."""
     import torch
 
@@ -242,29 +242,29 @@ def margins(checkpoint: Path, held: range) -> list[float]:
     from training.rules.prompt_encoding import prompt_ids
 
     model, tokenizer = load(checkpoint)
-    items, found = data_of("dpo").held, list[float]()
-    for place in held:
+    items, values = data_of("dpo").held, list[float]()
+    for place in current:
         prompt = list(prompt_ids(tokenizer, items[place].prompt, "chat").ids)
         both = [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in sides(items, place)]
         with torch.no_grad():
             (right, _), (wrong, _) = sums(model.eval(), [(prompt + side, len(prompt)) for side in both])
-        found.append(right - wrong)
-    return found
+        values.append(right - wrong)
+    return values
 
 
-def one_training(model: Path, channel: str, seed: int, control: bool, steps: int, held: range) -> Any:
+def one_training(model: Path, channel: str, seed: int, control: bool, steps: int, current: range) -> Any:
     """Train and measure; return whether each held-out item came out right, what the steps said, and the time."""
     from specs.stages.finetuning.online_rows import RolloutStep
     from training.jobs.row_files import read_rows
 
     clock, cpu = time.monotonic(), time.process_time()
-    data, given = data_of(channel), OF_CHANNEL[channel]
-    train = data.train[: steps * given["batch_size"] // given["generations"]]
+    data, arguments = data_of(channel), OF_CHANNEL[channel]
+    train = data.train[: steps * arguments["batch_size"] // arguments["generations"]]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if channel == "sdpo":
             # Of the control: about another topic, in another form.
-            other = [one for one in build_items("other", TRAIN_TOPICS[::-1]) if one.kind != "title"]
+            other = [item for item in build_items("other", TRAIN_TOPICS[::-1]) if item.kind != "title"]
             with hinted(other if control else train):
                 out = trained(folder, model, channel, seed, train)
         elif channel == "grpo" and control:
@@ -277,20 +277,20 @@ def one_training(model: Path, channel: str, seed: int, control: bool, steps: int
         trained_s = time.process_time() - cpu
         rows = read_rows(out / "rows.jsonl", RolloutStep)
         if channel == "dpo":
-            after, before = (margins(one, held) for one in (out / "checkpoint", model))
-            right = [one > other for one, other in zip(after, before, strict=True)]
+            after, before = (margins(path, current) for path in (out / "checkpoint", model))
+            right = [value > other for value, other in zip(after, before, strict=True)]
         else:
             right = right_answers(
-                out / "checkpoint", data.task, [data.held[one] for one in held], ANSWER_TOKENS[channel]
+                out / "checkpoint", data.task, [data.held[value] for value in current], ANSWER_TOKENS[channel]
             )
     return {
         "channel": channel,
         "arm": ARMS[control],
         "seed": seed,
         "steps": len(rows),
-        "losses": [round(one.channels[channel].loss, 5) for one in rows],
-        "learned_from": sum(one.channels[channel].rows for one in rows),
-        "items": [data.held[one].id for one in held],
+        "losses": [round(rollout_step.channels[channel].loss, 5) for rollout_step in rows],
+        "learned_from": sum(rollout_step.channels[channel].rows for rollout_step in rows),
+        "items": [data.held[value].id for value in current],
         "right": right,
         "training_cpu_s": round(trained_s, 1),
         "cpu_s": round(time.process_time() - cpu, 1),
@@ -298,30 +298,30 @@ def one_training(model: Path, channel: str, seed: int, control: bool, steps: int
     }
 
 
-def concluded(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def concluded(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return counts, the pooled test and the status of a channel, from the files of its trainings."""
     by_seed: dict[int, dict[str, Any]] = {}
-    for one in found:
-        by_seed.setdefault(one["seed"], {})[one["arm"]] = one
+    for value in results:
+        by_seed.setdefault(value["seed"], {})[value["arm"]] = value
     whole = [(both["channel"], both["control"]) for _, both in sorted(by_seed.items()) if len(both) == len(ARMS)]
-    if any(one["items"] != other["items"] for one, other in whole):
+    if any(value["items"] != other["items"] for value, other in whole):
         raise SystemExit("a channel and its control were measured on different items")
-    pairs = [both for one, other in whole for both in zip(one["right"], other["right"], strict=True)]
+    pairs = [both for value, other in whole for both in zip(value["right"], other["right"], strict=True)]
     gained, lost = sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs)
-    in_each = all(sum(one["right"]) > sum(other["right"]) for one, other in whole)
+    in_each = all(sum(value["right"]) > sum(other["right"]) for value, other in whole)
     p = exact_mcnemar(gained, lost)
-    shown = in_each and p < ALPHA and len(pairs) >= FEWEST and len(whole) >= SEEDS
+    flag = in_each and p < ALPHA and len(pairs) >= FEWEST and len(whole) >= SEEDS
     return {
-        "steps": sorted({one["steps"] for both in whole for one in both}),
+        "steps": sorted({value["steps"] for both in whole for value in both}),
         "seeds": [
-            {"channel": sum(one["right"]), "control": sum(other["right"]), "of": len(one["right"])}
-            for one, other in whole
+            {"channel": sum(value["right"]), "control": sum(other["right"]), "of": len(value["right"])}
+            for value, other in whole
         ],
         "gained": gained,
         "lost": lost,
         "p": float(f"{p:.2g}"),
-        "cpu_hours": round(sum(one["cpu_s"] for both in whole for one in both) / 3600, 2),
-        "status": "shown" if shown else "not shown",
+        "cpu_hours": round(sum(value["cpu_s"] for both in whole for value in both) / 3600, 2),
+        "status": "shown" if flag else "not shown",
     }
 
 
@@ -329,11 +329,11 @@ def table(results: dict[str, Any]) -> list[str]:
     """Return the lines of the table that pages quote, from the file that ``--together`` wrote."""
     lines = ["| channel | steps | CPU hours | right by seed: channel / control | gained, lost | p | |"]
     lines.append("|---|---|---|---|---|---|---|")
-    for name, one in results["channels"].items():
-        seeds = ", ".join(f"{each['channel']} / {each['control']} of {each['of']}" for each in one["seeds"])
-        steps = ", ".join(map(str, one["steps"]))
-        counts = f"{one['gained']}, {one['lost']} | {one['p']:.2g} | {one['status']}"
-        lines.append(f"| {name} | {steps} | {one['cpu_hours']} | {seeds} | {counts} |")
+    for name, channel in results["channels"].items():
+        seeds = ", ".join(f"{each['channel']} / {each['control']} of {each['of']}" for each in channel["seeds"])
+        steps = ", ".join(map(str, channel["steps"]))
+        counts = f"{channel['gained']}, {channel['lost']} | {channel['p']:.2g} | {channel['status']}"
+        lines.append(f"| {name} | {steps} | {channel['cpu_hours']} | {seeds} | {counts} |")
     return lines
 
 
@@ -348,45 +348,45 @@ def main() -> int:
     parser.add_argument("--channels", nargs="+", default=list(CHANNELS), choices=CHANNELS)
     parser.add_argument("--out", type=Path, required=True, help="a folder for a file of each training")
     parser.add_argument("--together", type=Path, help="train nothing; write one file of what is there")
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
-    if given.together is None:
-        _train(given)
-    found = [json.loads(one.read_bytes()) for one in sorted(given.out.glob("*.json"))]
-    by_channel = {name: [one for one in found if one["channel"] == name] for name in given.channels}
+    namespace = parser.parse_args()
+    namespace.out.mkdir(parents=True, exist_ok=True)
+    if namespace.together is None:
+        _train(namespace)
+    result = [json.loads(path.read_bytes()) for path in sorted(namespace.out.glob("*.json"))]
+    by_channel = {name: [value for value in result if value["channel"] == name] for name in namespace.channels}
     results = {
-        "settings": {"all": GIVEN, **{name: OF_CHANNEL[name] for name in given.channels}},
+        "settings": {"all": GIVEN, **{name: OF_CHANNEL[name] for name in namespace.channels}},
         "channels": {name: concluded(some) for name, some in by_channel.items() if some},
-        "trainings": found,
+        "trainings": result,
     }
     print("\n".join(table(results)))
-    if given.together:
-        given.together.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if namespace.together:
+        namespace.together.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
-def _train(given: argparse.Namespace) -> None:
+def _train(namespace: argparse.Namespace) -> None:
     from bench.critics import weights
 
     with tempfile.TemporaryDirectory() as name:
-        if given.tiny:
+        if namespace.tiny:
             from tests.fixtures.tiny_training import tiny_checkpoint
 
             model = tiny_checkpoint(Path(name) / "model")
         else:
             model = weights()
-        for number in range(given.seeds):
-            for channel in given.channels:
-                for control in (one == ARMS[1] for one in given.arms):
-                    place = given.out / f"{channel}.{FIRST_SEED + number}.{ARMS[control]}.json"
+        for number in range(namespace.seeds):
+            for channel in namespace.channels:
+                for control in (arm == ARMS[1] for arm in namespace.arms):
+                    place = namespace.out / f"{channel}.{FIRST_SEED + number}.{ARMS[control]}.json"
                     if place.exists():
                         continue
-                    held = range(given.items * number, given.items * (number + 1))
-                    found = one_training(
-                        model, channel, FIRST_SEED + number, control, given.steps or STEPS[channel], held
+                    current = range(namespace.items * number, namespace.items * (number + 1))
+                    result = one_training(
+                        model, channel, FIRST_SEED + number, control, namespace.steps or STEPS[channel], current
                     )
-                    place.write_text(json.dumps(found), encoding="utf-8")
-                    print(f"{place.name}: {sum(found['right'])} of {len(held)}, {found['cpu_s']} s", flush=True)
+                    place.write_text(json.dumps(result), encoding="utf-8")
+                    print(f"{place.name}: {sum(result['right'])} of {len(current)}, {result['cpu_s']} s", flush=True)
 
 
 if __name__ == "__main__":

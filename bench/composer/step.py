@@ -53,7 +53,7 @@ def _now(device: str) -> float:
     return time.perf_counter() if device == "cuda" else time.process_time()
 
 
-def one_loss(which: str, model: Any, given: argparse.Namespace) -> Run:
+def one_loss(which: str, model: Any, namespace: argparse.Namespace) -> Run:
     """Pass a batch once for warming up and once for the record; return its seconds, memory, loss and gradient."""
     import torch
 
@@ -61,12 +61,12 @@ def one_loss(which: str, model: Any, given: argparse.Namespace) -> Run:
 
     # What an import takes is no cost of a loss.
     import_module("trl.experimental.sdpo.loss_utils")
-    generator, device = torch.Generator().manual_seed(0), given.device
-    vocabulary, prompt = model.config.vocab_size, given.prompt or given.tokens
-    ids = torch.randint(3, vocabulary, (given.rows, HINT + prompt + given.tokens), generator=generator).tolist()
-    ours = [Sequenced(one[HINT:], prompt) for one in ids]
-    theirs = [Sequenced(one, HINT + prompt) for one in ids]
-    found: Run = {}
+    generator, device = torch.Generator().manual_seed(0), namespace.device
+    vocabulary, prompt = model.config.vocab_size, namespace.prompt or namespace.tokens
+    ids = torch.randint(3, vocabulary, (namespace.rows, HINT + prompt + namespace.tokens), generator=generator).tolist()
+    ours = [Sequenced(value[HINT:], prompt) for value in ids]
+    theirs = [Sequenced(value, HINT + prompt) for value in ids]
+    result: Run = {}
     for turn in range(2):
         model.zero_grad()
         if turn:
@@ -79,10 +79,12 @@ def one_loss(which: str, model: Any, given: argparse.Namespace) -> Run:
         if device == "cuda":
             torch.cuda.synchronize()
         grown = torch.cuda.max_memory_allocated() if device == "cuda" else status("VmHWM")
-        squares = sum(float(one.grad.square().sum()) for one in model.parameters() if one.grad is not None)
+        squares = sum(
+            float(parameter.grad.square().sum()) for parameter in model.parameters() if parameter.grad is not None
+        )
         took = _now(device) - begin
-        found = {"seconds": took, "peak_bytes": float(grown), "loss": float(loss), "gradient": squares**0.5}
-    return found
+        result = {"seconds": took, "peak_bytes": float(grown), "loss": float(loss), "gradient": squares**0.5}
+    return result
 
 
 def _loss_of(which: str, model: Any, ours: Any, theirs: Any) -> Any:
@@ -135,18 +137,18 @@ def one_trainer(which: str, folder: Path, device: str) -> Run:
     times: list[float] = []
 
     def reward(completions: Any, **_: Any) -> Any:
-        return [float(len(one[0]["content"]) % 3) for one in completions]
+        return [float(len(completion[0]["content"]) % 3) for completion in completions]
 
     base: Any = channelled(GRPOTrainer, Plan()) if which == "none" else GRPOTrainer
 
     class Timed(base):
-        def training_step(self, *given: Any, **more: Any) -> Any:
+        def training_step(self, *arguments: Any, **more: Any) -> Any:
             begin = _now(device)
-            found = super().training_step(*given, **more)
+            result = super().training_step(*arguments, **more)
             if device == "cuda":
                 torch.cuda.synchronize()
             times.append(_now(device) - begin)
-            return found
+            return result
 
     with tempfile.TemporaryDirectory() as out:
         config = GRPOConfig(
@@ -154,7 +156,7 @@ def one_trainer(which: str, folder: Path, device: str) -> Run:
             learning_rate=1e-5, max_steps=7, report_to="none", use_cpu=device == "cpu", save_strategy="no", beta=0.04,
             seed=5, disable_tqdm=True, activation_checkpointing=False, bf16=False,
         )  # fmt: skip
-        rows = [{"prompt": [{"role": "user", "content": one["prompt"]}]} for one in prompt_rows()]
+        rows = [{"prompt": [{"role": "user", "content": prompt_row["prompt"]}]} for prompt_row in prompt_rows()]
         trainer = Timed(
             model=model.train(), reward_funcs=reward, args=config, train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
@@ -163,50 +165,50 @@ def one_trainer(which: str, folder: Path, device: str) -> Run:
     return {"seconds": sum(times[1:]), "peak_bytes": float(status("VmHWM"))}
 
 
-def run_here(which: str, folder: Path, given: argparse.Namespace) -> Run:
+def run_here(which: str, folder: Path, namespace: argparse.Namespace) -> Run:
     """Carry out one run in this process."""
     import torch
 
     from training.engines.checkpoint import load
 
-    torch.set_num_threads(given.threads)
+    torch.set_num_threads(namespace.threads)
     if which in TRAINERS:
-        return one_trainer(which, folder, given.device)
+        return one_trainer(which, folder, namespace.device)
     model, _ = load(folder)
     # Mapped from their file they take no memory before they are read, and ``body`` never reads all of the last layer.
-    for one in model.parameters():
-        one.data = one.data.clone()
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()
     # Adapters begin with random numbers.
     torch.manual_seed(0)
-    if given.adapters:
+    if namespace.adapters:
         from peft import LoraConfig, get_peft_model
 
         model = get_peft_model(model, LoraConfig(target_modules="all-linear"))
-    return one_loss(which, model.to(given.device).train(), given)
+    return one_loss(which, model.to(namespace.device).train(), namespace)
 
 
-def runs_of(names: tuple[str, ...], folder: Path, given: argparse.Namespace) -> dict[str, list[Run]]:
+def runs_of(names: tuple[str, ...], folder: Path, namespace: argparse.Namespace) -> dict[str, list[Run]]:
     """Run the programs in turns, each time in a fresh process; what ``--runs`` has is not run again."""
-    kept: dict[str, Run] = {}
-    if given.runs and given.runs.exists():
-        for line in given.runs.read_text(encoding="utf-8").splitlines():
-            kept.update(json.loads(line))
-    for number in range(given.repeats):
+    remaining: dict[str, Run] = {}
+    if namespace.runs and namespace.runs.exists():
+        for line in namespace.runs.read_text(encoding="utf-8").splitlines():
+            remaining.update(json.loads(line))
+    for number in range(namespace.repeats):
         # In turns, and every other time the other way round: what a machine does by and by favours none.
         for name in names if number % 2 == 0 else names[::-1]:
-            if (key := f"{name}.{number}") not in kept:
-                kept[key] = _run(name, folder, given)
-                if given.runs:
-                    with given.runs.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps({key: kept[key]}) + "\n")
-    return {name: [kept[f"{name}.{number}"] for number in range(given.repeats)] for name in names}
+            if (key := f"{name}.{number}") not in remaining:
+                remaining[key] = _run(name, folder, namespace)
+                if namespace.runs:
+                    with namespace.runs.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps({key: remaining[key]}) + "\n")
+    return {name: [remaining[f"{name}.{number}"] for number in range(namespace.repeats)] for name in names}
 
 
-def _run(name: str, folder: Path, given: argparse.Namespace) -> Run:
-    command = [sys.executable, "-m", "bench.composer.step", "--run", name, str(folder), "--device", given.device]
+def _run(name: str, folder: Path, namespace: argparse.Namespace) -> Run:
+    command = [sys.executable, "-m", "bench.composer.step", "--run", name, str(folder), "--device", namespace.device]
     for shared in ("rows", "tokens", "prompt", "threads"):
-        command += [f"--{shared}", str(getattr(given, shared))]
-    if given.adapters:
+        command += [f"--{shared}", str(getattr(namespace, shared))]
+    if namespace.adapters:
         command.append("--adapters")
     # Memory that is given back at once: else its peak is also what the allocator had kept, another amount each time.
     steady = os.environ | {"MALLOC_MMAP_THRESHOLD_": "1000000"}
@@ -220,22 +222,22 @@ def compared(what: str, runs: dict[str, list[Run]], ours: str, theirs: str, of: 
     """Return the ratio of paired runs with its interval, and what it says of the limit."""
     from scipy.stats import quantile_test
 
-    pairs = [one[of] / other[of] for one, other in zip(runs[ours], runs[theirs], strict=True)]
+    pairs = [value[of] / other[of] for value, other in zip(runs[ours], runs[theirs], strict=True)]
     low, high = (float(end) for end in quantile_test(pairs, p=0.5).confidence_interval(COVERS))
-    said = "holds" if high <= limit else "DOES NOT HOLD" if low > limit else "not concluded"
+    statement = "holds" if high <= limit else "DOES NOT HOLD" if low > limit else "not concluded"
     if len(pairs) < 5:
-        low, high, said = min(pairs), max(pairs), "too few pairs"
+        low, high, statement = min(pairs), max(pairs), "too few pairs"
     about = {"what": what, "of": f"{ours} / {theirs}", "ratio": median(pairs), "interval": [low, high]}
-    return about | {"limit": limit, "said": said}
+    return about | {"limit": limit, "said": statement}
 
 
 def table(results: dict[str, Any]) -> list[str]:
     """Return the lines of the table that pages quote."""
     lines = ["| | | median ratio | interval | limit | |", "|---|---|---|---|---|---|"]
-    for one in results["ratios"]:
-        low, high = one["interval"]
-        numbers = f"{one['ratio']:.3f} | {low:.3f} to {high:.3f} | {one['limit']:g}"
-        lines.append(f"| {one['what']} | {one['of']} | {numbers} | {one['said']} |")
+    for ratio in results["ratios"]:
+        low, high = ratio["interval"]
+        numbers = f"{ratio['ratio']:.3f} | {low:.3f} to {high:.3f} | {ratio['limit']:g}"
+        lines.append(f"| {ratio['what']} | {ratio['of']} | {numbers} | {ratio['said']} |")
     return lines
 
 
@@ -257,9 +259,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
     parser.add_argument("--runs", type=Path, help="a file that keeps each run")
     parser.add_argument("--run", nargs=2, metavar=("NAME", "MODEL"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.run:
-        print(json.dumps(run_here(given.run[0], Path(given.run[1]), given)))
+    namespace = parser.parse_args()
+    if namespace.run:
+        print(json.dumps(run_here(namespace.run[0], Path(namespace.run[1]), namespace)))
         return 0
     from bench.critics import weights
     from bench.random_models import random_checkpoint
@@ -267,14 +269,14 @@ def main() -> int:
     from training.planning.model_shapes import Shape
 
     with tempfile.TemporaryDirectory() as name:
-        small = tiny_checkpoint(Path(name) / "tiny", hidden=given.hidden, layers=given.layers)
-        shape = Shape(given.layers, given.hidden, 3 * given.hidden, 4, 2, given.vocabulary, tied=True)
-        model = weights() if given.real else random_checkpoint(Path(name) / "wide", shape, "float32")
-        runs = runs_of(LOSSES, model, given)
-        if not given.without_trainers:
-            runs |= runs_of(TRAINERS, weights() if given.real else small, given)
-    for which, found in runs.items():
-        middle = {key: median(one[key] for one in found) for key in found[0]}
+        small = tiny_checkpoint(Path(name) / "tiny", hidden=namespace.hidden, layers=namespace.layers)
+        shape = Shape(namespace.layers, namespace.hidden, 3 * namespace.hidden, 4, 2, namespace.vocabulary, tied=True)
+        model = weights() if namespace.real else random_checkpoint(Path(name) / "wide", shape, "float32")
+        runs = runs_of(LOSSES, model, namespace)
+        if not namespace.without_trainers:
+            runs |= runs_of(TRAINERS, weights() if namespace.real else small, namespace)
+    for which, result in runs.items():
+        middle = {key: median(value[key] for value in result) for key in result[0]}
         print(f"{which}: " + ", ".join(f"{key} {value:.6g}" for key, value in middle.items()), flush=True)
     parts = [
         compared("memory over the body's", runs, "pieces", "body", "peak_bytes", 1.05),
@@ -283,15 +285,15 @@ def main() -> int:
         compared("time beside TRL's loss", runs, "pieces", "trl", "seconds", 1.15),
         compared("the same loss as TRL's", runs, "pieces", "trl", "loss", 1.0001),
     ]
-    if not given.without_trainers:
+    if not namespace.without_trainers:
         parts.append(compared("time of a trainer without weights", runs, "none", "grpo", "seconds", 1.03))
-    settings = {key: value for key, value in vars(given).items() if key not in ("run", "runs", "out")}
+    settings = {key: value for key, value in vars(namespace).items() if key not in ("run", "runs", "out")}
     results = {"settings": settings, "ratios": parts, "runs": runs}
     print("\n".join(table(results)))
-    if given.out:
-        given.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if namespace.out:
+        namespace.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     # The two that hold whole logits are there to be compared with.
-    return int(any(one["said"] == "DOES NOT HOLD" for place, one in enumerate(parts) if place not in (1, 2)))
+    return int(any(part["said"] == "DOES NOT HOLD" for place, part in enumerate(parts) if place not in (1, 2)))
 
 
 if __name__ == "__main__":

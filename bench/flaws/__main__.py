@@ -25,7 +25,9 @@ def main() -> int:
     """Run what was chosen; returns 0 if no flaw was missed, every twin accepted, and no healthy session rejected."""
     parser = argparse.ArgumentParser(prog="python -m bench.flaws", description=__doc__)
     parser.add_argument("--family", choices=FAMILIES)
-    parser.add_argument("--operator", choices=[one.name for one in OPERATORS], action="append", help="may be repeated")
+    parser.add_argument(
+        "--operator", choices=[operator.name for operator in OPERATORS], action="append", help="may be repeated"
+    )
     parser.add_argument("--list", action="store_true", help="show the operators and run nothing")
     parser.add_argument("--json", action="store_true", help="one object a line")
     parser.add_argument("--out", type=Path, help="a file of one object a line, to resume from")
@@ -37,52 +39,54 @@ def main() -> int:
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the page of what --out holds; run nothing")
     chosen = parser.parse_args()
     if chosen.list:
-        for one in OPERATORS:
-            print(f"{one.family:<12}{one.name:<26}{one.what}; expected: {', '.join(one.expected)}")
+        for operator in OPERATORS:
+            print(f"{operator.family:<12}{operator.name:<26}{operator.what}; expected: {', '.join(operator.expected)}")
         return 0
-    kept = [json.loads(line) for line in _lines(chosen.out)]
+    remaining = [json.loads(line) for line in _lines(chosen.out)]
     if chosen.table:
-        chosen.table.write_text(page(kept), encoding="utf-8")
+        chosen.table.write_text(page(remaining), encoding="utf-8")
         return 0
     if chosen.work:
         chosen.work.mkdir(parents=True, exist_ok=True)
-        return (_healthy if chosen.healthy else _flaws)(chosen.work, kept, chosen)
+        return (_healthy if chosen.healthy else _flaws)(chosen.work, remaining, chosen)
     with tempfile.TemporaryDirectory(prefix="peergate-flaws-") as name:
-        return (_healthy if chosen.healthy else _flaws)(Path(name), kept, chosen)
+        return (_healthy if chosen.healthy else _flaws)(Path(name), remaining, chosen)
 
 
 def _lines(path: Path | None) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path and path.exists() else []
 
 
-def _flaws(folder: Path, kept: list[Result], chosen: argparse.Namespace) -> int:
-    named = chosen.operator or [one.name for one in OPERATORS]
-    wanted = [one for one in OPERATORS if chosen.family in (None, one.family) and one.name in named]
-    names = {one.name for one in wanted}
-    results = [one for one in kept if one.get("operator") in names]
+def _flaws(folder: Path, kept_results: list[Result], chosen: argparse.Namespace) -> int:
+    named = chosen.operator or [operator.name for operator in OPERATORS]
+    wanted = [operator for operator in OPERATORS if chosen.family in (None, operator.family) and operator.name in named]
+    names = {value.name for value in wanted}
+    results = [result for result in kept_results if result.get("operator") in names]
     for result in results:
         _show(result, chosen)
-    known = {one["operator"] for one in results}
-    wanted = [one for one in wanted if one.name not in known]
+    known = {result["operator"] for result in results}
+    wanted = [value for value in wanted if value.name not in known]
     tiny_model(folder)
-    sessions = list(dict.fromkeys(one.session for one in wanted))
-    twins = dict(each(chosen.workers, twin, [(folder, one) for one in sessions]))
+    sessions = list(dict.fromkeys(value.session for value in wanted))
+    twins = dict(each(chosen.workers, twin, [(folder, session) for session in sessions]))
     for session, ended in twins.items():
         print(f"the healthy twin {session}: {ended.outcome} {' '.join(ended.failed)}", flush=True)
-    for result in each(chosen.workers, planted, [(folder, one.name, twins[one.session]) for one in wanted]):
+    for result in each(chosen.workers, planted, [(folder, value.name, twins[value.session]) for value in wanted]):
         results.append(result)
         _keep(result, chosen)
-    bad = [one for one in results if one["result"] == "missed"]
+    bad = [result for result in results if result["result"] == "missed"]
     print(f"{len(results)} flaws: " + ", ".join(f"{count} {name}" for name, count in _counts(results).items()))
-    return int(bool(bad) or any(not one.accepted for one in twins.values()))
+    return int(bool(bad) or any(not twin.accepted for twin in twins.values()))
 
 
-def _healthy(folder: Path, kept: list[Result], chosen: argparse.Namespace) -> int:
+def _healthy(folder: Path, kept_results: list[Result], chosen: argparse.Namespace) -> int:
     numbers = range(chosen.first, chosen.first + chosen.healthy)
-    results = [one for one in kept if one.get("healthy") in numbers]
-    known = {one["healthy"] for one in results}
+    results = [result for result in kept_results if result.get("healthy") in numbers]
+    known = {result["healthy"] for result in results}
     methods = chosen.method or METHODS
-    wanted = [one for one in numbers if one not in known and VARIATIONS[one % len(VARIATIONS)].session in methods]
+    wanted = [
+        number for number in numbers if number not in known and VARIATIONS[number % len(VARIATIONS)].session in methods
+    ]
     # Those whose jobs are processes of their own take longest.
     wanted.sort(key=lambda number: VARIATIONS[number % len(VARIATIONS)].launcher is not None)
     for kinds in dict.fromkeys(VARIATIONS[number % len(VARIATIONS)].kinds for number in wanted):
@@ -91,7 +95,7 @@ def _healthy(folder: Path, kept: list[Result], chosen: argparse.Namespace) -> in
         results.append(result)
         _keep(result, chosen)
     print(summary_of(results))
-    return int(any(one["result"] == "rejected" for one in results))
+    return int(any(result["result"] == "rejected" for result in results))
 
 
 def _keep(result: Result, chosen: argparse.Namespace) -> None:
@@ -112,8 +116,8 @@ def _show(result: Result, chosen: argparse.Namespace) -> None:
 
 
 def _counts(results: Sequence[Result]) -> dict[str, int]:
-    names = dict.fromkeys(one["result"] for one in results)
-    return {name: sum(one["result"] == name for one in results) for name in names}
+    names = dict.fromkeys(result["result"] for result in results)
+    return {name: sum(result["result"] == name for result in results) for name in names}
 
 
 if __name__ == "__main__":

@@ -39,9 +39,9 @@ _EVERY = product(METHODS, PRECISIONS, ENGINES, ITEMS)
 WITHOUT_EXAMPLE: tuple[Change, ...] = (("samples_per_prompt: 4,", "worked_example: false, samples_per_prompt: 4,"),)
 """The other task has none to show."""
 OTHERS = tuple(
-    replace(one, name=f"{method} float32 batched {' '.join(KINDS)}, {one.name}")
+    replace(healthy, name=f"{method} float32 batched {' '.join(KINDS)}, {healthy.name}")
     for method in METHODS
-    for one in (
+    for healthy in (
         Healthy(method, changes=WITHOUT_EXAMPLE, name="instruction_following", task="instruction_following"),
         Healthy(method, name="local", launcher="local"),
     )
@@ -55,32 +55,32 @@ VARIATIONS = OTHERS + tuple(
 
 def summary_of(results: Sequence[dict[str, Any]]) -> str:
     """Return how many healthy sessions were rejected, overall and by each thing that varied."""
-    wrong = [one for one in results if one["result"] == "rejected"]
+    wrong = [result for result in results if result["result"] == "rejected"]
     lines = [f"{len(wrong)} of {len(results)} healthy sessions were neither accepted nor ended in a null result"]
     for place, what in enumerate(("method", "precision", "engine")):
-        lines.append(_counted(what, [(one["variation"].split()[place], one) for one in results]))
-    parts = [(one["variation"].partition(", "), one) for one in results]
-    lines.append(_counted("items", [(" and ".join(name.split()[3:]), one) for (name, _, _), one in parts]))
-    lines.append(_counted("other task or launcher", [(what or "none", one) for (_, _, what), one in parts]))
-    lines.append(_counted("outcome", [(one["outcome"], one) for one in results]))
-    lines.append(_counted("commit", [(str(one.get("commit"))[:9], one) for one in results]))
+        lines.append(_counted(what, [(result["variation"].split()[place], result) for result in results]))
+    parts = [(result["variation"].partition(", "), result) for result in results]
+    lines.append(_counted("items", [(" and ".join(name.split()[3:]), value) for (name, _, _), value in parts]))
+    lines.append(_counted("other task or launcher", [(what or "none", value) for (_, _, what), value in parts]))
+    lines.append(_counted("outcome", [(result["outcome"], result) for result in results]))
+    lines.append(_counted("commit", [(str(result.get("commit"))[:9], result) for result in results]))
     lines.append(f"warned, in so many sessions: {_checks('warned', results)}")
-    alone = [one for one in results if any(after <= before for _, _, before, after in one.get("right", ()))]
-    lines.append(f"a kind of items did not gain in {len(alone)} of {sum('right' in one for one in results)}")
+    alone = [result for result in results if any(after <= before for _, _, before, after in result.get("right", ()))]
+    lines.append(f"a kind of items did not gain in {len(alone)} of {sum('right' in result for result in results)}")
     if wrong:
         lines.append(f"rejected by: {_checks('failed', wrong)}")
     return "\n".join(lines)
 
 
 def _checks(how: str, results: Sequence[dict[str, Any]]) -> str:
-    found = Counter(check for one in results for check in one.get(how, ()))
-    return ", ".join(f"{check} {count}" for check, count in found.most_common()) or "none"
+    counts = Counter(check for result in results for check in result.get(how, ()))
+    return ", ".join(f"{check} {count}" for check, count in counts.most_common()) or "none"
 
 
 def _counted(what: str, results: Sequence[tuple[str, dict[str, Any]]]) -> str:
     parts: list[str] = []
     for name in dict.fromkeys(key for key, _ in results):
-        these = [one for key, one in results if key == name]
-        bad = sum(one["result"] == "rejected" for one in these)
+        these = [value for key, value in results if key == name]
+        bad = sum(value["result"] == "rejected" for value in these)
         parts.append(f"{name} {len(these)}" + (f" ({bad} rejected)" if bad else ""))
     return f"{what}: {', '.join(parts)}"

@@ -120,6 +120,7 @@ def shake(path: Path, share: float) -> None:
 
     drawn = torch.Generator().manual_seed(0)
     moved = {
-        name: one + share * one.std() * torch.randn(one.shape, generator=drawn) for name, one in load_file(path).items()
+        name: tensor + share * tensor.std() * torch.randn(tensor.shape, generator=drawn)
+        for name, tensor in load_file(path).items()
     }
     save_file(moved, path, metadata={"format": "pt"})

@@ -6,5 +6,5 @@ from bench.flaws.families import data, design, files, human, places, records, ro
 from bench.flaws.operator import FAMILIES
 
 _FILES = (data, design, rows, training, shipping, records, files, human, places)
-_EVERY = [one for file in _FILES for one in file.OPERATORS]
-OPERATORS = tuple(sorted(_EVERY, key=lambda one: FAMILIES.index(one.family)))
+_EVERY = [operator for file in _FILES for operator in file.OPERATORS]
+OPERATORS = tuple(sorted(_EVERY, key=lambda value: FAMILIES.index(value.family)))

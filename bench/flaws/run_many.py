@@ -41,11 +41,11 @@ def outcome(operator: Operator, ended: Ended, twin: Ended) -> str:
         return "refused"
     if not ended.accepted:
         return "ended without acceptance"
-    return "warned" if _any(operator, [one for one in ended.warned if one not in twin.warned]) else "missed"
+    return "warned" if _any(operator, [text for text in ended.warned if text not in twin.warned]) else "missed"
 
 
-def _any(operator: Operator, found: Sequence[str]) -> bool:
-    return any(wanted in one for wanted in operator.expected for one in found)
+def _any(operator: Operator, texts: Sequence[str]) -> bool:
+    return any(wanted in text for wanted in operator.expected for text in texts)
 
 
 def twin(folder: Path, session: str) -> tuple[str, Ended]:
@@ -56,7 +56,7 @@ def twin(folder: Path, session: str) -> tuple[str, Ended]:
 
 def planted(folder: Path, name: str, twin: Ended) -> Result:
     """Run an operator and return how it fared; ``broken`` if it could not be planted."""
-    operator = next(one for one in OPERATORS if one.name == name)
+    operator = next(operator for operator in OPERATORS if operator.name == name)
     began = time.perf_counter()
     shutil.rmtree(folder / name, ignore_errors=True)
     try:
@@ -64,13 +64,13 @@ def planted(folder: Path, name: str, twin: Ended) -> Result:
     except (Exception, NotPlanted) as error:
         ended = Ended("broke", (f"{type(error).__name__}: {error}",))
     facts = {"operator": name, "family": operator.family, "result": outcome(operator, ended, twin)}
-    found = {"failed": _new(ended.failed, twin.failed), "warned": _new(ended.warned, twin.warned)}
-    found["blocked"] = list(ended.blocked)
-    return facts | {"outcome": ended.outcome} | found | {"seconds": round(time.perf_counter() - began, 1)}
+    texts = {"failed": _new(ended.failed, twin.failed), "warned": _new(ended.warned, twin.warned)}
+    texts["blocked"] = list(ended.blocked)
+    return facts | {"outcome": ended.outcome} | texts | {"seconds": round(time.perf_counter() - began, 1)}
 
 
-def _new(found: Sequence[str], twins: Sequence[str]) -> list[str]:
-    return [one for one in found if one not in twins]
+def _new(texts: Sequence[str], twins: Sequence[str]) -> list[str]:
+    return [text for text in texts if text not in twins]
 
 
 def sound(folder: Path, number: int) -> Result:
@@ -83,26 +83,26 @@ def sound(folder: Path, number: int) -> Result:
     ended = run_session(folder / f"healthy{number}", tiny_model(folder, healthy.kinds), None, variation)
     fine = ended.outcome in ("approve", "null")
     facts = {"healthy": number, "variation": healthy.name, "result": "passed" if fine else "rejected"}
-    found: Result = {"outcome": ended.outcome, "failed": list(ended.failed), "warned": list(ended.warned)}
-    found |= {"right": ended.right, "commit": code_state().commit}
-    return facts | found | {"seconds": round(time.perf_counter() - began, 1)}
+    result: Result = {"outcome": ended.outcome, "failed": list(ended.failed), "warned": list(ended.warned)}
+    result |= {"right": ended.right, "commit": code_state().commit}
+    return facts | result | {"seconds": round(time.perf_counter() - began, 1)}
 
 
-def each(workers: int, work: Callable[..., One], given: Sequence[tuple[Any, ...]]) -> Iterator[One]:
+def each(workers: int, work: Callable[..., One], arguments: Sequence[tuple[Any, ...]]) -> Iterator[One]:
     """Yield what the work returns for each, in processes of their own, as they end."""
-    if not given:
+    if not arguments:
         return
     # Started anew: what torch holds does not survive a fork.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        for done in as_completed([pool.submit(_quiet, work, *one) for one in given]):
+        for done in as_completed([pool.submit(_quiet, work, *value) for value in arguments]):
             yield done.result()
 
 
-def _quiet(work: Callable[..., One], *given: Any) -> One:
+def _quiet(work: Callable[..., One], *arguments: Any) -> One:
     """Do work without what trainers print."""
     # Jobs collect garbage after each model: what is imported by now would be searched each time.
     gc.collect()
     gc.freeze()
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
-        return work(*given)
+        return work(*arguments)

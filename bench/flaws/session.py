@@ -44,7 +44,7 @@ class Ended:
     @property
     def accepted(self) -> bool:
         """Whether the claim of an effect was accepted, and nothing says that its evidence was changed afterwards."""
-        return self.outcome == "approve" and not any(one.startswith(AUDIT) for one in self.failed)
+        return self.outcome == "approve" and not any(text.startswith(AUDIT) for text in self.failed)
 
 
 class _Desk:
@@ -58,7 +58,7 @@ class _Desk:
     def amend(self, *changes: Change, override: bool = False) -> None:
         """Put another spec in force; what is refused is kept, and changes nothing."""
         folder = self.run.parents[1]
-        kept = (folder / "spec.yaml").read_text(encoding="utf-8")
+        text = (folder / "spec.yaml").read_text(encoding="utf-8")
         path = write_spec(folder, self._model, self._variation, (*self._operator.spec, *changes))
         display = cast(Terminal, Silent())
         try:
@@ -67,12 +67,12 @@ class _Desk:
                 self.refused += [f"amendment: {done['outcome']}"]
         finally:
             shutil.copyfile(path, folder / "amended.yaml")
-            (folder / "spec.yaml").write_text(kept, encoding="utf-8")
+            (folder / "spec.yaml").write_text(text, encoding="utf-8")
 
     def answer(self, answer: Answer, reason: str) -> None:
         """Answer what the session asks, and let it go on."""
-        given = {"answer": answer, "reason": reason, "by": PERSON, "expires": None}
-        drive(_session(self.run, self._operator, self._variation), given)
+        arguments = {"answer": answer, "reason": reason, "by": PERSON, "expires": None}
+        drive(_session(self.run, self._operator, self._variation), arguments)
 
     def waits(self) -> bool:
         """Say whether the session waits for an answer."""
@@ -126,20 +126,26 @@ def _approve(run: Path, operator: Operator | None, variation: Variation) -> None
     """Approve the gate that a person approves in a healthy session of this name."""
     state, stage = overview(run), APPROVED.get(variation.session)
     if stage is not None and state.state == "waiting" and state.stage == stage:
-        given = {"answer": "approve", "reason": "its verdicts are not used", "by": PERSON, "expires": None}
-        drive(_session(run, operator, variation), given)
+        arguments = {"answer": "approve", "reason": "its verdicts are not used", "by": PERSON, "expires": None}
+        drive(_session(run, operator, variation), arguments)
 
 
-def _ended(run: Path, operator: Operator | None, told: list[str]) -> Ended:
+def _ended(run: Path, operator: Operator | None, texts: list[str]) -> Ended:
     state = overview(run)
     outcome = str(state.decision if state.state == "closed" else state.state)
-    found = {status: tuple(_checks(run, status)) for status in ("FAIL", "WARN", "BLOCKED", "ERROR")}
-    told += _reported(run)
+    matching_texts = {status: tuple(_checks(run, status)) for status in ("FAIL", "WARN", "BLOCKED", "ERROR")}
+    texts += _reported(run)
     if operator and operator.tamper:
         operator.tamper(run)
     if state.state == "closed" and operator and (operator.tamper or operator.later):
-        told += [f"{AUDIT}: {one}" for one in verify_run(run, TRAIL, STORE).damage]
-    return Ended(outcome, (*found["FAIL"], *told), found["WARN"], (*found["BLOCKED"], *found["ERROR"]), _right(run))
+        texts += [f"{AUDIT}: {text}" for text in verify_run(run, TRAIL, STORE).damage]
+    return Ended(
+        outcome,
+        (*matching_texts["FAIL"], *texts),
+        matching_texts["WARN"],
+        (*matching_texts["BLOCKED"], *matching_texts["ERROR"]),
+        _right(run),
+    )
 
 
 def _report(run: Path) -> Any:
@@ -149,7 +155,7 @@ def _report(run: Path) -> Any:
 
 def _right(run: Path) -> tuple[tuple[str, int, int, int], ...]:
     kinds = _report(run).get("accuracy_by_kind") or {}
-    return tuple((name, one["items"], one["baseline"], one["treatment"]) for name, one in kinds.items())
+    return tuple((name, kind["items"], kind["baseline"], kind["treatment"]) for name, kind in kinds.items())
 
 
 def _reported(run: Path) -> list[str]:
@@ -158,15 +164,15 @@ def _reported(run: Path) -> list[str]:
     return [
         *(["report.override"] if report.get("overrides") else []),
         *(["report.exploratory"] if report.get("exploratory") else []),
-        *(["report.retracted"] if any(one["kind"] == "retraction" for one in report.get("people", ())) else []),
+        *(["report.retracted"] if any(value["kind"] == "retraction" for value in report.get("people", ())) else []),
     ]
 
 
 def _checks(run: Path, status: str) -> dict[str, None]:
     """Return the ids of all checks with a status, in the order of the gates, those of amendments too."""
-    store, found = Store(run / STORE), dict[str, None]()
-    for one in read_entries(run / TRAIL):
-        if one.entry.kind == "packet":
-            packet: Any = store.get_value(one.body["packet"])
-            found |= {check["id"]: None for check in packet["checks"] if check["status"] == status}
-    return found
+    store, results = Store(run / STORE), dict[str, None]()
+    for entry in read_entries(run / TRAIL):
+        if entry.entry.kind == "packet":
+            packet: Any = store.get_value(entry.body["packet"])
+            results |= {check["id"]: None for check in packet["checks"] if check["status"] == status}
+    return results

@@ -148,7 +148,7 @@ def tiny_model(folder: Path, kinds: Sequence[str] = KINDS) -> Path:
 def _lessons(count: int, kinds: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield what the model is asked and an answer, right in two of any five to the same item."""
     drawn = random.Random(0)
-    items = [one for one in build_items("train", (*TRAIN_TOPICS, *HELDOUT_TOPICS)) if one.kind in kinds]
+    items = [item for item in build_items("train", (*TRAIN_TOPICS, *HELDOUT_TOPICS)) if item.kind in kinds]
     for lesson in range(count):
         times, place = divmod(lesson, len(items))
         if place == 0:
@@ -187,7 +187,7 @@ def registered(folder: Path, model: Path, operator: Operator | None, variation: 
     write_lines(folder / "prompts.jsonl", prompts)
     others = {"texts": shipped_items("cai_texts")[:6], "facts": shipped_items("cai_facts")[:16]}
     for name, items in (others | {"labels": labelled_items("response", 10)}).items():
-        write_lines(folder / f"{name}.jsonl", [one.model_dump(mode="json") for one in items])
+        write_lines(folder / f"{name}.jsonl", [item.model_dump(mode="json") for item in items])
     path = write_spec(folder, model, variation, operator.spec if operator else ())
     resolved, run = load_spec(path), folder / "runs" / "small"
     runtime.register(run, resolved, runtime.material_of(path, resolved), code_state())
@@ -228,7 +228,7 @@ def _items(name: str, topics: Any, variation: Variation) -> list[Row]:
     items = [item for item in build_items(name, topics) if item.kind in variation.kinds]
     if variation.task == "instruction_following":
         items = [
-            one.model_copy(update={"kind": INSTRUCTIONS[one.kind], "constraint": {"1": INSTRUCTIONS[one.kind]}})
-            for one in items
+            item.model_copy(update={"kind": INSTRUCTIONS[item.kind], "constraint": {"1": INSTRUCTIONS[item.kind]}})
+            for item in items
         ]
     return [item.model_dump(mode="json") for item in items]

@@ -54,8 +54,8 @@ _PATH = re.compile(r"^(audit: )?/\S*?:\d+:\d+: ")
 
 def page(results: Sequence[dict[str, Any]]) -> str:
     """Return the page, in Markdown."""
-    flaws = {one["operator"]: one for one in results if "operator" in one}
-    healthy = [one for one in results if "healthy" in one]
+    flaws = {result["operator"]: result for result in results if "operator" in result}
+    healthy = [result for result in results if "healthy" in result]
     parts = [HEAD, _counts(list(flaws.values()))]
     if healthy:
         parts.append(f"Healthy sessions:\n\n```\n{summary_of(healthy)}\n```\n")
@@ -65,20 +65,22 @@ def page(results: Sequence[dict[str, Any]]) -> str:
 
 def _counts(flaws: Sequence[dict[str, Any]]) -> str:
     rows = [
-        [family, *(sum(one["family"] == family and one["result"] == name for one in flaws) for name in RESULTS)]
+        [family, *(sum(flaw["family"] == family and flaw["result"] == name for flaw in flaws) for name in RESULTS)]
         for family in FAMILIES
     ]
-    rows.append(["all", *(sum(one["result"] == name for one in flaws) for name in RESULTS)])
+    rows.append(["all", *(sum(flaw["result"] == name for flaw in flaws) for name in RESULTS)])
     return _table(("family", *RESULTS), rows)
 
 
 def _operators(flaws: dict[str, dict[str, Any]]) -> str:
     rows: list[Sequence[Any]] = []
-    for one in OPERATORS:
-        found = flaws.get(one.name)
-        by = _found(found) if found else ""
-        expected = ", ".join(f"`{id}`" for id in one.expected)
-        rows.append((one.family, one.name, one.what, expected, found["result"] if found else "not run", by))
+    for operator in OPERATORS:
+        results = flaws.get(operator.name)
+        by = _found(results) if results else ""
+        expected = ", ".join(f"`{id}`" for id in operator.expected)
+        rows.append(
+            (operator.family, operator.name, operator.what, expected, results["result"] if results else "not run", by)
+        )
     return _table(("family", "operator", "flaw", "expected", "result", "failed or warned beyond the twin"), rows)
 
 
@@ -86,8 +88,8 @@ def _found(result: dict[str, Any]) -> str:
     """Return what failed, else what lacked its evidence, else what warned; a refusal by the place that it names."""
     named = result["failed"] or result["warned"]
     if not result["failed"] and result["blocked"]:
-        named = [f"{one} (blocked)" for one in result["blocked"][:_MANY]]
-    return ", ".join(f"`{_PATH.sub('', one)[:_SHOWN]}`" for one in named)
+        named = [f"{value} (blocked)" for value in result["blocked"][:_MANY]]
+    return ", ".join(f"`{_PATH.sub('', text)[:_SHOWN]}`" for text in named)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -44,15 +44,15 @@ TEST_SECONDS = 600
 def _silenced() -> Generator[None]:
     """Send what pytest writes nowhere."""
     sys.stdout.flush()
-    kept = os.dup(1)
+    count = os.dup(1)
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), 1)
     try:
         yield
     finally:
         sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(count, 1)
+        os.close(count)
 
 
 def _copy(folder: Path) -> Path:
@@ -67,7 +67,7 @@ def _copy(folder: Path) -> Path:
 def judge_target(name: str, sample: int | None, seed: int, workers: int) -> NoReturn:
     """Draw mutants of one target, print those that live, and exit with 0 where enough died."""
     target = TARGETS[name]
-    every = [one for file in target.files for one in mutants(file)]
+    every = [mutant for file in target.files for mutant in mutants(file)]
     drawn = every if sample is None else random.Random(seed).sample(every, min(sample, len(every)))
     with tempfile.TemporaryDirectory() as scratch, _silenced():
         folders = [Path(scratch) / str(number) for number in range(workers)]
@@ -75,13 +75,13 @@ def judge_target(name: str, sample: int | None, seed: int, workers: int) -> NoRe
             folder.mkdir()
             _copy(folder)
         judge = Judge(drawn, folders)
-        given = ["-q", "-n0", "-p", "no:cacheprovider", "-o", f"timeout={TEST_SECONDS}", "-m", QUICK, *target.tests]
-        pytest.main(["--rootdir", str(ROOT), *given], plugins=[judge])
+        texts = ["-q", "-n0", "-p", "no:cacheprovider", "-o", f"timeout={TEST_SECONDS}", "-m", QUICK, *target.tests]
+        pytest.main(["--rootdir", str(ROOT), *texts], plugins=[judge])
     if judge.mistake or judge.judged < len(drawn):
         # pytest keeps an error of a plugin to itself; mutants that nobody judged are not dead.
         raise SystemExit(f"{name}: {judge.mistake or f'{judge.judged} of {len(drawn)} mutants were judged'}")
-    for one in sorted(judge.alive, key=lambda one: one[:2]):
-        print(f"  lives  {one.file}:{one.line}  {one.before}  ->  {one.after}")
+    for mutant in sorted(judge.alive, key=lambda mutant: mutant[:2]):
+        print(f"  lives  {mutant.file}:{mutant.line}  {mutant.before}  ->  {mutant.after}")
     dead = len(drawn) - len(judge.alive)
     low, high = wilson(dead, len(drawn))
     rate = dead / len(drawn)
@@ -102,20 +102,20 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="every mutant instead of a sample")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
-    given = parser.parse_args()
+    namespace = parser.parse_args()
     os.chdir(ROOT)
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    sample = None if given.all else given.sample
-    kept = True
-    for name in given.targets or TARGETS:
+    sample = None if namespace.all else namespace.sample
+    remaining = True
+    for name in namespace.targets or TARGETS:
         # A process each: pytest imports the tests once.
-        one = multiprocessing.get_context("fork").Process(
-            target=judge_target, args=(name, sample, given.seed, given.workers)
+        fork_process = multiprocessing.get_context("fork").Process(
+            target=judge_target, args=(name, sample, namespace.seed, namespace.workers)
         )
-        one.start()
-        one.join()
-        kept = kept and one.exitcode == 0
-    sys.exit(0 if kept else 1)
+        fork_process.start()
+        fork_process.join()
+        remaining = remaining and fork_process.exitcode == 0
+    sys.exit(0 if remaining else 1)
 
 
 if __name__ == "__main__":

@@ -102,13 +102,15 @@ def mutants(file: str) -> list[Mutant]:
         for statement in function.body
         for part in ast.walk(statement)
     }
-    found: list[Mutant] = []
+    matching_mutants: list[Mutant] = []
     for number, node in enumerate(_visited(tree)):
         if id(node) not in inside:
             continue
         for other in _changed(node):
-            found.append(Mutant(file, getattr(node, "lineno", 0), _short(node), _short(other), number, other))
-    return found
+            matching_mutants.append(
+                Mutant(file, getattr(node, "lineno", 0), _short(node), _short(other), number, other)
+            )
+    return matching_mutants
 
 
 def _tree(file: str) -> ast.Module:

@@ -45,11 +45,11 @@ def _put(mutant: Mutant, functions: list[FunctionType], folder: Path) -> None:
     (folder / mutant.file).write_text(ast.unparse(tree), encoding="utf-8")
     place = str(ROOT / mutant.file)
     codes = dict(_codes(compile(tree, place, "exec")))
-    mine = [one for one in functions if one.__code__.co_filename == place]
+    mine = [function for function in functions if function.__code__.co_filename == place]
     if not mine:
         raise ImportError(f"no test imports {mutant.file}")
-    for one in mine:
-        one.__code__ = codes[one.__code__.co_qualname, one.__code__.co_firstlineno]
+    for function_type in mine:
+        function_type.__code__ = codes[function_type.__code__.co_qualname, function_type.__code__.co_firstlineno]
 
 
 class Judge:
@@ -112,12 +112,12 @@ class Judge:
         """Take over what a fork found, and clear away what it left."""
         with suppress(ProcessLookupError):
             os.killpg(process, signal.SIGKILL)
-        found = folder / "found.json"
-        failed, seconds, modules = json.loads(found.read_text(encoding="utf-8")) if code == 0 else ("", {}, [])
+        path = folder / "found.json"
+        failed, seconds, modules = json.loads(path.read_text(encoding="utf-8")) if code == 0 else ("", {}, [])
         if mutant is None:
             self._seconds.update(seconds)
             _import(modules)
-            self._functions = _functions({str(ROOT / one.file) for one in self._drawn})
+            self._functions = _functions({str(ROOT / mutant.file) for mutant in self._drawn})
             if failed or code:
                 self.mistake = f"its tests fail without a change: {failed or code}"
         elif code > 0:
@@ -142,7 +142,15 @@ class Judge:
 
     def _rank(self, test: str, mutant: Mutant | None) -> tuple[float, float]:
         """Return when a test's turn is: first those that killed something near by, then the quick ones."""
-        near = [abs(one.line - mutant.line) for one in self._kills[test] if one.file == mutant.file] if mutant else []
+        near = (
+            [
+                abs(current_mutant.line - mutant.line)
+                for current_mutant in self._kills[test]
+                if current_mutant.file == mutant.file
+            ]
+            if mutant
+            else []
+        )
         return min(near, default=math.inf), self._seconds[test]
 
     def _limit(self, mutant: Mutant | None) -> int:
@@ -175,8 +183,8 @@ class Judge:
                 session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 if self._failed:
                     break
-            found = [self._failed, self._seconds, list(sys.modules)]
-            (folder / "found.json").write_text(json.dumps(found), encoding="utf-8")
+            results = [self._failed, self._seconds, list(sys.modules)]
+            (folder / "found.json").write_text(json.dumps(results), encoding="utf-8")
             session.config.hook.pytest_sessionfinish(session=session, exitstatus=int(bool(self._failed)))
             code = 0
         except BaseException:
@@ -199,7 +207,9 @@ def _functions(places: set[str]) -> list[FunctionType]:
     """Return the functions that were imported from some files."""
     gc.unfreeze()
     # ``isinstance`` asks an object for its class, and some warn when they are asked for anything.
-    found = [one for one in gc.get_objects() if type(one) is FunctionType and one.__code__.co_filename in places]
+    function_types = [
+        value for value in gc.get_objects() if type(value) is FunctionType and value.__code__.co_filename in places
+    ]
     # A fork that collects what it did not make copies all of it.
     gc.freeze()
-    return found
+    return function_types

@@ -96,7 +96,9 @@ def record(name: str, program: Path, scenario: Scenario, out: Path) -> list[str]
             own = _environment(folder, api.address)
             faults += _run(command, project, own, interrupted=scenario.interrupted and not number)
         faults += model.faults
-        faults += [f"{len(left)} answers were not asked for" for left in (model.answers, model.helpers) if left]
+        faults += [
+            f"{len(answers)} answers were not asked for" for answers in (model.answers, model.helpers) if answers
+        ]
         if not faults:
             _keep(home / about.sessions, folder, out, model.requests if about.vendor == ANTHROPIC else {})
         return faults

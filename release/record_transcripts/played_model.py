@@ -35,15 +35,15 @@ class PlayedModel:
         """Answer one request."""
         self._number += 1
         body = got.value()
-        said = self._said(body)
-        numbered = tuple(call._replace(id=f"toolu_{self._number}_{n}") for n, call in enumerate(said.calls))
-        said = replace(said, calls=numbered)
-        items = items_of(said, self._number, body) if self._vendor == OPENAI else []
+        statement = self._said(body)
+        numbered = tuple(call._replace(id=f"toolu_{self._number}_{n}") for n, call in enumerate(statement.calls))
+        statement = replace(statement, calls=numbered)
+        items = items_of(statement, self._number, body) if self._vendor == OPENAI else []
         for item in items:
             for tool in body.get("tools") or ():
                 if tool.get("type") == "namespace" and item.get("name") in _names(tool):
                     item["namespace"] = tool["name"]
-        step = as_step(self._vendor, said, items)
+        step = as_step(self._vendor, statement, items)
         # Answers of a real vendor have an id of their own, and name the model that was asked for.
         sent = step.body.replace(b'"msg_1"', f'"msg_{self._number}"'.encode())
         return replace(step, body=sent.replace(MODEL.encode(), str(body.get("model")).encode()))

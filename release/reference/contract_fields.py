@@ -36,9 +36,9 @@ class DocumentedField(NamedTuple):
 def fields_of(model: type[BaseModel]) -> tuple[DocumentedField, ...]:
     """Return the fields of a contract in their order, inherited ones included."""
     texts: dict[str, str] = {}
-    for one in reversed(model.__mro__):
-        if issubclass(one, BaseModel) and one is not BaseModel:
-            texts |= own_texts(one)
+    for value in reversed(model.__mro__):
+        if issubclass(value, BaseModel) and value is not BaseModel:
+            texts |= own_texts(value)
     return tuple(
         DocumentedField(name, type_of(info), _default(info), texts.get(name, ""))
         for name, info in model.model_fields.items()
@@ -49,27 +49,27 @@ def nested_contracts(
     models: Iterable[type[BaseModel]], is_shown: Callable[[type[BaseModel]], bool]
 ) -> dict[str, type[BaseModel]]:
     """Return by name the contracts that the fields of contracts name, directly or through another that is shown."""
-    found: dict[str, type[BaseModel]] = {}
+    base_model_classes: dict[str, type[BaseModel]] = {}
     wanted = list(models)
     while wanted:
         for info in wanted.pop().model_fields.values():
-            for one in _contracts(info.annotation):
-                if one.__name__ not in found and is_shown(one):
-                    found[one.__name__] = one
-                    wanted.append(one)
-    return found
+            for base_model_class in _contracts(info.annotation):
+                if base_model_class.__name__ not in base_model_classes and is_shown(base_model_class):
+                    base_model_classes[base_model_class.__name__] = base_model_class
+                    wanted.append(base_model_class)
+    return base_model_classes
 
 
 def contract_table(model: type[BaseModel], head: str = "field") -> str:
     """Return the fields of a contract as a Markdown table."""
     rows = [
         (
-            f"`{one.name}`",
-            one.type.replace("StageBase", "stages"),
-            one.default or MAY_BE_LEFT_OUT.get(model.__name__, {}).get(one.name, "required"),
-            one.text,
+            f"`{documented_field.name}`",
+            documented_field.type.replace("StageBase", "stages"),
+            documented_field.default or MAY_BE_LEFT_OUT.get(model.__name__, {}).get(documented_field.name, "required"),
+            documented_field.text,
         )
-        for one in fields_of(model)
+        for documented_field in fields_of(model)
     ]
     return table((head, "type", "default", "what it is"), rows)
 
@@ -88,7 +88,7 @@ def type_of(info: FieldInfo) -> str:
 
 def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """Return a Markdown table; bars and line ends inside of a cell are escaped."""
-    cells = ((" ".join(one.split()).replace("|", "\\|") for one in row) for row in rows)
+    cells = ((" ".join(text.split()).replace("|", "\\|") for text in row) for row in rows)
     return "\n".join(
         [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}", *(f"| {' | '.join(row)} |" for row in cells)]
     )
@@ -102,15 +102,21 @@ def _default(info: FieldInfo) -> str:
         return ""
     if isinstance(value, BaseModel):
         fields = type(value).model_fields.items()
-        given = {name: getattr(value, name) for name, info in fields if getattr(value, name) != info.default}
-        return "its defaults" if not given else ", ".join(f"`{name}: {one}`" for name, one in given.items())
+        arguments = {name: getattr(value, name) for name, info in fields if getattr(value, name) != info.default}
+        return "its defaults" if not arguments else ", ".join(f"`{name}: {value}`" for name, value in arguments.items())
     if value is None:
         return "not set"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        shown = ", ".join(repr(one) for one in value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        return "empty" if not value else f"`[{shown}]`" if len(shown) <= LONGEST_DEFAULT else "a list (`spec show`)"
+        displayed_text = ", ".join(repr(element) for element in value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        return (
+            "empty"
+            if not value
+            else f"`[{displayed_text}]`"
+            if len(displayed_text) <= LONGEST_DEFAULT
+            else "a list (`spec show`)"
+        )
     text = str(value) or "empty"
     if isinstance(value, dict):
         return "empty" if not value else f"`{text}`"
@@ -122,9 +128,9 @@ def _words(annotation: Any) -> str:
     if origin is Annotated:
         return _words(arguments[0])
     if origin is Literal:
-        return " or ".join(f"`{one}`" for one in arguments)
+        return " or ".join(f"`{argument}`" for argument in arguments)
     if origin in (Union, types.UnionType):
-        return " or ".join(_words(one) for one in arguments if one is not type(None))
+        return " or ".join(_words(argument) for argument in arguments if argument is not type(None))
     if origin in (tuple, list, set, frozenset):
         return f"list of {_words(arguments[0])}" if arguments else "list"
     if origin is dict:

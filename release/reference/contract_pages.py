@@ -42,7 +42,7 @@ def spec_page() -> str:
     def is_shown(model: type[BaseModel]) -> bool:
         return model not in left_out and not issubclass(model, StageBase)
 
-    found = nested_contracts((SessionSpec, StageBase), is_shown) | {"Stage": StageBase, "Item": Item}
+    results = nested_contracts((SessionSpec, StageBase), is_shown) | {"Stage": StageBase, "Item": Item}
     parts = [
         "# Fields of a spec",
         docstring(SessionSpec),
@@ -50,7 +50,7 @@ def spec_page() -> str:
         "what each changes.",
         contract_table(SessionSpec),
     ]
-    for name, model in sorted(found.items()):
+    for name, model in sorted(results.items()):
         text = docstring(model) or ("One line of a data file." if model is Item else "")
         parts += [f"## {'Every stage' if model is StageBase else name}", text, contract_table(model)]
     return _joined(parts)
@@ -71,7 +71,9 @@ def entry_page() -> str:
         parts += [f"## {kind}", docstring(form.body), signed, contract_table(form.body)]
     bodies = [form.body for form in FORMS.values()]
     # Contracts of a spec have their own page.
-    nested = nested_contracts(bodies, lambda one: not one.__module__.startswith("specs.session"))
+    nested = nested_contracts(
+        bodies, lambda base_model_class: not base_model_class.__module__.startswith("specs.session")
+    )
     return _joined([*parts, *_sections(nested, "field")])
 
 
@@ -89,15 +91,15 @@ def _index_page() -> str:
         (f"[`{kind.name}`]({_family(kind)}.md#{kind.name})", docstring(kind.parameters).split("\n\n")[0], *_ends(kind))
         for kind in built_in_kinds()
     ]
-    scopes = {one.scope for one in METRICS.values()} - {kind.name for kind in built_in_kinds()}
-    shown = "\n\n".join(f"### {scope}\n\n{_metrics(_metrics_of(scope))}" for scope in sorted(scopes))
+    scopes = {metric.scope for metric in METRICS.values()} - {kind.name for kind in built_in_kinds()}
+    text = "\n\n".join(f"### {scope}\n\n{_metrics(_metrics_of(scope))}" for scope in sorted(scopes))
     return (
         "# Stage kinds\n\n"
         f"{table(('kind', 'what it does', 'reads', 'leaves'), rows)}\n\n"
         "## Metrics of the comparison\n\n"
         "Peergate measures them at the treatment stage, from the raw rows of both arms. `rule` holds what the rule on\n"
         "kinds and the controls of `analysis` ask.\n\n"
-        f"{shown}\n"
+        f"{text}\n"
     )
 
 
@@ -105,10 +107,10 @@ def _family_page(family: str, members: Iterable[StageKind]) -> str:
     parts = [f"# {family.capitalize()}: parameters and metrics"]
     for kind in members:
         reads, leaves = _ends(kind)
-        found = _metrics_of(kind.name)
+        metric_definitions = _metrics_of(kind.name)
         parts += [f"## {kind.name}", docstring(kind.parameters), f"Reads {reads}. Leaves {leaves}."]
         parts.append(contract_table(kind.parameters, "parameter"))
-        parts.append(_metrics(found) if found else "No metric is measured of this kind.")
+        parts.append(_metrics(metric_definitions) if metric_definitions else "No metric is measured of this kind.")
     nested = nested_contracts([kind.parameters for kind in members], lambda _: True)
     return _joined([*parts, *_sections(nested, "parameter")])
 
@@ -119,17 +121,21 @@ def _family(kind: StageKind) -> str:
 
 
 def _metrics_of(scope: str) -> list[MetricDefinition]:
-    return [one for one in METRICS.values() if one.scope == scope]
+    return [metric for metric in METRICS.values() if metric.scope == scope]
 
 
 def _metrics(metrics: Iterable[MetricDefinition]) -> str:
-    rows = [(f"`{one.id}`", one.unit, one.definition, one.population, one.direction) for one in metrics]
+    rows = [
+        (f"`{metric.id}`", metric.unit, metric.definition, metric.population, metric.direction) for metric in metrics
+    ]
     return table(("metric", "unit", "definition", "population", "better"), rows)
 
 
 def _ends(kind: StageKind) -> tuple[str, str]:
     ends = kind.inputs, kind.outputs
-    reads, leaves = (", ".join(f"`{role}` ({what})" for role, what in one.items()) for one in ends)
+    reads, leaves = (
+        ", ".join(f"`{role}` ({what})" for role, what in artifact_kinds.items()) for artifact_kinds in ends
+    )
     return reads or "what its stage names", leaves
 
 
@@ -144,17 +150,30 @@ def _joined(parts: Iterable[str]) -> str:
 
 def kind_page() -> str:
     """Return the page of what the author of a stage kind declares: traits, parameters, metrics, a judge's parts."""
-    parameters = [(f"`{one.name}`", one.type, one.default or "required", one.text) for one in fields_of(Placed)]
-    defined = [(f"`{one.name}`", one.type, one.text) for one in fields_of(MetricDefinition)]
+    parameters = [
+        (
+            f"`{documented_field.name}`",
+            documented_field.type,
+            documented_field.default or "required",
+            documented_field.text,
+        )
+        for documented_field in fields_of(Placed)
+    ]
+    defined = [
+        (f"`{documented_field.name}`", documented_field.type, documented_field.text)
+        for documented_field in fields_of(MetricDefinition)
+    ]
     parts = inspect.get_annotations(Judge)
     judge = [(f"`{name}`", f"`{parts[name].__forward_arg__}`", text) for name, text in own_texts(Judge).items()]
-    classes = "\n\n".join(f"### {one.__name__}\n\n{docstring(one)}\n\n{_fields(one)}" for one in _CLASSES)
-    values = [(f"`{one.__name__}{_signature(one)}`", docstring(one)) for one in _VALUES]
+    classes = "\n\n".join(
+        f"### {arm_class.__name__}\n\n{docstring(arm_class)}\n\n{_fields(arm_class)}" for arm_class in _CLASSES
+    )
+    values = [(f"`{value.__name__}{_signature(value)}`", docstring(value)) for value in _VALUES]
     values += [("`every`", f"The population: {row_metric.every.told}."), ("`count`", f"The {row_metric.count.told}.")]
     return (
         "# Declaring a stage kind\n\n"
         "[Extending](../extending.md#a-stage-kind-contract-job-and-judge) shows a whole kind. Artifact kinds are\n"
-        f"{', '.join(f'`{one}`' for one in get_args(ArtifactKind))}; {' and '.join(FOLDERS)} are folders.\n\n"
+        f"{', '.join(f'`{arg}`' for arg in get_args(ArtifactKind))}; {' and '.join(FOLDERS)} are folders.\n\n"
         f"## StageKind\n\n{docstring(StageKind)}\n\n{_fields(StageKind)}\n\n{classes}\n\n"
         "## Parameters\n\n"
         "A contract with `seed`. Those of a job that loads a model are a subclass of `specs.stages.stage.Placed`:\n\n"
@@ -173,8 +192,8 @@ def kind_page() -> str:
 
 def _fields(declared: type[Any]) -> str:
     texts = own_texts(declared)
-    fields = [one for one in dataclasses.fields(declared) if not one.name.startswith("_")]
-    rows = [(f"`{one.name}`", f"`{one.type}`", _default(one), texts.get(one.name, "")) for one in fields]
+    fields = [field for field in dataclasses.fields(declared) if not field.name.startswith("_")]
+    rows = [(f"`{field.name}`", f"`{field.type}`", _default(field), texts.get(field.name, "")) for field in fields]
     return table(("field", "type", "default", "what it is"), rows)
 
 
@@ -187,5 +206,5 @@ def _default(field: dataclasses.Field[Any]) -> str:
 
 
 def _signature(function: Callable[..., Any]) -> str:
-    given = inspect.signature(function)
-    return str(given.replace(return_annotation=inspect.Signature.empty)).replace("'", "").replace('"', "")
+    signature = inspect.signature(function)
+    return str(signature.replace(return_annotation=inspect.Signature.empty)).replace("'", "").replace('"', "")

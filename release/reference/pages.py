@@ -104,19 +104,25 @@ def write_pages(folder: Path) -> list[Path]:
 
 def _check_page() -> str:
     """Return the page of Peergate's checks and of the thresholds they read."""
-    own = [one for one in listing() if one.distribution == "peergate"]
+    own = [value for value in listing() if value.distribution == "peergate"]
     readers: dict[str, list[str]] = {}
-    for one in own:
-        for limit in one.limits:
-            readers.setdefault(limit.key, []).append(f"`{one.id}`")
-    weights = [f"{one.weight}{', treatment only' if one.only_treatment else ''}" for one in own]
+    for value in own:
+        for limit in value.limits:
+            readers.setdefault(limit.key, []).append(f"`{value.id}`")
+    weights = [f"{value.weight}{', treatment only' if value.only_treatment else ''}" for value in own]
     rows = [
-        (f"`{one.id}`", one.title, ", ".join(one.stage_kinds), weight, one.threshold or "")
-        for one, weight in zip(own, weights, strict=True)
+        (f"`{value.id}`", value.title, ", ".join(value.stage_kinds), weight, value.threshold or "")
+        for value, weight in zip(own, weights, strict=True)
     ]
     keys = [
-        (f"`{one.name}`", one.type, one.default, one.text, ", ".join(readers.get(f"thresholds.{one.name}", ())))
-        for one in fields_of(Thresholds)
+        (
+            f"`{documented_field.name}`",
+            documented_field.type,
+            documented_field.default,
+            documented_field.text,
+            ", ".join(readers.get(f"thresholds.{documented_field.name}", ())),
+        )
+        for documented_field in fields_of(Thresholds)
     ]
     return (
         "# Checks\n\n"
@@ -133,7 +139,7 @@ def _check_page() -> str:
 def _exit_page() -> str:
     codes = [(str(code.value), code.name.lower(), EXIT_MEANINGS[code]) for code in ExitCode]
     verify = [(str(code), text) for code, text in VERIFY_EXIT_MEANINGS.items()]
-    errors = [(f"`{one.__name__}`", str(one.exit_code.value), docstring(one)) for one in _errors(PeergateError)]
+    errors = [(f"`{error.__name__}`", str(error.exit_code.value), docstring(error)) for error in _errors(PeergateError)]
     closed = [(f"`{decision}`", str(code.value)) for decision, code in EXIT_CODES.items()]
     return (
         "# Exit codes\n\n"
@@ -153,9 +159,9 @@ def _exit_page() -> str:
 def _errors(root: type[PeergateError]) -> Iterator[type[PeergateError]]:
     """Yield the tree that ``specs/errors.py`` declares, whatever else was imported."""
     yield root
-    for one in root.__subclasses__():
-        if one.__module__ == root.__module__:
-            yield from _errors(one)
+    for peergate_error_class in root.__subclasses__():
+        if peergate_error_class.__module__ == root.__module__:
+            yield from _errors(peergate_error_class)
 
 
 def _environment_page() -> str:
@@ -173,8 +179,10 @@ def _statistics_page() -> str:
         "# Statistical functions",
         "Pure functions with named arguments; what they draw, they draw with a fixed seed.",
     ]
-    for found in sorted(pkgutil.iter_modules(reviews.statistics.__path__), key=lambda one: one.name):
-        module = importlib.import_module(f"reviews.statistics.{found.name}")
+    for module_info in sorted(
+        pkgutil.iter_modules(reviews.statistics.__path__), key=lambda module_info: module_info.name
+    ):
+        module = importlib.import_module(f"reviews.statistics.{module_info.name}")
         rows = [
             (f"`{name}`", docstring(function).split("\n\n")[0])
             for name, function in inspect.getmembers(module, inspect.isfunction)
@@ -192,10 +200,14 @@ def _command_page() -> str:
         "[Exit codes](exit-codes.md) say how a command ended.",
     ]
     for name, command in _commands(typer.main.get_command(app), "peergate"):
-        rows = [(_name(one), _kind(one), _default(one), one.help or "") for one in command.params if one.name != "help"]
+        rows = [
+            (_name(param), _kind(param), _default(param), param.help or "")
+            for param in command.params
+            if param.name != "help"
+        ]
         text = "\n\n".join(" ".join(part.split()) for part in str(command.help or "").split("\n\n"))
-        shown = table(("argument or option", "value", "default", "what it does"), rows)
-        parts += [f"## {name}", text, shown if rows else "No options."]
+        displayed_text = table(("argument or option", "value", "default", "what it does"), rows)
+        parts += [f"## {name}", text, displayed_text if rows else "No options."]
     return "\n\n".join(parts) + "\n"
 
 
@@ -208,26 +220,26 @@ def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
             yield f"{prefix} {name}", command
 
 
-def _name(one: Any) -> str:
-    if one.param_type_name == "argument":
-        named = one.metavar or str(one.name).upper()
-        return f"`{named if one.required else f'[{named}]'}`" + (" (any number)" if one.nargs == -1 else "")
-    return ", ".join(f"`{opt}`" for opt in one.opts) + (" (repeatable)" if one.multiple else "")
+def _name(value: Any) -> str:
+    if value.param_type_name == "argument":
+        named = value.metavar or str(value.name).upper()
+        return f"`{named if value.required else f'[{named}]'}`" + (" (any number)" if value.nargs == -1 else "")
+    return ", ".join(f"`{opt}`" for opt in value.opts) + (" (repeatable)" if value.multiple else "")
 
 
-def _kind(one: Any) -> str:
-    if getattr(one, "is_flag", False):
+def _kind(value: Any) -> str:
+    if getattr(value, "is_flag", False):
         return ""
-    annotation = one.type_descriptor.annotation
+    annotation = value.type_descriptor.annotation
     choices = [value for value in getattr(annotation, "__args__", ()) if not isinstance(value, type)]
     if choices:
         return " or ".join(f"`{value}`" for value in choices)
     annotation = next(iter(getattr(annotation, "__args__", ())), annotation)
-    named = one.metavar if one.param_type_name == "option" else ""
+    named = value.metavar if value.param_type_name == "option" else ""
     return named or getattr(annotation, "__name__", "").lower()
 
 
-def _default(one: Any) -> str:
-    if one.required:
+def _default(value: Any) -> str:
+    if value.required:
         return "required"
-    return "" if one.default in (None, False, "", (), []) or callable(one.default) else f"`{one.default}`"
+    return "" if value.default in (None, False, "", (), []) or callable(value.default) else f"`{value.default}`"

@@ -65,15 +65,15 @@ class CriterionState(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Return it as the report and ``status --json`` show it."""
-        one = self.criterion
+        criterion = self.criterion
         return {
-            "id": one.id,
-            "text": one.text,
-            "needs": one.needs(),
-            "weight": one.weight,
+            "id": criterion.id,
+            "text": criterion.text,
+            "needs": criterion.needs(),
+            "weight": criterion.weight,
             "state": self.state,
             "why": self.why,
-            **{name: said for name in ("model", "issue") if (said := getattr(one, name)) is not None},
+            **{name: statement for name in ("model", "issue") if (statement := getattr(criterion, name)) is not None},
             "proof": self.proof._asdict() if self.proof else None,
             "history": [step._asdict() for step in self.history],
         }
@@ -87,27 +87,39 @@ class Acceptance(NamedTuple):
     @property
     def percent(self) -> float | None:
         """Return ship-%: the weights of what is discharged among those that apply. None where nothing applies."""
-        return percent({one.criterion.id: one.state for one in self.criteria}, [one.criterion for one in self.criteria])
+        return percent(
+            {criterion.criterion.id: criterion.state for criterion in self.criteria},
+            [criterion.criterion for criterion in self.criteria],
+        )
 
     @property
     def by_model(self) -> dict[str, float | None]:
         """Return ship-% of each model that criteria name; empty where they name none."""
-        names = dict.fromkeys(one.criterion.model for one in self.criteria if one.criterion.model is not None)
-        of = {name: Acceptance(tuple(one for one in self.criteria if one.criterion.model == name)) for name in names}
-        return {name: found.percent for name, found in of.items()}
+        names = dict.fromkeys(
+            criterion.criterion.model for criterion in self.criteria if criterion.criterion.model is not None
+        )
+        of = {
+            name: Acceptance(tuple(criterion for criterion in self.criteria if criterion.criterion.model == name))
+            for name in names
+        }
+        return {name: acceptance.percent for name, acceptance in of.items()}
 
     def as_json(self) -> dict[str, Any]:
         """Return ship-%, that of each model where there are several, and every criterion."""
-        models = {"models": found} if (found := self.by_model) else {}
-        return {"ship_percent": self.percent, **models, "criteria": [one.as_json() for one in self.criteria]}
+        models = {"models": by_model} if (by_model := self.by_model) else {}
+        return {
+            "ship_percent": self.percent,
+            **models,
+            "criteria": [criterion.as_json() for criterion in self.criteria],
+        }
 
     def line(self) -> str:
         """Return it in one line."""
-        counts = {state: sum(one.state == state for one in self.criteria) for state in _ORDER}
+        counts = {state: sum(criterion.state == state for criterion in self.criteria) for state in _ORDER}
         message = ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in counts.items() if count)
         if self.percent is None:
             return f"no criterion applies: {message}"
-        each = [f"{name} {found:.1f} %" for name, found in self.by_model.items() if found is not None]
+        each = [f"{name} {value:.1f} %" for name, value in self.by_model.items() if value is not None]
         return f"ship {self.percent:.1f} %{' (' + ', '.join(each) + ')' if each else ''}: {message}"
 
 
@@ -116,9 +128,9 @@ _ORDER: tuple[State, ...] = ("discharged", "open", "retracted", "not_applicable"
 
 def percent(states: dict[str, State], criteria: Sequence[AcceptanceCriterion]) -> float | None:
     """Return the share of the weights that is discharged, in percent, of what applies by registration."""
-    applying = [one for one in criteria if states[one.id] != "not_applicable"]
-    total = sum(one.weight for one in applying)
-    done = sum(one.weight for one in applying if states[one.id] == "discharged")
+    applying = [criterion for criterion in criteria if states[criterion.id] != "not_applicable"]
+    total = sum(criterion.weight for criterion in applying)
+    done = sum(criterion.weight for criterion in applying if states[criterion.id] == "discharged")
     return float(round(Fraction(100 * done, total), 6)) if total else None
 
 
@@ -133,54 +145,56 @@ def acceptance_of(entries: Sequence[Recorded], store: Store) -> Acceptance:
     spec = registered_spec(entries[: opened.entry.seq + 1] if opened else entries, store)[0].spec
     if not spec.criteria:
         return Acceptance(())
-    states: dict[str, State] = {one.id: "open" if _applies(spec, one) else "not_applicable" for one in spec.criteria}
-    whys = {one.id: _told_first(one, states[one.id]) for one in spec.criteria}
+    states: dict[str, State] = {
+        criterion.id: "open" if _applies(spec, criterion) else "not_applicable" for criterion in spec.criteria
+    }
+    whys = {criterion.id: _told_first(criterion, states[criterion.id]) for criterion in spec.criteria}
     proofs: dict[str, Proof] = {}
-    steps: dict[str, list[Step]] = {one.id: [] for one in spec.criteria}
+    steps: dict[str, list[Step]] = {criterion.id: [] for criterion in spec.criteria}
     for end, moving in enumerate(entries, 1):
         if moving.entry.kind not in _MOVING:
             continue
-        seen = _Seen(entries[:end], store)
+        seen_values = _Seen(entries[:end], store)
         changed: list[str] = []
-        for one in spec.criteria:
-            if states[one.id] == "not_applicable":
+        for criterion in spec.criteria:
+            if states[criterion.id] == "not_applicable":
                 continue
-            found = seen.proof(one)
-            before = states[one.id]
-            if isinstance(found, Proof):
-                states[one.id], whys[one.id], proofs[one.id] = "discharged", found.told, found
+            result = seen_values.proof(criterion)
+            before = states[criterion.id]
+            if isinstance(result, Proof):
+                states[criterion.id], whys[criterion.id], proofs[criterion.id] = "discharged", result.told, result
             else:
-                states[one.id] = "open" if before == "open" else "retracted"
-                whys[one.id] = found
-            changed += [one.id] if states[one.id] != before else []
+                states[criterion.id] = "open" if before == "open" else "retracted"
+                whys[criterion.id] = result
+            changed += [criterion.id] if states[criterion.id] != before else []
         now = percent(states, spec.criteria)
         for id in changed:
             steps[id].append(Step(moving.entry.seq, states[id], whys[id], now))
     return Acceptance(
         tuple(
             CriterionState(
-                one,
-                states[one.id],
-                whys[one.id],
-                proofs[one.id] if states[one.id] == "discharged" else None,
-                tuple(steps[one.id]),
+                criterion,
+                states[criterion.id],
+                whys[criterion.id],
+                proofs[criterion.id] if states[criterion.id] == "discharged" else None,
+                tuple(steps[criterion.id]),
             )
-            for one in spec.criteria
+            for criterion in spec.criteria
         )
     )
 
 
-def _applies(spec: SessionSpec, one: AcceptanceCriterion) -> bool:
-    if one.applies_if is None:
+def _applies(spec: SessionSpec, criterion: AcceptanceCriterion) -> bool:
+    if criterion.applies_if is None:
         return True
-    stage, _, parameter = one.applies_if.partition(".")
+    stage, _, parameter = criterion.applies_if.partition(".")
     return getattr(spec.stage(stage).parameters, parameter) not in _NO
 
 
-def _told_first(one: AcceptanceCriterion, state: State) -> str:
+def _told_first(criterion: AcceptanceCriterion, state: State) -> str:
     if state == "not_applicable":
-        return f"by registration it does not apply: {one.applies_if} is off"
-    return f"the gate of '{one.stage}' has not decided"
+        return f"by registration it does not apply: {criterion.applies_if} is off"
+    return f"the gate of '{criterion.stage}' has not decided"
 
 
 class _Seen:
@@ -190,52 +204,52 @@ class _Seen:
         self._entries, self._store = entries, store
         self._void = retracted(entries)
 
-    def proof(self, one: AcceptanceCriterion) -> Proof | str:
+    def proof(self, criterion: AcceptanceCriterion) -> Proof | str:
         """Return what discharges a criterion, or why nothing does."""
-        decided = next((each for each in reversed(self._entries) if self._is_of(each, one.stage)), None)
+        decided = next((each for each in reversed(self._entries) if self._is_of(each, criterion.stage)), None)
         if decided is None:
-            return f"the gate of '{one.stage}' has not decided"
-        at = f"{one.stage}.{decided.body['attempt']}"
+            return f"the gate of '{criterion.stage}' has not decided"
+        at = f"{criterion.stage}.{decided.body['attempt']}"
         if decided.entry.seq in self._void:
             return f"the approval of {at} was taken back"
         if decided.body["outcome"] != "approve":
             return f"the gate of {at} decided '{decided.body['outcome']}'"
-        if lifted := lifted_checks(self._entries[: decided.entry.seq], one.stage, int(decided.entry.time_ns)):
+        if lifted := lifted_checks(self._entries[: decided.entry.seq], criterion.stage, int(decided.entry.time_ns)):
             return f"a person lifted {', '.join(sorted(lifted))} at {at}: what a gate lets pass so shows nothing"
-        if one.metric is not None and (why := self._not_replicated(one.metric.metric)):
+        if criterion.metric is not None and (why := self._not_replicated(criterion.metric.metric)):
             return why
-        found = self._found(one, at)
-        if isinstance(found, str):
-            return found
-        evidence, reason = found
+        results = self._found(criterion, at)
+        if isinstance(results, str):
+            return results
+        evidence, reason = results
         return Proof(decided.entry.seq, decided.digest, evidence or decided.body["decision"], f"{reason} at {at}")
 
-    def _is_of(self, one: Recorded, stage: str) -> bool:
-        return one.entry.kind == "decision" and one.body["stage"] == stage
+    def _is_of(self, value: Recorded, stage: str) -> bool:
+        return value.entry.kind == "decision" and value.body["stage"] == stage
 
-    def _found(self, one: AcceptanceCriterion, at: str) -> tuple[str, str] | str:
+    def _found(self, criterion: AcceptanceCriterion, at: str) -> tuple[str, str] | str:
         """Return the digest of what shows it, and in words what that is; or why it is not shown."""
-        if one.metric is not None:
+        if criterion.metric is not None:
             recorded = find(self._entries, f"metrics/{at}")
             digest: str = (recorded.body["metrics"] or "") if recorded else ""
             values = self._store.get_value(digest)["metrics"] if digest else {}
-            if one.metric.metric not in values:
-                return f"{one.metric.metric} was not measured at {at}"
-            value = Metric.model_validate(values[one.metric.metric])
-            if not one.metric.met(value.exact()):
-                return f"{one.metric.metric} is {value.value:.4g} at {at}, not {one.metric}"
-            return digest, f"{one.metric.metric} is {value.value:.4g}"
-        if one.check is None and not one.ship:
+            if criterion.metric.metric not in values:
+                return f"{criterion.metric.metric} was not measured at {at}"
+            value = Metric.model_validate(values[criterion.metric.metric])
+            if not criterion.metric.met(value.exact()):
+                return f"{criterion.metric.metric} is {value.value:.4g} at {at}, not {criterion.metric}"
+            return digest, f"{criterion.metric.metric} is {value.value:.4g}"
+        if criterion.check is None and not criterion.ship:
             return "", "the gate approved"
         recorded = find(self._entries, f"checks/{at}")
         summary: dict[str, str] = dict(recorded.body["summary"]) if recorded else {}
-        asked = [one.check] if one.check else [id for id in summary if id.startswith(SHIP_CHECKS)]
-        if not asked:
+        texts = [criterion.check] if criterion.check else [id for id in summary if id.startswith(SHIP_CHECKS)]
+        if not texts:
             return f"no check of the ship gate ran at {at}"
-        for id in asked:
+        for id in texts:
             if summary.get(id) != "PASS":
                 return f"check {id} {'is ' + summary[id] if id in summary else 'did not run'} at {at}"
-        return recorded.body["checks"] if recorded else "", f"{', '.join(asked)} passed"
+        return recorded.body["checks"] if recorded else "", f"{', '.join(texts)} passed"
 
     def _not_replicated(self, metric: str) -> str:
         counted = find(self._entries, "replicated")

@@ -56,7 +56,7 @@ class Scorecard(NamedTuple):
 
     def counts(self) -> dict[Status, int]:
         """Return how many rows have each status."""
-        return {status: sum(one.status == status for one in self.rows) for status in STATUSES}
+        return {status: sum(row.status == status for row in self.rows) for status in STATUSES}
 
     def line(self) -> str:
         """Return it in one line."""
@@ -64,7 +64,7 @@ class Scorecard(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Return it as report and pages show it."""
-        rows = [one._asdict() | {"limits": list(one.limits)} for one in self.rows]
+        rows = [row._asdict() | {"limits": list(row.limits)} for row in self.rows]
         return {"told": self.line(), "rows": rows, "not_judged": PROSE}
 
 
@@ -74,8 +74,10 @@ def scorecard_of(entries: Sequence[Recorded], store: Store) -> Scorecard:
     Raises:
         EvidenceMissing: the session has no ``open`` entry, or what the trail names is not in the store.
     """
-    seen = _Seen(entries, store)
-    return Scorecard((*seen.hypothesis(), *seen.criteria(), *seen.thresholds(), *seen.stated()))
+    seen_values = _Seen(entries, store)
+    return Scorecard(
+        (*seen_values.hypothesis(), *seen_values.criteria(), *seen_values.thresholds(), *seen_values.stated())
+    )
 
 
 class _Gate(NamedTuple):
@@ -98,26 +100,26 @@ class _Seen:
         """Yield the registered comparison, and what each kind or control has to show beside it."""
         analysis, stage = self._spec.analysis, self._spec.analysis.treatment
         gate = self._gate(stage)
-        results = [one for one in self._results(stage, gate) if one.hypothesis]
+        results = [result for result in self._results(stage, gate) if result.hypothesis]
         word = analysis.primary_metric.replace("_", " ")
         claim = (
             f"'{stage}' is better than '{analysis.baseline}' in held-out {word}: a measured gain of "
             f"{analysis.minimum_effect:g} or more, with p < {analysis.alpha:g}"
         )
-        main = [one for one in results if one.criterion.metric in ("mcnemar_p", "accuracy_gain")]
+        main = [result for result in results if result.criterion.metric in ("mcnemar_p", "accuracy_gain")]
         yield self._compared("H-1", claim, stage, gate, main)
-        others = [one for one in results if one not in main]
-        for number, one in enumerate(others, 2):
-            yield self._compared(f"H-{number}", str(one.criterion), stage, gate, [one])
+        others = [result for result in results if result not in main]
+        for number, criterion_result in enumerate(others, 2):
+            yield self._compared(f"H-{number}", str(criterion_result.criterion), stage, gate, [criterion_result])
 
     def _compared(self, id: str, claim: str, stage: str, gate: _Gate | None, results: Sequence[CriterionResult]) -> Row:
-        message = "; ".join(f"{one.criterion}: {one.measured()}" for one in results)
-        values = {one.criterion.metric: one for one in results}
+        message = "; ".join(f"{result.criterion}: {result.measured()}" for result in results)
+        values = {result.criterion.metric: result for result in results}
         limits = list(self._limits(self._path(stage), whole=True))
         status: Status = "shown"
         if gate is None or not results:
             status, message = "not shown", f"the gate of '{stage}' has not decided"
-        elif not all(one.met for one in results):
+        elif not all(result.met for result in results):
             p, gain = values.get("mcnemar_p"), values.get("accuracy_gain")
             smaller = p is not None and p.met and gain is not None and (gain.value or 0) > 0
             # A gate that finds the hypothesis unmet on sound evidence says *null*; any other refusal voids the numbers.
@@ -130,22 +132,27 @@ class _Seen:
     def criteria(self) -> Iterator[Row]:
         """Yield the acceptance criteria."""
         for state in acceptance_of(self._entries, self._store).criteria:
-            one, gate = state.criterion, self._gate(state.criterion.stage)
+            criterion, gate = state.criterion, self._gate(state.criterion.stage)
             status: Status = "shown" if state.state == "discharged" else "not shown"
             row = self._row(
-                one.id,
-                one.text.removesuffix("."),
+                criterion.id,
+                criterion.text.removesuffix("."),
                 status,
                 state.why,
-                list(self._criterion_limits(one)),
+                list(self._criterion_limits(criterion)),
                 gate,
-                self._scope(one.stage, gate),
+                self._scope(criterion.stage, gate),
             )
             yield row._replace(evidence=state.proof.evidence if state.proof else "")
 
-    def _criterion_limits(self, one: AcceptanceCriterion) -> Iterator[str]:
-        compares = one.metric is not None and one.metric.metric in metrics_of("comparison")
-        yield from self._limits(self._path(one.stage) if compares else [one.stage], whole=one.metric is not None)
+    def _criterion_limits(self, acceptance_criterion: AcceptanceCriterion) -> Iterator[str]:
+        compares = acceptance_criterion.metric is not None and acceptance_criterion.metric.metric in metrics_of(
+            "comparison"
+        )
+        yield from self._limits(
+            self._path(acceptance_criterion.stage) if compares else [acceptance_criterion.stage],
+            whole=acceptance_criterion.metric is not None,
+        )
 
     def thresholds(self) -> Iterator[Row]:
         """Yield for each stage whether its registered thresholds are met."""
@@ -153,10 +160,10 @@ class _Seen:
             if not stage.gate.criteria:
                 continue
             gate = self._gate(stage.name)
-            results = [one for one in self._results(stage.name, gate) if not one.hypothesis]
-            met = sum(one.met for one in results)
+            results = [result for result in self._results(stage.name, gate) if not result.hypothesis]
+            met = sum(result.met for result in results)
             status: Status = "shown" if met == len(results) else "partly" if met else "not shown"
-            why = "; ".join(f"{one.criterion}: {one.measured()}" for one in results)
+            why = "; ".join(f"{result.criterion}: {result.measured()}" for result in results)
             if gate is None or not results:
                 status, why = "not shown", f"the gate of '{stage.name}' has not decided"
             elif gate.why_not and gate.entry.body["outcome"] != "null":
@@ -167,7 +174,7 @@ class _Seen:
 
     def stated(self) -> Iterator[Row]:
         """Yield the numbers that the builder stated, where it stated any."""
-        claims = [one for stage in self._spec.stages for one in self._claims(stage.name)]
+        claims = [claim for stage in self._spec.stages for claim in self._claims(stage.name)]
         if not claims:
             return
         right = sum(status == "supported" for status in claims)
@@ -179,24 +186,28 @@ class _Seen:
         self, id: str, claim: str, status: Status, why: str, limits: list[str], gate: _Gate | None, scope: str
     ) -> Row:
         """Return a row; what limits it takes it down, and never up."""
-        kept = tuple(dict.fromkeys(limits)) if status != "not shown" else ()
-        lowered: Status = "partly" if status == "shown" and kept else status
+        texts = tuple(dict.fromkeys(limits)) if status != "not shown" else ()
+        lowered: Status = "partly" if status == "shown" and texts else status
         seq = gate.entry.entry.seq if gate else None
         evidence = str(gate.entry.body["decision"]) if gate and status != "not shown" else ""
-        return Row(id, one_line(claim, 500), lowered, one_line(why, 800), kept, seq, evidence, scope)
+        return Row(id, one_line(claim, 500), lowered, one_line(why, 800), texts, seq, evidence, scope)
 
     def _gate(self, stage: str) -> _Gate | None:
-        found = next(
-            (one for one in reversed(self._entries) if one.entry.kind == "decision" and one.body["stage"] == stage),
+        result = next(
+            (
+                entry
+                for entry in reversed(self._entries)
+                if entry.entry.kind == "decision" and entry.body["stage"] == stage
+            ),
             None,
         )
-        if found is None:
+        if result is None:
             return None
-        at, outcome = f"{stage}.{found.body['attempt']}", found.body["outcome"]
+        at, outcome = f"{stage}.{result.body['attempt']}", result.body["outcome"]
         why = f"the gate of {at} decided '{outcome}'" if outcome != "approve" else ""
-        if found.entry.seq in self._void:
+        if result.entry.seq in self._void:
             why = f"the approval of {at} was taken back"
-        return _Gate(found, found.body["attempt"], why)
+        return _Gate(result, result.body["attempt"], why)
 
     def _packet(self, stage: str, gate: _Gate | None) -> Packet | None:
         entry = find(self._entries, f"packet/{stage}.{gate.attempt}") if gate else None
@@ -208,23 +219,23 @@ class _Seen:
 
     def _claims(self, stage: str) -> list[str]:
         packet = self._packet(stage, self._gate(stage))
-        return [one.status for one in packet.claims] if packet else []
+        return [claim.status for claim in packet.claims] if packet else []
 
     def _path(self, stage: str) -> list[str]:
         """Return a stage with all that it is made from, and the arm that it is compared with."""
-        names = {one.name: one for one in self._spec.stages}
-        found: list[str] = []
-        left = [stage, *([self._spec.analysis.baseline] if stage == self._spec.analysis.treatment else [])]
-        while left:
-            name = left.pop()
-            if name in names and name not in found:
-                found.append(name)
-                left += [reference.partition(".")[0] for reference in names[name].inputs.values()]
-        return found
+        names = {stage.name: stage for stage in self._spec.stages}
+        texts: list[str] = []
+        remaining_texts = [stage, *([self._spec.analysis.baseline] if stage == self._spec.analysis.treatment else [])]
+        while remaining_texts:
+            name = remaining_texts.pop()
+            if name in names and name not in texts:
+                texts.append(name)
+                remaining_texts += [reference.partition(".")[0] for reference in names[name].inputs.values()]
+        return texts
 
     def _limits(self, stages: Sequence[str], *, whole: bool) -> Iterator[str]:
         """Yield what limits a claim about stages; of a ``whole`` one, all that was found on the way to it."""
-        if any(is_in_force(one) and one.body["exploratory"] for one in self._entries):
+        if any(is_in_force(entry) and entry.body["exploratory"] for entry in self._entries):
             yield "exploratory: amended after data had been seen"
         for stage in stages:
             gate = self._gate(stage)
@@ -234,24 +245,24 @@ class _Seen:
                 yield f"a person lifted {', '.join(sorted(lifted))} of '{stage}'"
         if not whole:
             return
-        if people := sum(is_override(one) for one in self._entries):
+        if people := sum(is_override(entry) for entry in self._entries):
             yield f"a person decided {people} time{'' if people == 1 else 's'} over a gate or check"
         for stage in stages:
             if self._spec.stage(stage).witness == "weights_only":
                 yield f"no witness repeated the training of '{stage}'"
-            for one in self._warned(stage):
-                yield f"{one.id} of '{stage}' warned: {one_line(one.detail, 160)}"
-        looked, due = evaluations(self._entries, self._resolved), len(evaluating(self._spec))
-        if looked > due and self._spec.analysis.treatment in stages:
-            yield f"the held-out split was evaluated {looked} times, {due} were planned"
+            for check_result in self._warned(stage):
+                yield f"{check_result.id} of '{stage}' warned: {one_line(check_result.detail, 160)}"
+        looked, count = evaluations(self._entries, self._resolved), len(evaluating(self._spec))
+        if looked > count and self._spec.analysis.treatment in stages:
+            yield f"the held-out split was evaluated {looked} times, {count} were planned"
 
     def _warned(self, stage: str) -> list[CheckResult]:
         """Return the checks of a stage that could have closed its gate and only warned."""
         gate = self._gate(stage)
         recorded = find(self._entries, f"checks/{stage}.{gate.attempt}") if gate else None
-        found = self._store.get_value(recorded.body["checks"]) if recorded else []
-        every = [CheckResult.model_validate(one) for one in found] if isinstance(found, list) else []
-        return [one for one in every if one.status == "WARN" and one.blocking]
+        result = self._store.get_value(recorded.body["checks"]) if recorded else []
+        every = [CheckResult.model_validate(value) for value in result] if isinstance(result, list) else []
+        return [check_result for check_result in every if check_result.status == "WARN" and check_result.blocking]
 
     def _scope(self, stage: str, gate: _Gate | None, *, compared: bool = False) -> str:
         """Say of what a row holds; a device is named only where a job recorded it."""

@@ -51,12 +51,14 @@ class Tree(NamedTuple):
     def other_at(self, name: str) -> str:
         """Say what a path, or a folder it leads through, is if it is neither file nor folder; empty otherwise."""
         path = Path(name)
-        return next((self.others[one.as_posix()] for one in (path, *path.parents) if one.as_posix() in self.others), "")
+        return next(
+            (self.others[parent.as_posix()] for parent in (path, *path.parents) if parent.as_posix() in self.others), ""
+        )
 
 
 def tree_of(folder: Path) -> Tree:
     """List everything below a folder without opening or following any of it."""
-    found = Tree(set(), set(), {})
+    tree = Tree(set(), set(), {})
     waiting = [""]
     while waiting:
         base = waiting.pop()
@@ -64,19 +66,19 @@ def tree_of(folder: Path) -> Tree:
             with os.scandir(folder / base) as listed:
                 entries = list(listed)
         except OSError as error:
-            found.others[base or "."] = f"a folder that cannot be listed ({error.strerror})"
+            tree.others[base or "."] = f"a folder that cannot be listed ({error.strerror})"
             continue
-        for one in entries:
-            name = f"{base}/{one.name}" if base else one.name
-            if one.is_dir(follow_symlinks=False):
-                found.folders.add(name)
+        for entry in entries:
+            name = f"{base}/{entry.name}" if base else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                tree.folders.add(name)
                 waiting.append(name)
-            elif one.is_file(follow_symlinks=False):
-                found.files.add(name)
+            elif entry.is_file(follow_symlinks=False):
+                tree.files.add(name)
             else:
-                mode = one.stat(follow_symlinks=False).st_mode
-                found.others[name] = _TYPES.get(stat.S_IFMT(mode), "something else than a file")
-    return found
+                mode = entry.stat(follow_symlinks=False).st_mode
+                tree.others[name] = _TYPES.get(stat.S_IFMT(mode), "something else than a file")
+    return tree
 
 
 def shown(name: str) -> str:
@@ -105,8 +107,13 @@ def named_files(recorded: Recorded) -> Iterator[tuple[str, str]]:
         case "launch" | "challenge":
             yield f"jobs/{body['key']}/order.json", body["order"]
         case "witness":
-            left = {"exit": "exit.json", "log": "log.txt", "manifest": "manifest.json", "rows": f"out/{ROWS}.jsonl"}
-            for what, name in left.items():
+            remaining = {
+                "exit": "exit.json",
+                "log": "log.txt",
+                "manifest": "manifest.json",
+                "rows": f"out/{ROWS}.jsonl",
+            }
+            for what, name in remaining.items():
                 if body[what]:
                     yield f"jobs/{body['key']}/{name}", body[what]
         case "exit":
@@ -164,9 +171,9 @@ class Compared:
                 continue
             if not same:
                 yield f"{self.store}: {path} has other bytes than its name says"
-        for name, (one, what, digest) in named.items():
+        for name, (value, what, digest) in named.items():
             if name not in there.files:
-                yield f"entry {one.entry.seq} ({one.entry.kind}): {what} {digest} is missing from the store"
+                yield f"entry {value.entry.seq} ({value.entry.kind}): {what} {digest} is missing from the store"
 
     def _required_files(self, recorded: Recorded, export: bool) -> Iterator[tuple[str, str]]:
         """Yield what an entry calls each file that it requires in the store, and its digest."""
@@ -199,8 +206,8 @@ class Compared:
                     continue
                 self.files += 1
                 self._covered.add(Path(relative).as_posix())
-                found = self._digest(relative)
-                if found == digest:
+                text = self._digest(relative)
+                if text == digest:
                     if relative in pruned:
                         self.notes.append(
                             f"{relative} was recorded as pruned and is still here: `peergate prune` again"
@@ -209,7 +216,7 @@ class Compared:
                 if relative in pruned and not os.path.lexists(self.folder / relative):
                     continue  # A prune deleted it while it was read.
                 who = f"entry {recorded.entry.seq} ({recorded.entry.kind})"
-                sentence = f"{who}: {relative} is {found}, recorded as {digest}"
+                sentence = f"{who}: {relative} is {text}, recorded as {digest}"
                 if Path(relative).is_absolute():
                     self.notes.append(f"{sentence}; it is outside the run folder")
                 else:
@@ -232,7 +239,7 @@ class Compared:
 
         def is_covered(name: str) -> bool:
             path = Path(name)
-            return name in covered or any(one.as_posix() in covered for one in path.parents)
+            return name in covered or any(parent.as_posix() in covered for parent in path.parents)
 
         for name in sorted(self.tree.files):
             if not is_covered(name):

@@ -29,29 +29,29 @@ AFTER_THE_END = frozenset({"retraction", "pruned", "replication", "replicated"})
 
 def sequence_damage(entries: list[Recorded]) -> Iterator[str]:
     """Check that every key appears once and that only :data:`AFTER_THE_END` follows it; no body is read."""
-    seen: set[str] = set()
+    seen_texts: set[str] = set()
     for recorded in entries:
-        if recorded.entry.key in seen:
+        if recorded.entry.key in seen_texts:
             yield f"entry {recorded.entry.seq}: key '{recorded.entry.key}' appears twice"
-        seen.add(recorded.entry.key)
-    kinds = [one.entry.kind for one in entries]
+        seen_texts.add(recorded.entry.key)
+    kinds = [entry.entry.kind for entry in entries]
     if "close" in kinds and (late := set(kinds[kinds.index("close") + 1 :]) - AFTER_THE_END):
         yield f"entries of kind {', '.join(sorted(late))} follow the 'close' entry"
 
 
 def order_damage(entries: list[Recorded]) -> Iterator[str]:
     """Check that every launch had a grant, every grant the opening in force, and nothing ran twice."""
-    seen: dict[str, Recorded] = {}
+    seen_values: dict[str, Recorded] = {}
     for recorded in entries:
-        yield from _out_of_order(entries, seen, recorded)
+        yield from _out_of_order(entries, seen_values, recorded)
         if recorded.entry.kind == "packet" and recorded.body["stage"] == DESIGN:
-            yield from _design_again(seen, recorded)
+            yield from _design_again(seen_values, recorded)
         if recorded.entry.kind == "close":
             yield from _overridden(entries[: recorded.entry.seq], recorded)
-        seen[recorded.entry.key] = recorded
+        seen_values[recorded.entry.key] = recorded
 
 
-def _out_of_order(entries: list[Recorded], seen: dict[str, Recorded], recorded: Recorded) -> Iterator[str]:
+def _out_of_order(entries: list[Recorded], seen_values: dict[str, Recorded], recorded: Recorded) -> Iterator[str]:
     """Check one entry against those before it."""
     number, kind, body = recorded.entry.seq, recorded.entry.kind, recorded.body
     # Copied only where it is needed: a copy for every entry of a long trail takes minutes.
@@ -64,18 +64,18 @@ def _out_of_order(entries: list[Recorded], seen: dict[str, Recorded], recorded: 
         if opens != {"stage": body["stage"], "attempt": body["attempt"]}:
             yield f"entry {number} (grant): no decision before it opens {body['stage']}.{body['attempt']}"
     elif kind == "launch":
-        grant = seen.get(f"grant/{body['key']}")
+        grant = seen_values.get(f"grant/{body['key']}")
         if grant is None:
             yield f"entry {number} (launch): job {body['key']} had no grant"
-        elif any(one.digest == grant.body["decision"] and one.entry.seq in retracted(before) for one in before):
+        elif any(value.digest == grant.body["decision"] and value.entry.seq in retracted(before) for value in before):
             yield f"entry {number} (launch): the judgement that granted job {body['key']} had been retracted"
         elif (judged := newest_judgement(before)) is None or judged.digest != grant.body["decision"]:
             yield f"entry {number} (launch): a newer judgement was in force than that which granted job {body['key']}"
     elif kind in ("exit", "lost", "challenge", "witness"):
-        yield from _without_cause(seen, recorded)
+        yield from _without_cause(seen_values, recorded)
     elif kind == "decision" and body["stage"] is not None:
         for needed in ("metrics", "checks", "packet", "verdict"):
-            if f"{needed}/{body['stage']}.{body['attempt']}" not in seen:
+            if f"{needed}/{body['stage']}.{body['attempt']}" not in seen_values:
                 yield f"entry {number} (decision): there is no '{needed}' entry before it"
 
 
@@ -87,25 +87,25 @@ def _overridden(before: list[Recorded], close: Recorded) -> Iterator[str]:
         yield f"entry {close.entry.seq} (close): says '{decision}', and people decided over {count} gates or checks"
 
 
-def _without_cause(seen: dict[str, Recorded], recorded: Recorded) -> Iterator[str]:
+def _without_cause(seen_values: dict[str, Recorded], recorded: Recorded) -> Iterator[str]:
     """Check that only launched jobs ended, only ended ones were witnessed, and no witness spoke unasked."""
     number, kind, body = recorded.entry.seq, recorded.entry.kind, recorded.body
     if kind in ("exit", "lost"):
-        if f"launch/{body['key']}" not in seen:
+        if f"launch/{body['key']}" not in seen_values:
             yield f"entry {number} ({kind}): job {body['key']} was never launched"
         return
     job, attempt = body["key"].removesuffix(WITNESS), f"{body['stage']}.{body['attempt']}"
     before = f"exit/{job}" if kind == "challenge" else f"challenge/{attempt}"
-    if before not in seen or job == body["key"]:
+    if before not in seen_values or job == body["key"]:
         yield f"entry {number} ({kind}): there is no '{before}' entry before it"
 
 
-def _design_again(seen: dict[str, Recorded], packet: Recorded) -> Iterator[str]:
+def _design_again(seen_values: dict[str, Recorded], packet: Recorded) -> Iterator[str]:
     """Check that a design was judged again only if it had no verdict and a person wanted that."""
     number, attempt = packet.entry.seq, packet.body["attempt"]
     before = f"{DESIGN}.{attempt - 1}"
-    answered = seen.get(f"human/decision/{before}")
-    if attempt > 1 and not is_without_verdict(seen.get(f"verdict/{before}")):
+    answered = seen_values.get(f"human/decision/{before}")
+    if attempt > 1 and not is_without_verdict(seen_values.get(f"verdict/{before}")):
         yield f"entry {number} (packet): the design had a verdict and was judged again"
     if attempt > 1 and (answered is None or not is_design_again(answered.body)):
         yield f"entry {number} (packet): no person wanted the design to be judged again"
@@ -113,7 +113,7 @@ def _design_again(seen: dict[str, Recorded], packet: Recorded) -> Iterator[str]:
 
 def launch_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
     """Check that every grant was for what was planned, and every job for its grant and what stages had left."""
-    left = _Left()
+    remaining = _Left()
     for recorded in entries:
         number, body = recorded.entry.seq, recorded.body
         if recorded.entry.kind in ("open", "amendment"):
@@ -124,7 +124,7 @@ def launch_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
         elif recorded.entry.kind == "grant":
             yield from _grant_damage(entries, store, recorded)
         elif recorded.entry.kind == "exit":
-            left.take(recorded)
+            remaining.take(recorded)
         elif recorded.entry.kind == "challenge":
             yield from _challenge_damage(entries, store, recorded)
         elif recorded.entry.kind == "launch":
@@ -141,17 +141,17 @@ def launch_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
                 resolved, registered = registered_spec(entries[:number], store)
                 if granted.body["registration"] != registered:
                     yield f"entry {number} (launch): job {body['key']} was granted before the registration was amended"
-                yield from left.damage(recorded, order, resolved, store)
+                yield from remaining.damage(recorded, order, resolved, store)
             yield from takeover_damage(entries, store, recorded, order)
 
 
 def _challenge_damage(entries: list[Recorded], store: Store, recorded: Recorded) -> Iterator[str]:
     """Check that a witness was asked for what the end of its job draws, under the grant of that job."""
     number, key = recorded.entry.seq, recorded.body["key"]
-    due = witness_order(entries[:number], store, key.removesuffix(WITNESS))
+    job_order = witness_order(entries[:number], store, key.removesuffix(WITNESS))
     ordered = JobOrder.model_validate_json(store.get(recorded.body["order"]))
     # How long it may run follows from what the job took, which the ledger says.
-    if due is None or ordered != due.model_copy(update={"max_seconds": ordered.max_seconds}):
+    if job_order is None or ordered != job_order.model_copy(update={"max_seconds": ordered.max_seconds}):
         yield f"entry {number} (challenge): witness {key} was ordered with something else than the job's end draws"
 
 
@@ -177,8 +177,8 @@ class _Left:
             if artifact.digest in made:
                 continue
             if is_screened(stages[owner], output) and any(
-                (left := screened(store, resolved, one)) is not None and digest_bytes(left) == artifact.digest
-                for one in sorted(made)
+                (data := screened(store, resolved, text)) is not None and digest_bytes(data) == artifact.digest
+                for text in sorted(made)
             ):
                 continue
             message = f"input '{role}' of job {order.key} is not what '{owner}' left as {output}"
@@ -197,8 +197,8 @@ def _grant_damage(entries: list[Recorded], store: Store, grant: Recorded) -> Ite
         return
     if (body["registration"], body["parameters"]) != (registered, planned):
         yield f"entry {number} (grant): is not for the registered spec and the planned parameters"
-    for one in open_for(entries[:number], resolved, stage.name, int(grant.entry.time_ns)):
-        yield f"entry {number} (grant): condition {one.id} was open"
+    for obligation in open_for(entries[:number], resolved, stage.name, int(grant.entry.time_ns)):
+        yield f"entry {number} (grant): condition {obligation.id} was open"
 
 
 def code_damage(entries: list[Recorded]) -> Iterator[str]:
@@ -227,23 +227,23 @@ def code_damage(entries: list[Recorded]) -> Iterator[str]:
 
 def people_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
     """Check effects of answers, retractions, overrides, and that every verdict is that of a registered reviewer."""
-    by_digest = {one.digest: one for one in entries}
+    by_digest = {entry.digest: entry for entry in entries}
     reviewers: tuple[str, ...] = ()
     for recorded in entries:
         number, kind, body = recorded.entry.seq, recorded.entry.kind, recorded.body
         if kind == "human":
-            asked = by_digest.get(body["asked"])
-            if asked is None or asked.entry.seq >= number:
+            request = by_digest.get(body["asked"])
+            if request is None or request.entry.seq >= number:
                 yield f"entry {number} (human): answers a question that was not asked before it"
                 continue
             before = entries[:number]
-            effect = answer_effect(registered_spec(before, store)[0], before, asked, body["answer"])
+            effect = answer_effect(registered_spec(before, store)[0], before, request, body["answer"])
             stated = {name: body.get(name) for name in effect}
             if stated != effect:
                 yield f"entry {number} (human): does {stated}, but '{body['answer']}' does {effect}"
         elif kind == "retraction":
-            taken = entries[body["since"]] if 0 <= body["since"] < number else None
-            if taken is None or taken.entry.kind not in JUDGEMENTS or taken.entry.seq in retracted(entries[:number]):
+            used = entries[body["since"]] if 0 <= body["since"] < number else None
+            if used is None or used.entry.kind not in JUDGEMENTS or used.entry.seq in retracted(entries[:number]):
                 yield f"entry {number} (retraction): entry {body['since']} is not a judgement in force"
         elif kind in ("open", "amendment"):
             reviewers = _reviewers(entries[: number + 1], store)
@@ -256,5 +256,8 @@ def people_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
 
 def _reviewers(entries: list[Recorded], store: Store) -> tuple[str, ...]:
     spec = registered_spec(entries, store)[0].spec
-    every = tuple(f"{one.vendor}:{one.model}" if one.asks_a_model else one.vendor for one in spec.reviewers())
+    every = tuple(
+        f"{reviewer.vendor}:{reviewer.model}" if reviewer.asks_a_model else reviewer.vendor
+        for reviewer in spec.reviewers()
+    )
     return (*dict.fromkeys(every), *((PANEL,) if spec.panel else ()))

@@ -182,11 +182,11 @@ def _other_files(folder: Path, tree: Tree, walk: Walk, note: bytes, size: int) -
     expected = dict(derived_files(walk, note))
     for name, data in expected.items():
         try:
-            found = read_regular(folder / name)
+            regular = read_regular(folder / name)
         except OSError as error:
             yield f"{name}: cannot be read: {error.strerror or error}"
             continue
-        if found != data:
+        if regular != data:
             yield f"{name}: is not what follows from the entries"
     bundles = {name for name, _ in bundles_of([b""] * size)}
     if PAGE not in tree.files:

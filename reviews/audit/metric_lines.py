@@ -25,7 +25,7 @@ def parts_of(evidence: Evidence, metric: str) -> tuple[Part, ...]:
     kind = kind_of(evidence.stage)
     if METRICS[metric].scope in ("comparison", "rule"):
         return _compared(evidence, metric, kind.rows["rows"])
-    declared = next((one for one in kind.metrics if one.id == metric), None)
+    declared = next((metric_definition for metric_definition in kind.metrics if metric_definition.id == metric), None)
     return lines_of_rows(kind, evidence, declared) if isinstance(declared, RowMetric) else ()
 
 
@@ -46,4 +46,4 @@ def _compared(evidence: Evidence, metric: str, form: type[Contract]) -> tuple[Pa
 
 
 def _passed(judged: Iterable[Answered]) -> dict[str, bool]:
-    return {one.item.id: one.passed for one in judged}
+    return {value.item.id: value.passed for value in judged}

@@ -26,77 +26,88 @@ def weights_left(entries: Sequence[Recorded], store: Store) -> list[PrunedWeight
         EvidenceMissing: the order of a job is not in the store.
         AuditDamage: it has other bytes than its name.
     """
-    found: list[PrunedWeights] = []
-    for ended in (one for one in entries if one.entry.kind == "exit"):
+    pruned_weights: list[PrunedWeights] = []
+    for ended in (entry for entry in entries if entry.entry.kind == "exit"):
         body, order = ended.body, _order(entries, store, ended.body["key"])
         if order is None:
             continue
         kind = STAGE_KINDS[order.kind]
-        due = kind.outputs_of(kind.parameters.model_validate(order.parameters))
-        for output, left in body["outputs"].items():
-            own = left["path"] == f"jobs/{body['key']}/out/{output}"
-            if own and not left["stored"] and due.get(output) in WEIGHTS:
-                named = {name: left[name] for name in ("path", "digest", "bytes")}
-                found.append(PrunedWeights(stage=body["stage"], attempt=body["attempt"], output=output, **named))
-    return found
+        artifact_kinds = kind.outputs_of(kind.parameters.model_validate(order.parameters))
+        for output, remaining_output in body["outputs"].items():
+            own = remaining_output["path"] == f"jobs/{body['key']}/out/{output}"
+            if own and not remaining_output["stored"] and artifact_kinds.get(output) in WEIGHTS:
+                named = {name: remaining_output[name] for name in ("path", "digest", "bytes")}
+                pruned_weights.append(
+                    PrunedWeights(stage=body["stage"], attempt=body["attempt"], output=output, **named)
+                )
+    return pruned_weights
 
 
 def pruned_weights(entries: Sequence[Recorded]) -> dict[str, PrunedWeights]:
     """Return by path what was recorded as pruned."""
-    bodies = [Pruned.model_validate(one.body) for one in entries if one.entry.kind == "pruned"]
-    return {one.path: one for body in bodies for one in body.weights}
+    bodies = [Pruned.model_validate(entry.body) for entry in entries if entry.entry.kind == "pruned"]
+    return {pruned_weights.path: pruned_weights for body in bodies for pruned_weights in body.weights}
 
 
 def saved_steps(entries: Sequence[Recorded]) -> list[str]:
     """Return where jobs that were launched may have saved steps."""
-    return [f"jobs/{one.body['key']}/{SAVED_STEPS}" for one in entries if one.entry.kind == "launch"]
+    return [f"jobs/{entry.body['key']}/{SAVED_STEPS}" for entry in entries if entry.entry.kind == "launch"]
 
 
 def prune_damage(entries: Sequence[Recorded], store: Store) -> Iterator[str]:
     """Check that only ended sessions were pruned, and of nothing but what jobs left as weights."""
     before: dict[str, PrunedWeights] = {}
-    for recorded in (one for one in entries if one.entry.kind == "pruned"):
+    for recorded in (entry for entry in entries if entry.entry.kind == "pruned"):
         where, body = f"entry {recorded.entry.seq} (pruned)", Pruned.model_validate(recorded.body)
         earlier = entries[: recorded.entry.seq]
         if find(earlier, "close") is None:
             yield f"{where}: the session had not ended"
         known = weights_left(earlier, store)
-        for one in body.weights:
-            if one not in known:
-                yield f"{where}: {one.path} is not what a job left as weights"
-            if one.path in before:
-                yield f"{where}: {one.path} had been pruned before"
-            before[one.path] = one
+        for pruned_weights in body.weights:
+            if pruned_weights not in known:
+                yield f"{where}: {pruned_weights.path} is not what a job left as weights"
+            if pruned_weights.path in before:
+                yield f"{where}: {pruned_weights.path} had been pruned before"
+            before[pruned_weights.path] = pruned_weights
         steps = saved_steps(earlier)
-        yield from (f"{where}: {one} is no folder of saved steps" for one in body.leftovers if one not in steps)
+        yield from (
+            f"{where}: {leftover} is no folder of saved steps" for leftover in body.leftovers if leftover not in steps
+        )
 
 
 def not_witnessed_again(entries: Sequence[Recorded], store: Store, pruned: Collection[PrunedWeights]) -> Iterator[str]:
     """Say of each stage with pruned weights what no witness can make again without a copy of them."""
     if not pruned:
         return
-    gone = {one.path for one in pruned}
-    still = {one.digest: one.path for one in weights_left(entries, store) if one.path not in gone}
-    still |= {one.body["digest"]: one.body["path"] for one in entries if one.entry.kind == "model"}
-    for stage in dict.fromkeys(one.stage for one in pruned):
-        some = [one for one in pruned if one.stage == stage]
-        lost = {one.digest for one in some} - still.keys()
-        message = f"weights of {stage} were pruned ({', '.join(one.path for one in some)}): "
+    gone = {pruned_weights.path for pruned_weights in pruned}
+    still = {
+        pruned_weights.digest: pruned_weights.path
+        for pruned_weights in weights_left(entries, store)
+        if pruned_weights.path not in gone
+    }
+    still |= {entry.body["digest"]: entry.body["path"] for entry in entries if entry.entry.kind == "model"}
+    for stage in dict.fromkeys(pruned_weights.stage for pruned_weights in pruned):
+        some = [pruned_weights for pruned_weights in pruned if pruned_weights.stage == stage]
+        lost = {pruned_weights.digest for pruned_weights in some} - still.keys()
+        message = f"weights of {stage} were pruned ({', '.join(pruned_weights.path for pruned_weights in some)}): "
         if lost:
             yield message + f"without a copy {_read_from(entries, store, stage, lost)} can no longer be witnessed"
         else:
-            yield message + f"the same weights are still in {', '.join(sorted({still[one.digest] for one in some}))}"
+            yield (
+                message
+                + f"the same weights are still in {', '.join(sorted({still[pruned.digest] for pruned in some}))}"
+            )
 
 
 def _read_from(entries: Sequence[Recorded], store: Store, stage: str, lost: set[str]) -> str:
     """Return in words what was made with these weights: the steps of their stage, answers and scores of others."""
     trained, readers = False, dict[str, None]()
-    for launch in (one for one in entries if one.entry.kind == "launch"):
+    for launch in (entry for entry in entries if entry.entry.kind == "launch"):
         order = _order(entries, store, launch.body["key"])
         if order is None:
             continue
         trained = trained or (launch.body["stage"] == stage and bool(STAGE_KINDS[order.kind].trains))
-        if any(one.digest in lost for one in order.inputs.values()):
+        if any(artifact.digest in lost for artifact in order.inputs.values()):
             readers[launch.body["stage"]] = None
     parts = ["its training steps"] if trained else []
     if readers:

@@ -63,8 +63,8 @@ def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str]
             if kind == "amendment":
                 damage += [f"{where}: {problem}" for problem in _amendment(entries, store, recorded)]
             else:
-                found = _differences(run, entries, store, recorded, notes)
-                damage += [f"{where}: {problem}" for problem in found]
+                texts = _differences(run, entries, store, recorded, notes)
+                damage += [f"{where}: {problem}" for problem in texts]
             count += 1
         except FORMLESS as error:
             damage.append(f"{where}: cannot be derived again: {formless(error)}")
@@ -117,44 +117,44 @@ def _differences(run: Path, entries: list[Recorded], store: Store, decision: Rec
     stage, attempt = decision.body["stage"], decision.body["attempt"]
     stated = Decision.model_validate_json(store.get(decision.body["decision"]))
     packet = Packet.model_validate_json(store.get(stated.packet))
-    kept = find(entries, f"packet/{stage or DESIGN}.{attempt}")
-    if kept is None or kept.body["packet"] != stated.packet:
+    remaining = find(entries, f"packet/{stage or DESIGN}.{attempt}")
+    if remaining is None or remaining.body["packet"] != stated.packet:
         return ["the decision names another packet than the one on record"]
     # What came later cannot have been known: everything is derived from the trail as it was.
-    then = entries[: kept.entry.seq]
+    then = entries[: remaining.entry.seq]
     if stage is None:
-        found = _design_packet(then, store, packet)
+        texts = _design_packet(then, store, packet)
     else:
-        found = _attempt_packet(run, then, store, stage, attempt, packet, notes)
+        texts = _attempt_packet(run, then, store, stage, attempt, packet, notes)
     before, name = entries[: decision.entry.seq], stage or DESIGN
-    found += lookup_damage(run, before, store, name, attempt, is_design=stage is None)
-    return found or _verdict_and_decision(before, store, decision, stated, packet)
+    texts += lookup_damage(run, before, store, name, attempt, is_design=stage is None)
+    return texts or _verdict_and_decision(before, store, decision, stated, packet)
 
 
 def _amendment(entries: list[Recorded], store: Store, recorded: Recorded) -> list[str]:
     """Judge an amendment again: its changes, its design checks, and what packet and verdict give."""
     body, number = recorded.body, int(recorded.entry.key.partition("/")[2])
-    kept, judged = find(entries, f"packet/{AMENDMENT}.{number}"), find(entries, f"verdict/{AMENDMENT}.{number}")
-    on_record = kept and judged and (kept.body["packet"], judged.body["verdict"])
-    if kept is None or on_record != (body["packet"], body["verdict"]):
+    remaining, judged = find(entries, f"packet/{AMENDMENT}.{number}"), find(entries, f"verdict/{AMENDMENT}.{number}")
+    on_record = remaining and judged and (remaining.body["packet"], judged.body["verdict"])
+    if remaining is None or on_record != (body["packet"], body["verdict"]):
         return ["packet and verdict are not those on record"]
     checked = find(entries, f"checks/{AMENDMENT}.{number}")
-    before = entries[: checked.entry.seq if checked else kept.entry.seq]
+    before = entries[: checked.entry.seq if checked else remaining.entry.seq]
     old, _ = registered_spec(before, store)
     new = read_resolved(store.get(body["spec"]))
-    found = amended(before, old, new)
+    changes = amended(before, old, new)
     checks = amendment_checks(before, store, old, new)
     packet = Packet.model_validate_json(store.get(body["packet"]))
     again = amendment_packet(before, old, new, checks, checks_digest=_digest_of(checks), reason=body["reason"])
     verdict = Verdict.model_validate_json(store.get(body["verdict"]))
-    seen = entries[: recorded.entry.seq]
-    decision = settle(new, packet, verdict, number, looked_up(seen, store, AMENDMENT))
-    problems = list(lookup_damage(Path(), seen, store, AMENDMENT, number, is_design=True))
+    seen_values = entries[: recorded.entry.seq]
+    decision = settle(new, packet, verdict, number, looked_up(seen_values, store, AMENDMENT))
+    problems = list(lookup_damage(Path(), seen_values, store, AMENDMENT, number, is_design=True))
     if again != packet:
         problems.append(_other_checks(packet.checks, checks) or "the amended design gives another packet")
-    if refused(before, old, found):
-        problems.append(f"amends what cannot be amended: {'; '.join(refused(before, old, found))}")
-    facts = {"changes": [one._asdict() for one in found], "exploratory": is_exploratory(before, found)}
+    if refused(before, old, changes):
+        problems.append(f"amends what cannot be amended: {'; '.join(refused(before, old, changes))}")
+    facts = {"changes": [change._asdict() for change in changes], "exploratory": is_exploratory(before, changes)}
     facts |= {"outcome": decision.outcome, "reasons": list(decision.reasons), "registration": new.registration()}
     problems += [f"{name} is {body[name]}, derived {value}" for name, value in facts.items() if body[name] != value]
     return problems
@@ -197,22 +197,22 @@ def _as_with_weights(
 ) -> tuple[CheckResult, ...]:
     """Return results with the recorded ones for checks that compare weights, which are not here."""
     reading = {check.id for check in known if check.reads_weights}
-    then = {one.id: one for one in packet.checks if one.id in reading}
-    taken = tuple(then.get(one.id, one) for one in checks)
-    if taken != checks:
+    then = {check.id: check for check in packet.checks if check.id in reading}
+    check_results = tuple(then.get(check.id, check) for check in checks)
+    if check_results != checks:
         notes.append(f"{attempt}: {', '.join(sorted(then))} compared weights that are not here: taken as recorded")
-    return taken
+    return check_results
 
 
 def _verdict_and_decision(
-    entries: list[Recorded], store: Store, recorded: Recorded, told: Decision, packet: Packet
+    entries: list[Recorded], store: Store, recorded: Recorded, decision: Decision, packet: Packet
 ) -> list[str]:
     problems: list[str] = []
     stage, attempt = recorded.body["stage"], recorded.body["attempt"]
     resolved, _ = registered_spec(entries, store)
-    verdict = Verdict.model_validate_json(store.get(told.verdict))
+    verdict = Verdict.model_validate_json(store.get(decision.verdict))
     entry = find(entries, f"verdict/{stage or DESIGN}.{attempt}")
-    if entry is None or (entry.body["packet"], entry.body["verdict"]) != (told.packet, told.verdict):
+    if entry is None or (entry.body["packet"], entry.body["verdict"]) != (decision.packet, decision.verdict):
         problems.append("the decision names another verdict, or one on another packet, than the one on record")
     if entry is not None and "members" in entry.body and _merged(entries, store, entry) != verdict:
         problems.append("the members' verdicts give another panel verdict than the recorded one")
@@ -227,26 +227,26 @@ def _verdict_and_decision(
         # A repeated verdict is compared above: its words hold the figures of then. If the reviewer's process was
         # killed, the verdict in its place approves nothing.
         lost = verdict.no_verdict
-        if verdict != (no_verdict(verdict.reviewer, lost) if lost else Checklist().review(packet, told.packet)):
+        if verdict != (no_verdict(verdict.reviewer, lost) if lost else Checklist().review(packet, decision.packet)):
             problems.append("the checklist gives another verdict than the recorded one")
     again = settle(resolved, packet, verdict, attempt, looked_up(entries, store, packet.stage))
-    if again != told:
-        problems.append(f"packet and verdict give '{again.outcome}', recorded is '{told.outcome}'")
-    if recorded.body["outcome"] != told.outcome or list(told.reasons) != recorded.body["reasons"]:
+    if again != decision:
+        problems.append(f"packet and verdict give '{again.outcome}', recorded is '{decision.outcome}'")
+    if recorded.body["outcome"] != decision.outcome or list(decision.reasons) != recorded.body["reasons"]:
         problems.append("the entry does not say what the stored decision says")
-    if carried(told) != {name: recorded.body.get(name) for name in ("conditions", "met")}:
+    if carried(decision) != {name: recorded.body.get(name) for name in ("conditions", "met")}:
         problems.append("the entry does not carry the conditions of the stored decision")
-    opens = opened_by(resolved, entries, stage, told.outcome)
+    opens = opened_by(resolved, entries, stage, decision.outcome)
     if opens != recorded.body["opens"]:
-        problems.append(f"opens {recorded.body['opens']}, but '{told.outcome}' opens {opens}")
+        problems.append(f"opens {recorded.body['opens']}, but '{decision.outcome}' opens {opens}")
     return problems
 
 
 def _merged(entries: list[Recorded], store: Store, entry: Recorded) -> Verdict:
     """Merge the verdicts of a panel's members again."""
-    asked = [find(entries, f"{entry.entry.key}/{number}") for number in range(1, entry.body["members"] + 1)]
+    requests = [find(entries, f"{entry.entry.key}/{number}") for number in range(1, entry.body["members"] + 1)]
     recorded = Verdict.model_validate_json(store.get(entry.body["verdict"]))
-    answers = [member_answer(store, one) for one in asked if one is not None]
+    answers = [member_answer(store, value) for value in requests if value is not None]
     return merge(answers, recorded.quorum)
 
 
@@ -264,7 +264,10 @@ def _which(again: MetricSet | None, recorded: MetricSet | None) -> str:
 
 def _other_checks(recorded: tuple[CheckResult, ...], again: tuple[CheckResult, ...]) -> str:
     """Say which checks come out otherwise; empty when none does."""
-    now, then = {one.id: one for one in again}, {one.id: one for one in recorded}
+    now, then = (
+        {check_result.id: check_result for check_result in again},
+        {check_result.id: check_result for check_result in recorded},
+    )
     differing = [id for id in sorted(now.keys() | then.keys()) if now.get(id) != then.get(id)]
     parts = [
         f"{id} is {now[id].status if id in now else 'gone'}, recorded as {then[id].status if id in then else 'nothing'}"

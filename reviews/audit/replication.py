@@ -35,7 +35,7 @@ def replication_damage(
         yield f"{where}: does not count the sessions that the plan names"
         return
     trails = {name: _up_to(run.parent / name / trail_name, head) for name, head in body.heads.items()}
-    if gone := sorted(name for name, one in trails.items() if one is None):
+    if gone := sorted(name for name, trail in trails.items() if trail is None):
         notes.append(
             f"further seeds not computed again: not beside this session as they were counted: {', '.join(gone)}"
         )
@@ -56,5 +56,5 @@ def _up_to(trail: Path, head: str) -> list[Recorded] | None:
         entries = read_entries(trail)
     except (PeergateError, OSError):
         return None
-    at = next((place for place, one in enumerate(entries) if one.digest == head), None)
+    at = next((place for place, entry in enumerate(entries) if entry.digest == head), None)
     return None if at is None else entries[: at + 1]

@@ -27,8 +27,8 @@ def sign_spec(signer: Signer, registration: str, by: str) -> SpecSignature:
 
 def is_spec_signed(signed: SpecSignature, registration: str) -> bool:
     """Say whether the signature is over this registration, by the key that it names."""
-    said = _statement(registration, signed.by, signed.time_ns)
-    return is_signed(bytes.fromhex(signed.key), bytes.fromhex(signed.signature), said)
+    data = _statement(registration, signed.by, signed.time_ns)
+    return is_signed(bytes.fromhex(signed.key), bytes.fromhex(signed.signature), data)
 
 
 def signature_damage(entries: Sequence[Recorded]) -> Iterator[str]:
@@ -38,7 +38,7 @@ def signature_damage(entries: Sequence[Recorded]) -> Iterator[str]:
         return
     signed = SpecSignature.model_validate(opened.body["signed"])
     keys = Policy.model_validate(opened.entry.policy).keys if opened.entry.policy is not None else ()
-    if signed.key not in {one.public for one in keys if one.role == "human"}:
+    if signed.key not in {key.public for key in keys if key.role == "human"}:
         yield "entry 0 (open): the spec is signed with a key that this trail does not have for people"
     elif not is_spec_signed(signed, opened.body["registration"]):
         yield "entry 0 (open): the signature on the spec is not over what was registered"

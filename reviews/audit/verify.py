@@ -281,7 +281,7 @@ def read_walk(audit: Audit, walk: Walk, policy: Policy | None, anchors: Sequence
     audit.entries, audit.root = walk.tree.size, walk.root
     audit.head = walk.digests[-1] if walk.digests else GENESIS
     misfits = set(walk.misfits)
-    audit.damage.extend(one for one in walk.damage if one not in misfits)
+    audit.damage.extend(text for text in walk.damage if text not in misfits)
     audit.notes.extend(walk.notes)
     audit.signed = [
         {"role": role, "key": key, "entries": count, "verdicts": walk.verdicts[role, key]}
@@ -296,9 +296,9 @@ def read_walk(audit: Audit, walk: Walk, policy: Policy | None, anchors: Sequence
         audit.damage.append("trail: does not begin with an 'open' entry")
         return
     audit.holds = "reviews" if entries[0].entry.kind == "workspace" else "session"
-    closing = next((one for one in entries if one.entry.kind == "close"), None)
+    closing = next((entry for entry in entries if entry.entry.kind == "close"), None)
     audit.closed = closing is not None
     audit.decision = closing.body.get("decision") if closing else None
-    if len({one.entry.session for one in entries}) > 1:
+    if len({entry.entry.session for entry in entries}) > 1:
         audit.damage.append("trail: holds entries of more than one session")
     audit.damage.extend(sequence_damage(entries))

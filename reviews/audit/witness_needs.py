@@ -44,17 +44,17 @@ class Need(NamedTuple):
 
     def as_data(self) -> dict[str, Any]:
         """Return it in the form of JSON."""
-        return self._asdict() | {"weights": [one._asdict() for one in self.weights]}
+        return self._asdict() | {"weights": [weight._asdict() for weight in self.weights]}
 
 
 def witnessed_attempts(entries: Sequence[Recorded]) -> list[tuple[str, int]]:
     """Return the witnessed attempt of each stage that counts: the accepted one, or the newest where none was."""
-    found: dict[str, int] = {}
-    for one in (one for one in entries if one.entry.kind == "challenge"):
-        stage, attempt = one.body["stage"], one.body["attempt"]
-        if found.get(stage) is None or found[stage] != accepted_attempt(entries, stage):
-            found[stage] = attempt
-    return list(found.items())
+    counts: dict[str, int] = {}
+    for value in (entry for entry in entries if entry.entry.kind == "challenge"):
+        stage, attempt = value.body["stage"], value.body["attempt"]
+        if counts.get(stage) is None or counts[stage] != accepted_attempt(entries, stage):
+            counts[stage] = attempt
+    return list(counts.items())
 
 
 def witness_needs(entries: Sequence[Recorded], store: Store) -> list[Need]:
@@ -63,12 +63,14 @@ def witness_needs(entries: Sequence[Recorded], store: Store) -> list[Need]:
 
 
 def _need(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> Need:
-    asked = find(entries, f"challenge/{stage}.{attempt}")
+    request = find(entries, f"challenge/{stage}.{attempt}")
     ended = find(entries, f"exit/{entries[0].entry.session}.{stage}.{attempt}")
-    assert asked is not None and ended is not None
-    order = JobOrder.model_validate_json(store.get(asked.body["order"]))
+    assert request is not None and ended is not None
+    order = JobOrder.model_validate_json(store.get(request.body["order"]))
     manifest = Manifest.model_validate_json(store.get(ended.body["manifest"]))
-    sources = {one.entry.key.rpartition("/")[2]: one.body["source"] for one in entries if one.entry.kind == "model"}
+    sources = {
+        entry.entry.key.rpartition("/")[2]: entry.body["source"] for entry in entries if entry.entry.kind == "model"
+    }
     read, of = order.challenge.counts() if order.challenge else (0, 0)
     return Need(
         stage=stage,
@@ -77,9 +79,9 @@ def _need(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -
         of=of,
         unit=order.challenge.unit if order.challenge else "rows",
         weights=tuple(
-            Weights(role, one.name, sources.get(one.name, ""), one.digest, one.path)
-            for role, one in sorted(order.inputs.items())
-            if not store.path(one.digest).is_file()
+            Weights(role, artifact.name, sources.get(artifact.name, ""), artifact.digest, artifact.path)
+            for role, artifact in sorted(order.inputs.items())
+            if not store.path(artifact.digest).is_file()
         ),
         engine=str(order.parameters.get("engine", "batched")),
         dtype=manifest.dtype,

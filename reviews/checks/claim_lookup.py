@@ -39,14 +39,14 @@ def agrees(stated: float, measured: float, tolerance: float) -> bool:
 
 
 def _look_up(claim: Claim, metrics: MetricSet | None) -> ClaimResult:
-    found = metrics.metrics.get(claim.metric) if metrics else None
-    if found is None:
+    metric = metrics.metrics.get(claim.metric) if metrics else None
+    if metric is None:
         return ClaimResult(claim=claim, status="unsupported")
     # A tolerance wide enough for anything states nothing.
     if claim.tolerance > WIDEST_TOLERANCE * abs(claim.value) and claim.tolerance > SMALLEST_TOLERANCE:
-        return ClaimResult(claim=claim, status="unsupported", measured=found.value)
-    status = "supported" if agrees(claim.value, found.value, claim.tolerance) else "contradicted"
-    return ClaimResult(claim=claim, status=status, measured=found.value)
+        return ClaimResult(claim=claim, status="unsupported", measured=metric.value)
+    status = "supported" if agrees(claim.value, metric.value, claim.tolerance) else "contradicted"
+    return ClaimResult(claim=claim, status=status, measured=metric.value)
 
 
 @CHECKS.add(
@@ -59,23 +59,27 @@ def _claims(evidence: Evidence, metrics: MetricSet | None) -> Found:
     if evidence.claims is None:
         return Found("NOT_APPLICABLE", "nothing was handed in with the attempt")
     results = claim_results(evidence, metrics)
-    contradicted = [one for one in results if one.status == "contradicted"]
-    unsupported = [one for one in results if one.status == "unsupported"]
+    contradicted = [result for result in results if result.status == "contradicted"]
+    unsupported = [result for result in results if result.status == "unsupported"]
     again = f"; {evidence.sent_back} submissions were sent back before" if evidence.sent_back else ""
     if contradicted:
-        message = f"the rows contradict {listed(_name(one) for one in contradicted)}{again}"
-        return Found("FAIL", message, float(len(contradicted)), tuple(_row(one) for one in contradicted))
+        message = f"the rows contradict {listed(_name(claim_result) for claim_result in contradicted)}{again}"
+        return Found(
+            "FAIL", message, float(len(contradicted)), tuple(_row(claim_result) for claim_result in contradicted)
+        )
     if unsupported:
-        message = f"nothing measured bears out {listed(_name(one) for one in unsupported)}{again}"
-        return Found("WARN", message, float(len(unsupported)), tuple(_row(one) for one in unsupported))
+        message = f"nothing measured bears out {listed(_name(claim_result) for claim_result in unsupported)}{again}"
+        return Found(
+            "WARN", message, float(len(unsupported)), tuple(_row(claim_result) for claim_result in unsupported)
+        )
     message = f"{len(results)} claims, all as measured" if results else "no claims are made"
     return Found("WARN" if again else "PASS", f"{message}{again}", 0.0)
 
 
-def _name(one: ClaimResult) -> str:
-    return f"{one.claim.stage} {one.claim.metric}"
+def _name(value: ClaimResult) -> str:
+    return f"{value.claim.stage} {value.claim.metric}"
 
 
-def _row(one: ClaimResult) -> dict[str, Any]:
-    claim = one.claim
-    return {"stage": claim.stage, "metric": claim.metric, "stated": claim.value, "measured": one.measured}
+def _row(value: ClaimResult) -> dict[str, Any]:
+    claim = value.claim
+    return {"stage": claim.stage, "metric": claim.metric, "stated": claim.value, "measured": value.measured}

@@ -25,8 +25,8 @@ def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the rows with the items that were to be answered, and with the samples of each prompt."""
     rows: tuple[Any, ...] = read_rows(evidence.outputs.get("rows"), kind_of(evidence.stage).rows["rows"], "rows")
     if "prompts" not in evidence.stage.inputs:
-        asked = Counter((item.id, 0) for item in items_of(evidence))
-        return as_ordered(asked, Counter((row.item, 0) for row in rows), "answers")
+        counts = Counter((item.id, 0) for item in items_of(evidence))
+        return as_ordered(counts, Counter((row.item, 0) for row in rows), "answers")
     name = evidence.stage.inputs["prompts"].partition(".")[2]
     prompts = choose(evidence.data.get(name, ()), evidence.parameters.get("max_prompts"))
     samples = range(evidence.parameters.get("samples_per_prompt", 0))
@@ -34,10 +34,10 @@ def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     return as_ordered(ordered, Counter((row.item, row.sample) for row in rows), "samples")
 
 
-def as_ordered(ordered: Counter[tuple[str, int]], found: Counter[tuple[str, int]], what: str) -> Found:
+def as_ordered(ordered: Counter[tuple[str, int]], counts: Counter[tuple[str, int]], what: str) -> Found:
     """Compare the rows that are there, by item and number, with those that were ordered."""
-    if found != ordered:
-        missing, extra = (ordered - found).total(), (found - ordered).total()
+    if counts != ordered:
+        missing, extra = (ordered - counts).total(), (counts - ordered).total()
         detail = f"{ordered.total()} {what} were ordered; {missing} have no row, {extra} rows were not ordered"
         return Found("FAIL", detail, float(missing + extra))
     return Found("PASS", f"all {ordered.total()} ordered {what} have one row", float(ordered.total()))

@@ -38,10 +38,10 @@ class Found:
     repairable: bool = True
 
 
-def unless(wrong: Sequence[dict[str, Any]], told: str, right: str, *, repairable: bool = True) -> Found:
+def unless(wrong: Sequence[dict[str, Any]], text: str, right: str, *, repairable: bool = True) -> Found:
     """Return FAIL with the rows that are wrong, and PASS without any."""
     if wrong:
-        return Found("FAIL", told, float(len(wrong)), tuple(wrong), repairable=repairable)
+        return Found("FAIL", text, float(len(wrong)), tuple(wrong), repairable=repairable)
     return Found("PASS", right, 0.0)
 
 
@@ -59,10 +59,10 @@ class Limit(NamedTuple):
 
     def value(self, spec: SessionSpec) -> float:
         """Return the registered value."""
-        found: Any = spec
+        matching_spec: Any = spec
         for part in self.key.split("."):
-            found = getattr(found, part)
-        return float(found)
+            matching_spec = getattr(matching_spec, part)
+        return float(matching_spec)
 
     def default(self) -> float | None:
         """Return the value of a spec that does not set it, or None where every spec has to."""
@@ -143,16 +143,16 @@ class Checks(list[Check]):
 def apply(check: Check, evidence: Evidence, metrics: MetricSet | None) -> CheckResult:
     """Run one check. Missing evidence is BLOCKED and a check that breaks is ERROR; neither is ever a pass."""
     if check.only_treatment and evidence.stage.name != evidence.resolved.spec.analysis.treatment:
-        found = Found("NOT_APPLICABLE", "only the treatment arm is compared")
+        outcome = Found("NOT_APPLICABLE", "only the treatment arm is compared")
     else:
-        found = guarded(check.run, evidence, metrics)
-    return result(check, found, evidence.resolved.spec, evidence.output_digests.values())
+        outcome = guarded(check.run, evidence, metrics)
+    return result(check, outcome, evidence.resolved.spec, evidence.output_digests.values())
 
 
-def guarded(run: Callable[..., Found], *given: Any) -> Found:
+def guarded(run: Callable[..., Found], *arguments: Any) -> Found:
     """Turn what goes wrong inside a check into a status that closes the gate."""
     try:
-        return run(*given)
+        return run(*arguments)
     except EvidenceMissing as error:
         return Found("BLOCKED", f"evidence is missing: {f'{error.where}: ' if error.where else ''}{error.message}")
     except PluginFault as error:
@@ -161,20 +161,20 @@ def guarded(run: Callable[..., Found], *given: Any) -> Found:
         return Found("ERROR", f"the check broke: {type(error).__name__}: {plain(str(error), 200)}")
 
 
-def result(check: Check, found: Found, spec: SessionSpec, evidence: Iterable[str]) -> CheckResult:
+def result(check: Check, outcome: Found, spec: SessionSpec, evidence: Iterable[str]) -> CheckResult:
     """Put what was found in evidence, given by its digests, into the form the packet carries, with text made plain."""
     return CheckResult(
         id=check.id,
         title=check.title,
-        status=found.status,
+        status=outcome.status,
         blocking=check.blocking,
-        detail=plain(found.detail, 1000),
-        figure=found.figure if found.figure is None or math.isfinite(found.figure) else None,
+        detail=plain(outcome.detail, 1000),
+        figure=outcome.figure if outcome.figure is None or math.isfinite(outcome.figure) else None,
         threshold=_told(check.limits, spec) or check.threshold,
-        shown=tuple(_plain_row(row) for row in found.shown[:SHOWN_ROWS]),
+        shown=tuple(_plain_row(row) for row in outcome.shown[:SHOWN_ROWS]),
         evidence=tuple(sorted(evidence)),
-        required_change=found.change,
-        repairable=found.repairable,
+        required_change=outcome.change,
+        repairable=outcome.repairable,
     )
 
 

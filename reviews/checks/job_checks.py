@@ -30,8 +30,8 @@ def _exit(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("FAIL", f"the exit record is of the job {record.key}", repairable=False)
     if record.code != 0 or record.reason != "exited":
         lines = [line for line in evidence.log_tail.splitlines() if line.strip()][-5:]
-        shown = tuple({"log": line} for line in lines)
-        return Found("FAIL", f"the job {how_it_ended(record)}", float(record.code), shown)
+        visible = tuple({"log": line} for line in lines)
+        return Found("FAIL", f"the job {how_it_ended(record)}", float(record.code), visible)
     if evidence.log_left is not None and evidence.log_left != record.log:
         return Found("FAIL", "the log is not the one that the job's wrapper closed: it was edited since")
     return Found("PASS", f"exit code 0 after {record.seconds:.0f} s", 0.0)
@@ -70,7 +70,7 @@ def _granted(evidence: Evidence, _: MetricSet | None) -> Found:
         ("parameters", manifest.parameters, grant.parameters),
         ("inputs", manifest.inputs, grant.inputs),
     )
-    wrong = [f"{what} {found} instead of {granted}" for what, found, granted in compared if found != granted]
+    wrong = [f"{what} {result} instead of {granted}" for what, result, granted in compared if result != granted]
     if wrong:
         return Found("FAIL", f"the job says it ran with {'; '.join(wrong)}", repairable=False)
     return Found("PASS", "key, kind, parameters and inputs are the granted ones")
@@ -87,12 +87,12 @@ def _outputs(evidence: Evidence, _: MetricSet | None) -> Found:
         changed = [name for name in sorted(expected) if manifest.outputs.get(name) != evidence.output_digests[name]]
         return Found("FAIL", f"{listed(changed)} changed after the job wrote its manifest", repairable=False)
     if evidence.beside:
-        shown = tuple({"file": name} for name in evidence.beside)
+        visible = tuple({"file": name} for name in evidence.beside)
         return Found(
             "FAIL",
             f"the job left what is no output of its stage: {listed(evidence.beside)}",
             None,
-            shown,
+            visible,
             repairable=False,
         )
     return Found("PASS", f"{len(expected)} outputs have the digests of the manifest", float(len(expected)))
@@ -113,12 +113,14 @@ def _effective(evidence: Evidence, _: MetricSet | None) -> Found:
         for name, granted, effective, stated in compared
         if not (stated and _same(granted, effective))
     ]
-    message = "; ".join(f"{one['parameter']} {one['effective']} instead of {one['granted']}" for one in differing)
+    message = "; ".join(
+        f"{value['parameter']} {value['effective']} instead of {value['granted']}" for value in differing
+    )
     return unless(differing, f"the job ran with {message}", "every setting read back is the granted one")
 
 
 def _same(granted: Any, effective: Any) -> bool:
-    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (granted, effective))
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (granted, effective))
     # Two integers are the same or not: seeds are large enough to be close.
     if numbers and float in (type(granted), type(effective)):
         return math.isclose(granted, effective, rel_tol=1e-9, abs_tol=0.0)
@@ -186,8 +188,8 @@ def _clock(evidence: Evidence, _: MetricSet | None) -> Found:
     record, observed = evidence.exit, evidence.observed
     if record is None or observed is None:
         raise EvidenceMissing("the job left no exit record" if record is None else "nobody noted how long it was seen")
-    seen = f"between {observed.at_least_s:.0f} and {observed.at_most_s:.0f} s were seen from here"
-    detail = f"the exit record states {record.seconds:.6g} s, {seen}"
+    seen_text = f"between {observed.at_least_s:.0f} and {observed.at_most_s:.0f} s were seen from here"
+    detail = f"the exit record states {record.seconds:.6g} s, {seen_text}"
     if not observed.fits(record.seconds):
         return Found("FAIL", f"{detail}: the record or a clock is wrong")
     return Found("PASS", detail, record.seconds)

@@ -41,22 +41,22 @@ NEAREST_SOURCE = "training on paraphrases of the test set; tf-idf (Salton and Bu
 
 def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresholds: Thresholds) -> Found:
     """Compare (id, text) pairs, prompts or completions, with the held-out prompts."""
-    held = [(item.id, text) for item in heldout for text in texts_of(item, thresholds.contained_words)]
+    stored_pairs = [(item.id, text) for item in heldout for text in texts_of(item, thresholds.contained_words)]
     similar, contained = thresholds.prompt_similarity, thresholds.contained_words
-    every = find_overlaps(train, held, threshold=similar, contained=contained, reordered=True)
-    found = tuple(overlap for overlap in every if overlap.how != "reordered")
-    if every and not found:
+    every = find_overlaps(train, stored_pairs, threshold=similar, contained=contained, reordered=True)
+    overlaps = tuple(overlap for overlap in every if overlap.how != "reordered")
+    if every and not overlaps:
         pairs = tuple(shown_overlap(overlap) for overlap in every)
         detail = f"{len(every)} pairs have the same words in another order: do they ask the same thing?"
         return Found("WARN", detail, float(len(every)), pairs)
-    if not found:
+    if not overlaps:
         return Found("PASS", "no training prompt is a held-out prompt, nor near one", 0.0)
-    by_kind = Counter(overlap.how for overlap in found)
+    by_kind = Counter(overlap.how for overlap in overlaps)
     message = ", ".join(f"{times} {kind}" for kind, times in sorted(by_kind.items()))
-    rows = len({overlap.train for overlap in found})
+    rows = len({overlap.train for overlap in overlaps})
     detail = f"{rows} training prompts are held-out prompts ({message})"
     return Found(
-        "FAIL", detail, float(rows), tuple(shown_overlap(overlap) for overlap in spread(found)), repairable=False
+        "FAIL", detail, float(rows), tuple(shown_overlap(overlap) for overlap in spread(overlaps)), repairable=False
     )
 
 
@@ -76,32 +76,32 @@ def asked_of(row: Item | Example | Preference) -> str:
     return "\n".join([*(turn.content for turn in row.before if turn.role == "user"), row.prompt])
 
 
-def spread(found: tuple[Overlap, ...]) -> list[Overlap]:
+def spread(overlaps: tuple[Overlap, ...]) -> list[Overlap]:
     """Return overlaps with the ways taken in turn, so that each way is among the first rows shown."""
     turns: defaultdict[str, Iterator[int]] = defaultdict(count)
-    return sorted(found, key=lambda overlap: next(turns[overlap.how]))
+    return sorted(overlaps, key=lambda overlap: next(turns[overlap.how]))
 
 
 def repeats_of(pairs: Iterable[tuple[str, str]]) -> list[Overlap]:
     """Return (id, text) pairs that have the words of an earlier one of the same side, fillers left out."""
-    return [one for one in _within(pairs, DEFAULTS) if one.how in ("exact", "normalised") or _pads(one)]
+    return [overlap for overlap in _within(pairs, DEFAULTS) if overlap.how in ("exact", "normalised") or _pads(overlap)]
 
 
-def _pads(one: Overlap) -> bool:
-    content = content_of(words_of(one.train_text))
-    return len(content) >= LEAST_STEMS and content == content_of(words_of(one.heldout_text))
+def _pads(overlap: Overlap) -> bool:
+    content = content_of(words_of(overlap.train_text))
+    return len(content) >= LEAST_STEMS and content == content_of(words_of(overlap.heldout_text))
 
 
 def near_repeats_of(pairs: Iterable[tuple[str, str]], thresholds: Thresholds) -> list[Overlap]:
     """Return (id, text) pairs that nearly repeat an earlier one of the same side, or contain it."""
-    return [one for one in _within(pairs, thresholds) if one.how in ("near", "contained")]
+    return [overlap for overlap in _within(pairs, thresholds) if overlap.how in ("near", "contained")]
 
 
 def _within(pairs: Iterable[tuple[str, str]], thresholds: Thresholds) -> list[Overlap]:
     every = list(pairs)
     place = {id: index for index, (id, _) in enumerate(every)}
-    found = find_overlaps(every, every, threshold=thresholds.prompt_similarity, contained=thresholds.contained_words)
-    return [one for one in found if place[one.train] > place[one.heldout]]
+    overlaps = find_overlaps(every, every, threshold=thresholds.prompt_similarity, contained=thresholds.contained_words)
+    return [overlap for overlap in overlaps if place[overlap.train] > place[overlap.heldout]]
 
 
 def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[Item]) -> Found:
@@ -115,14 +115,14 @@ def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[It
     named = _named_groups(prompts, heldout)
     if not named:
         return Found("PASS", "no group is on both sides", 0.0)
-    shown = tuple({"group": group, "prompt": named[group][0]} for group in sorted(named))
-    naming, groups = len({one for these in named.values() for one in these}), len({item.group for item in heldout})
+    visible = tuple({"group": group, "prompt": named[group][0]} for group in sorted(named))
+    naming, groups = len({text for these in named.values() for text in these}), len({item.group for item in heldout})
     message = (
         f"{naming} of {len(prompts)} training prompts name {len(named)} of {groups} held-out groups: "
         f"{listed(sorted(named))}"
     )
     many = len(named) > max(1, MOST_NAMED * groups) and naming > max(FEW_NAMING, MOST_NAMED * len(prompts))
-    return Found("FAIL" if many else "WARN", message, float(len(named)), shown, repairable=not many)
+    return Found("FAIL" if many else "WARN", message, float(len(named)), visible, repairable=not many)
 
 
 def _named_groups(train: Iterable[str], heldout: Sequence[Item]) -> dict[str, list[str]]:
@@ -138,12 +138,12 @@ def _named_groups(train: Iterable[str], heldout: Sequence[Item]) -> dict[str, li
             own[group] += group == item.group
             if group != item.group:
                 elsewhere.add(group)
-    asked = {name: group for name, group in names.items() if own[group] == items[group] and group not in elsewhere}
-    found: dict[str, list[str]] = {}
-    for prompt in train if asked else ():
-        for group in _named_in(prompt, asked):
-            found.setdefault(group, []).append(prompt)
-    return found
+    requests = {name: group for name, group in names.items() if own[group] == items[group] and group not in elsewhere}
+    texts: dict[str, list[str]] = {}
+    for prompt in train if requests else ():
+        for group in _named_in(prompt, requests):
+            texts.setdefault(group, []).append(prompt)
+    return texts
 
 
 def _named_in(prompt: str, names: dict[Words, str]) -> set[str]:
@@ -156,21 +156,21 @@ def nearest_pairs(train: Iterable[tuple[str, str]], heldout: Sequence[Item]) -> 
     """Choose (id, text) pairs of training that may ask what a held-out prompt asks, for a reader to judge."""
     ours = list({text: (id, text) for id, text in train}.values())
     near = nearest_of([text for _, text in ours], list(map(asked_of, heldout)), [item.group for item in heldout])
-    shown = tuple(
+    visible = tuple(
         {
-            "train": ours[one.train][0],
-            "train_text": ours[one.train][1],
-            "heldout": heldout[one.heldout].id,
-            "heldout_text": asked_of(heldout[one.heldout]),
-            "similarity": round(one.similarity, 3),
+            "train": ours[nearest.train][0],
+            "train_text": ours[nearest.train][1],
+            "heldout": heldout[nearest.heldout].id,
+            "heldout_text": asked_of(heldout[nearest.heldout]),
+            "similarity": round(nearest.similarity, 3),
         }
-        for one in near
-        if one.apart >= STANDS_OUT
+        for nearest in near
+        if nearest.apart >= STANDS_OUT
     )
-    if not shown:
+    if not visible:
         return Found("PASS", "no training text stands out as near to a held-out prompt", 0.0)
-    detail = f"{len(shown)} training texts are unusually near to a held-out prompt: do they ask the same?"
-    return Found("WARN", detail, float(len(shown)), shown)
+    detail = f"{len(visible)} training texts are unusually near to a held-out prompt: do they ask the same?"
+    return Found("WARN", detail, float(len(visible)), visible)
 
 
 def too_few_groups(groups: Iterable[str]) -> str:
@@ -218,9 +218,9 @@ def _examples(evidence: Evidence) -> tuple[Example, ...]:
 def _texts(evidence: Evidence) -> Iterable[tuple[str, str]]:
     """Return all turns that are trained on, with the ids of their items."""
     return dict.fromkeys(
-        (one.item, text)
-        for one in _examples(evidence)
-        for text in (one.prompt, asked_of(one), one.completion, *said_before(one))
+        (example.item, text)
+        for example in _examples(evidence)
+        for text in (example.prompt, asked_of(example), example.completion, *said_before(example))
     )
 
 
@@ -252,5 +252,5 @@ def _groups(evidence: Evidence, _: MetricSet | None) -> Found:
     limits=REPEATS,
 )
 def _duplicates(evidence: Evidence, _: MetricSet | None) -> Found:
-    rows = ((*said_before(one), one.prompt, one.completion) for one in _examples(evidence))
+    rows = ((*said_before(example), example.prompt, example.completion) for example in _examples(evidence))
     return duplicates_of(rows, evidence.resolved.spec.thresholds)

@@ -93,7 +93,7 @@ def import_closure(home: Path, roots: Iterable[str]) -> set[Path]:
     for name in waiting:
         if _file(home, name) is None:
             raise ModuleNotFoundError(f"'{name}' is registered as measuring code and is not in {home}", name=name)
-    seen = set(waiting)
+    seen_texts = set(waiting)
     while waiting:
         name = waiting.pop()
         path = _file(home, name)
@@ -101,9 +101,9 @@ def import_closure(home: Path, roots: Iterable[str]) -> set[Path]:
             continue
         reached.append(path)
         package, _, _ = name.rpartition(".")
-        asked = {package, *_imported(path, name if path.name == "__init__.py" else package)} - seen
-        seen |= asked
-        waiting += asked
+        texts = {package, *_imported(path, name if path.name == "__init__.py" else package)} - seen_texts
+        seen_texts |= texts
+        waiting += texts
     return set(reached)
 
 
@@ -125,12 +125,12 @@ def _imported(path: Path, package: str) -> Iterator[str]:
             pending += node.orelse
             continue
         if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             parts = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             source = ".".join([*parts, *([node.module] if node.module else [])])
             yield source
-            yield from (f"{source}.{one.name}" for one in node.names)
+            yield from (f"{source}.{alias.name}" for alias in node.names)
         # Statements only: no expression imports, and there are ten times as many of them.
         for part in _blocks(type(node)):
             pending += getattr(node, part)
@@ -139,4 +139,4 @@ def _imported(path: Path, package: str) -> Iterator[str]:
 @cache
 def _blocks(kind: type[ast.AST]) -> tuple[str, ...]:
     """Return the fields of a statement that hold statements."""
-    return tuple(one for one in kind._fields if one in ("body", "orelse", "finalbody", "handlers", "cases"))
+    return tuple(field for field in kind._fields if field in ("body", "orelse", "finalbody", "handlers", "cases"))

@@ -22,9 +22,9 @@ def _something(evidence: Evidence, metrics: MetricSet | None) -> Found:
     if declared is None:
         return Found("NOT_APPLICABLE", "nothing continues with what the stage leaves")
     output = declared.output
-    kept = len(read_rows(evidence.outputs.get(output), declared.row, output, may_be_empty=True))
-    left = min(kept, int(need(metrics, declared.left))) if declared.left else kept
-    message = f"{kept} {output} were kept" + (f", {left} of them are handed on" if left < kept else "")
-    if left > 0:
-        return Found("PASS", message, float(left))
+    count = len(read_rows(evidence.outputs.get(output), declared.row, output, may_be_empty=True))
+    remaining = min(count, int(need(metrics, declared.left))) if declared.left else count
+    message = f"{count} {output} were kept" + (f", {remaining} of them are handed on" if remaining < count else "")
+    if remaining > 0:
+        return Found("PASS", message, float(remaining))
     return Found("FAIL", f"{message}: nothing is left for later stages", 0.0)

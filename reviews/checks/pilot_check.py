@@ -25,15 +25,15 @@ def _followed(evidence: Evidence, _: MetricSet | None) -> Found:
     arm = evidence.arms.get(name)
     if arm is None or not arm.parameters:
         raise EvidenceMissing(f"the pilot '{name}' has no accepted attempt with an order")
-    found = differing(evidence.ordered(), arm.parameters)
-    if not found:
+    texts = differing(evidence.ordered(), arm.parameters)
+    if not texts:
         return Found("PASS", f"the parameters are those of '{name}', sizes apart", 0.0)
-    pairs = [(one, evidence.parameters.get(one), arm.parameters.get(one)) for one in found]
-    shown = tuple({"parameter": one, "here": ours, "pilot": theirs} for one, ours, theirs in pairs)
-    message = "; ".join(f"{one} {ours} here, {theirs} in '{name}'" for one, ours, theirs in pairs)
+    pairs = [(text, evidence.parameters.get(text), arm.parameters.get(text)) for text in texts]
+    visible = tuple({"parameter": text, "here": ours, "pilot": theirs} for text, ours, theirs in pairs)
+    message = "; ".join(f"{text} {ours} here, {theirs} in '{name}'" for text, ours, theirs in pairs)
     change = None
-    movable = [(one, theirs) for one, _, theirs in pairs if one in evidence.stage.ranges]
+    movable = [(text, theirs) for text, _, theirs in pairs if text in evidence.stage.ranges]
     if len(movable) == len(pairs) == 1 and isinstance(movable[0][1], int | float):
-        one, value = movable[0]
-        change = RequiredChange(text=f"set {one} to {value:g}, as in '{name}'", parameter=one, value=value)
-    return Found("FAIL", f"not what the pilot tried: {message}", float(len(found)), shown, change)
+        text, value = movable[0]
+        change = RequiredChange(text=f"set {text} to {value:g}, as in '{name}'", parameter=text, value=value)
+    return Found("FAIL", f"not what the pilot tried: {message}", float(len(texts)), visible, change)

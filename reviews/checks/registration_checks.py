@@ -43,11 +43,11 @@ def _code(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("PASS", f"metrics, checks and decision are made by the registered code {now}")
     then, files = evidence.measured_files, measuring_files(evidence.resolved)
     other = [name for name in sorted(then.keys() | files.keys()) if then.get(name) != files.get(name)] if then else []
-    shown = tuple({"file": name, "registered": then.get(name, ""), "now": files.get(name, "")} for name in other)
+    visible = tuple({"file": name, "registered": then.get(name, ""), "now": files.get(name, "")} for name in other)
     message = f"registered was the measuring code {evidence.measured_by}, this is {now}"
     message += f" ({listed(other)})" if other else ""
     # A person decides: amend the registration, which a reviewer judges, or go back to the registered version.
-    return Found("FAIL", f"{message}; `peergate amend` puts it before a reviewer", float(len(other)), shown)
+    return Found("FAIL", f"{message}; `peergate amend` puts it before a reviewer", float(len(other)), visible)
 
 
 @CHECKS.add(

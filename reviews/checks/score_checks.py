@@ -40,14 +40,14 @@ def _scores(evidence: Evidence, _: MetricSet | None) -> Found:
     if unasked := [name for name in outputs if name not in ("rows", *(witness.challenge.others or ()))]:
         raise EvidenceMissing(f"no witness was asked for the scores of {', '.join(unasked)}")
     rows = read_rows(witness.rows, ScoredRow, "witness rows", may_be_empty=True, which=holds_scores)
-    due = {(name, place) for name in outputs for place in witness.challenge.drawn(name).rows}
-    if {(row.output, row.row) for row in rows} != due:
+    pairs = {(name, place) for name in outputs for place in witness.challenge.drawn(name).rows}
+    if {(row.output, row.row) for row in rows} != pairs:
         raise EvidenceMissing("the witness did not score the rows of its challenge")
-    if not due:
+    if not pairs:
         return Found("PASS", "there is no row with scores", 0.0)
     wrong = list(wrong_scores(rows, coarser_type(evidence, SCORE_GAP)))
     of = sum(witness.challenge.drawn(name).of for name in outputs)
-    message = f"{len(due)} of {of} rows scored again with the granted weights"
+    message = f"{len(pairs)} of {of} rows scored again with the granted weights"
     if wrong:
         return Found(
             "FAIL", f"{message}: {len(wrong)} are not what they give", float(len(wrong)), tuple(wrong), repairable=False
@@ -62,8 +62,8 @@ def wrong_scores(rows: Sequence[ScoredRow], dtype: str) -> Iterator[dict[str, An
         raise EvidenceMissing(f"no tolerance is known for weights of type '{dtype}'")
     wrong = [{"output": row.output, "row": row.row, "why": why} for row in rows if (why := _why(row, SCORE_GAP[dtype]))]
     yield from wrong
-    if not wrong and len(rows) >= SPREAD_ROWS and (found := spread(rows)) > SCORE_SPREAD[dtype]:
-        why = f"all scores together are {found:.2g} nats from what the weights give"
+    if not wrong and len(rows) >= SPREAD_ROWS and (value := spread(rows)) > SCORE_SPREAD[dtype]:
+        why = f"all scores together are {value:.2g} nats from what the weights give"
         yield {"output": rows[0].output, "row": rows[0].row, "why": why}
 
 
@@ -72,14 +72,16 @@ def _why(row: ScoredRow, gap: float) -> str:
         return f"not as it is due: {', '.join(row.differs)}"
     if not row.scores:
         return "the witness says nothing of its scores"
-    far = {name: one for name, one in row.scores.items() if apart(one) > gap}
-    return "; ".join(f"{name} is {one.stated:.6g}, not {one.read:.6g}" for name, one in list(far.items())[:_SHOWN])
+    far = {name: score for name, score in row.scores.items() if apart(score) > gap}
+    return "; ".join(
+        f"{name} is {score.stated:.6g}, not {score.read:.6g}" for name, score in list(far.items())[:_SHOWN]
+    )
 
 
 def spread(rows: Sequence[ScoredRow]) -> float:
     """Return the root of the mean square of how far all scores and their readings are apart; 0 without any."""
-    found = [apart(score) ** 2 for row in rows for score in row.scores.values()]
-    return math.sqrt(math.fsum(found) / len(found)) if found else 0.0
+    values = [apart(score) ** 2 for row in rows for score in row.scores.values()]
+    return math.sqrt(math.fsum(values) / len(values)) if values else 0.0
 
 
 def apart(score: Score) -> float:

@@ -51,9 +51,9 @@ def _answers(evidence: Evidence, _: MetricSet | None) -> Found:
     message = f"{len(places)} of {witness.challenge.of} rows read again with the granted weights"
     wrong = list(wrong_rows(witness.challenge.ended, rows, coarser_type(evidence, GREEDY_GAP)))
     if wrong:
-        count = len({one["row"] for one in wrong})
-        shown = tuple(wrong)
-        return Found("FAIL", f"{message}: {count} are not what they write", float(count), shown, repairable=False)
+        count = len({value["row"] for value in wrong})
+        visible = tuple(wrong)
+        return Found("FAIL", f"{message}: {count} are not what they write", float(count), visible, repairable=False)
     return Found("PASS", f"{message}: {_at_worst(rows)}", 0.0)
 
 
@@ -78,7 +78,9 @@ def coarser_type(evidence: Evidence, tolerances: Mapping[str, float]) -> str:
     witness = evidence.witness
     assert witness is not None and witness.manifest is not None
     types = {witness.manifest.dtype, manifest_of(evidence).dtype}
-    return next((one for one in types if one not in tolerances), max(types, key=lambda one: tolerances.get(one, 0)))
+    return next(
+        (text for text in types if text not in tolerances), max(types, key=lambda text: tolerances.get(text, 0))
+    )
 
 
 def wrong_rows(seed: str, rows: Sequence[WitnessRow], dtype: str) -> Iterator[dict[str, Any]]:
@@ -91,8 +93,8 @@ def wrong_rows(seed: str, rows: Sequence[WitnessRow], dtype: str) -> Iterator[di
     for row in rows:
         if why := _why(row, dtype, _tails(seed, row), alarm / (2 * max(len(sampled), 1))):
             yield {"row": row.row, "why": why} | ({"part": row.part} if row.part else {})
-    if sampled and joined(found := evidence_of(sampled)) >= -math.log(alarm):
-        what, most = max(found.items(), key=lambda one: one[1])
+    if sampled and joined(results := evidence_of(sampled)) >= -math.log(alarm):
+        what, most = max(results.items(), key=lambda pair: pair[1])
         message = f"all sampled answers together are 1e{most / math.log(10):+.0f} times as probable if they are {what}"
         yield {"row": sampled[0].row, "why": message}
 
@@ -124,8 +126,8 @@ def _tails(seed: str, row: WitnessRow) -> tuple[float, float]:
         return 1.0, 1.0
     from scipy.stats import gamma
 
-    likely = -math.fsum(math.log(max(one, _LEAST)) for one in values)
-    unlikely = -math.fsum(math.log(max(1 - one, _LEAST)) for one in values)
+    likely = -math.fsum(math.log(max(value, _LEAST)) for value in values)
+    unlikely = -math.fsum(math.log(max(1 - value, _LEAST)) for value in values)
     return float(gamma.sf(likely, len(values))), float(gamma.sf(unlikely, len(values)))
 
 

@@ -43,11 +43,11 @@ def controlled(evidence: Evidence) -> dict[str, tuple[Pair, ...]]:
     Raises:
         EvidenceMissing: a control has no accepted attempt, or as :func:`both_sides`.
     """
-    found: dict[str, tuple[Pair, ...]] = {}
-    for one in evidence.resolved.spec.analysis.controls:
-        for name in (one.before, one.after):
+    pairs: dict[str, tuple[Pair, ...]] = {}
+    for control in evidence.resolved.spec.analysis.controls:
+        for name in (control.before, control.after):
             if name not in evidence.arms:
                 raise EvidenceMissing(f"the control '{name}' has no accepted attempt")
-        rows = evidence.arms[one.before].rows, evidence.arms[one.after].rows
-        found[f"{one.before} and {one.after}"] = paired(both_sides(evidence, *rows))
-    return found
+        rows = evidence.arms[control.before].rows, evidence.arms[control.after].rows
+        pairs[f"{control.before} and {control.after}"] = paired(both_sides(evidence, *rows))
+    return pairs

@@ -28,8 +28,8 @@ def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
     if theirs is None:
         raise EvidenceMissing("the baseline has no accepted attempt with a manifest")
     parts: list[str] = []
-    for one in controls:
-        sides = ((one.before, theirs, evidence.baseline_parameters), (one.after, ours, evidence.parameters))
+    for control in controls:
+        sides = ((control.before, theirs, evidence.baseline_parameters), (control.after, ours, evidence.parameters))
         for name, manifest, parameters in sides:
             arm = evidence.arms.get(name)
             if arm is None or arm.manifest is None:
@@ -42,18 +42,18 @@ def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"{2 * len(controls)} stages differ from their arms in the history alone", 0.0)
 
 
-def _differing(one: Manifest, granted: dict[str, Any], arm: Manifest, asked: dict[str, Any]) -> list[str]:
+def _differing(value: Manifest, granted: dict[str, Any], arm: Manifest, requests: dict[str, Any]) -> list[str]:
     def without(settings: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in settings.items() if name != "history"}
 
     compared = (
-        ("weights", one.inputs.get("model"), arm.inputs.get("model")),
-        ("items", one.inputs.get("items"), arm.inputs.get("items")),
-        ("parameters", without(granted), without(asked)),
-        ("settings", without(one.effective), without(arm.effective)),
-        ("code", one.code, arm.code),
-        ("packages", one.packages, arm.packages),
-        ("threads", one.threads, arm.threads),
+        ("weights", value.inputs.get("model"), arm.inputs.get("model")),
+        ("items", value.inputs.get("items"), arm.inputs.get("items")),
+        ("parameters", without(granted), without(requests)),
+        ("settings", without(value.effective), without(arm.effective)),
+        ("code", value.code, arm.code),
+        ("packages", value.packages, arm.packages),
+        ("threads", value.threads, arm.threads),
     )
     return [what for what, first, second in compared if first != second]
 

@@ -27,20 +27,20 @@ SOURCE = "a test that was chosen after its data were seen"
 def _drift(evidence: Evidence, _: MetricSet | None) -> Found:
     """Test whether the trained model still can do what the untrained one could, item by item: non-inferiority."""
     plan = evidence.resolved.spec.evaluation
-    registered = [one for one in (plan.drift if plan else ()) if one.after == evidence.stage.name]
+    registered = [drift for drift in (plan.drift if plan else ()) if drift.after == evidence.stage.name]
     if not registered:
         return Found("NOT_APPLICABLE", "nothing is registered that must not fall here")
     parts: list[str] = []
     fallen: list[str] = []
     worst = 1.0
-    for one in registered:
-        require_alike(evidence, one.before)
-        change = _change(evidence, one.before)
+    for drift in registered:
+        require_alike(evidence, drift.before)
+        change = _change(evidence, drift.before)
         worst = min(worst, change.value)
         low, high = change.interval
-        parts.append(f"against '{one.before}': {change.told} [{low:+.3f}, {high:+.3f}], margin {one.margin:g}")
-        if not is_non_inferior(change.interval, one.margin):
-            fallen.append(one.before)
+        parts.append(f"against '{drift.before}': {change.told} [{low:+.3f}, {high:+.3f}], margin {drift.margin:g}")
+        if not is_non_inferior(change.interval, drift.margin):
+            fallen.append(drift.before)
     detail = "; ".join(parts)
     if fallen:
         return Found("FAIL", f"{detail}: it may have lost more than the margin", worst)
@@ -64,7 +64,7 @@ def require_alike(evidence: Evidence, before: str) -> None:
         ("code", ours.code, arm.manifest.code),
         ("packages", ours.packages, arm.manifest.packages),
     )
-    differing = [what for what, one, other in compared if one != other]
+    differing = [what for what, digest, other in compared if digest != other]
     if differing:
         raise EvidenceMissing(f"'{before}' had other {', '.join(differing)}: it cannot be compared")
 
@@ -82,7 +82,7 @@ def _change(evidence: Evidence, before: str) -> Change:
 def registered_for(spec: SessionSpec, stage: str) -> tuple[PairedTest, ...]:
     """Return the paired tests whose second stage this is: they are adjusted together."""
     plan = spec.evaluation
-    return tuple(one for one in (plan.paired if plan else ()) if one.after == stage)
+    return tuple(paired_test for paired_test in (plan.paired if plan else ()) if paired_test.after == stage)
 
 
 def design_of(spec: SessionSpec, heldout: int, data: dict[str, tuple[Item, ...]]) -> Found:
@@ -92,16 +92,16 @@ def design_of(spec: SessionSpec, heldout: int, data: dict[str, tuple[Item, ...]]
         return Found("PASS", "no paired test is registered beside the analysis")
     parts: list[str] = []
     short: list[bool] = []
-    for one in plan.paired:
-        owner, _, name = spec.stage(one.after).inputs["items"].partition(".")
+    for paired_test in plan.paired:
+        owner, _, name = spec.stage(paired_test.after).inputs["items"].partition(".")
         n = heldout if owner == "heldout" else len(data[name]) if owner == "data" else None
         if n is None:
-            parts.append(f"'{one.after}': its items come from '{owner}', so their number is not known yet")
+            parts.append(f"'{paired_test.after}': its items come from '{owner}', so their number is not known yet")
             continue
-        found = power_of(one, n, len(registered_for(spec, one.after)))
-        parts.append(found.told)
-        if not found.enough:
-            short.append(one.decides)
+        power = power_of(paired_test, n, len(registered_for(spec, paired_test.after)))
+        parts.append(power.told)
+        if not power.enough:
+            short.append(paired_test.decides)
     detail = "; ".join(parts)
     if not short:
         return Found("PASS", detail)
@@ -114,26 +114,26 @@ def _registered(evidence: Evidence, _: MetricSet | None) -> Found:
     tests = registered_for(evidence.resolved.spec, evidence.stage.name)
     if not tests:
         return Found("NOT_APPLICABLE", "no paired test is registered for this stage")
-    for one in tests:
-        require_alike(evidence, one.before)
+    for test in tests:
+        require_alike(evidence, test.before)
     now = evidence.outputs.get("rows")
-    found = [
+    results = [
         carried_out(
-            one,
-            outcomes(evidence, evidence.arms[one.before].rows, one.outcome),
-            outcomes(evidence, now, one.outcome),
+            test,
+            outcomes(evidence, evidence.arms[test.before].rows, test.outcome),
+            outcomes(evidence, now, test.outcome),
         )
-        for one in tests
+        for test in tests
     ]
-    p_values = benjamini_hochberg([one.p for one in found])
-    shown = [is_shown(one, p) for one, p in zip(found, p_values, strict=True)]
-    fallen = [holds(p, "<", one.test.alpha) and one.effect < 0 for one, p in zip(found, p_values, strict=True)]
+    p_values = benjamini_hochberg([value.p for value in results])
+    flags = [is_shown(value, p) for value, p in zip(results, p_values, strict=True)]
+    fallen = [holds(p, "<", value.test.alpha) and value.effect < 0 for value, p in zip(results, p_values, strict=True)]
     detail = "; ".join(
-        f"against '{one.test.before}', {one.told}, adjusted p = {p:.3g}: "
+        f"against '{value.test.before}', {value.told}, adjusted p = {p:.3g}: "
         + ("shown" if yes else "it fell" if down else "not shown")
-        + f" (registered: p < {one.test.alpha:g}, effect >= {one.test.minimum_effect:g})"
-        for one, p, yes, down in zip(found, p_values, shown, fallen, strict=True)
+        + f" (registered: p < {value.test.alpha:g}, effect >= {value.test.minimum_effect:g})"
+        for value, p, yes, down in zip(results, p_values, flags, fallen, strict=True)
     )
-    missed = [one.test for one, yes in zip(found, shown, strict=True) if not yes and one.test.decides]
+    missed = [value.test for value, yes in zip(results, flags, strict=True) if not yes and value.test.decides]
     status = "FAIL" if missed else "WARN" if any(fallen) else "PASS"
-    return Found(status, detail, float(sum(shown)))
+    return Found(status, detail, float(sum(flags)))

@@ -79,9 +79,9 @@ def carried_out(test: PairedTest, before: Sequence[float], after: Sequence[float
     return _ordinal(test, before, after) if test.outcome == "ordinal" else _continuous(test, before, after)
 
 
-def is_shown(one: Tested, p: float) -> bool:
+def is_shown(value: Tested, p: float) -> bool:
     """Say whether a gain of the registered size is shown: adjusted p below alpha, effect not below its least."""
-    return holds(p, "<", one.test.alpha) and holds(one.effect, ">=", one.test.minimum_effect)
+    return holds(p, "<", value.test.alpha) and holds(value.effect, ">=", value.test.minimum_effect)
 
 
 def power_of(test: PairedTest, n: int, together: int = 1) -> Power:
@@ -105,9 +105,9 @@ def power_of(test: PairedTest, n: int, together: int = 1) -> Power:
         return _power(test, n, power, f"d_z {least:g}", f"{smallest:.3f}", more)
     gained, lost = float(exact(least) + exact(test.expected_lost)), test.expected_lost
     power = mcnemar_power(n, gained, lost, alpha)
-    found = minimum_detectable_effect(n, lost, alpha, test.power)
+    value = minimum_detectable_effect(n, lost, alpha, test.power)
     more = None if power >= test.power else required_n(gained, lost, alpha, test.power)
-    return _power(test, n, power, f"a gain of {least:g}", "none" if found is None else f"{found:.3f}", more)
+    return _power(test, n, power, f"a gain of {least:g}", "none" if value is None else f"{value:.3f}", more)
 
 
 def _power(test: PairedTest, n: int, power: float, effect: str, smallest: str, more: int | None) -> Power:
@@ -136,23 +136,23 @@ def _binary(test: PairedTest, before: Sequence[float], after: Sequence[float]) -
 
 
 def _continuous(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> Tested:
-    found = paired_means(before, after)
+    means = paired_means(before, after)
     names = {
-        "paired_t": f"t = {found.t:.3g}, p = {_p(found.p, found.log10_p)}",
-        "wilcoxon": f"p = {found.wilcoxon_p:.3g}",
+        "paired_t": f"t = {means.t:.3g}, p = {_p(means.p, means.log10_p)}",
+        "wilcoxon": f"p = {means.wilcoxon_p:.3g}",
     }
     other = "wilcoxon" if test.test == "paired_t" else "paired_t"
     message = (
-        f"{test.test}: {names[test.test]}, mean difference {found.difference:+.4g} "
-        f"[{found.interval[0]:+.4g}, {found.interval[1]:+.4g}] (resampled [{found.bootstrap[0]:+.4g}, "
-        f"{found.bootstrap[1]:+.4g}]) on {found.n} items, d_z = {found.dz:+.2f}, d = {found.d:+.2f}; "
+        f"{test.test}: {names[test.test]}, mean difference {means.difference:+.4g} "
+        f"[{means.interval[0]:+.4g}, {means.interval[1]:+.4g}] (resampled [{means.bootstrap[0]:+.4g}, "
+        f"{means.bootstrap[1]:+.4g}]) on {means.n} items, d_z = {means.dz:+.2f}, d = {means.d:+.2f}; "
         f"beside it {other}: {names[other]}"
     )
-    return Tested(test, found.n, found.dz, found.p if test.test == "paired_t" else found.wilcoxon_p, message)
+    return Tested(test, means.n, means.dz, means.p if test.test == "paired_t" else means.wilcoxon_p, message)
 
 
 def _ordinal(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> Tested:
-    found = sign_test(before, after)
+    tally = sign_test(before, after)
     n = len(before)
     signs = [float((now > was) - (now < was)) for was, now in zip(before, after, strict=True)]
     low, high = lift([0.0] * n, signs).interval
@@ -162,12 +162,12 @@ def _ordinal(test: PairedTest, before: Sequence[float], after: Sequence[float]) 
     if len(scores) > 1:
         of_table = bowker([[table[was, now] for now in scores] for was in scores])
         symmetry = f"; beside it Bowker: chi-square {of_table.chi2:.3g} on {of_table.df}, p = {of_table.p:.3g}"
-    effect = Fraction(found.rose - found.fell, n)
+    effect = Fraction(tally.rose - tally.fell, n)
     message = (
-        f"sign test: {found.rose} rose, {found.fell} fell, {found.tied} stayed of {n}, difference {float(effect):+.3f} "
-        f"[{low:+.3f}, {high:+.3f}], p = {found.p:.3g}{symmetry}"
+        f"sign test: {tally.rose} rose, {tally.fell} fell, {tally.tied} stayed of {n}, difference {float(effect):+.3f} "
+        f"[{low:+.3f}, {high:+.3f}], p = {tally.p:.3g}{symmetry}"
     )
-    return Tested(test, n, effect, found.p, message)
+    return Tested(test, n, effect, tally.p, message)
 
 
 def _p(p: float, log10_p: float) -> str:

@@ -51,7 +51,7 @@ def _settings(evidence: Evidence, _: MetricSet | None) -> Found:
         for what, ours, theirs in compared
         if ours != theirs
     ]
-    message = f"the arms differ in {', '.join(one['what'] for one in differing)}"
+    message = f"the arms differ in {', '.join(value['what'] for value in differing)}"
     return unless(differing, message, "same decoding, limits, prompt format, tokenizer, code, packages and threads")
 
 
@@ -63,7 +63,7 @@ def _models(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("FAIL", f"both arms evaluated the same weights {ours}", repairable=False)
     spec = evidence.resolved.spec
     arms = [spec.stage(name).inputs["model"] for name in (spec.analysis.treatment, spec.analysis.baseline)]
-    roots = [trained_from(spec, one)[-1] for one in arms]
+    roots = [trained_from(spec, reference)[-1] for reference in arms]
     if arms[0] not in NAMED and set(roots) <= set(NAMED) and roots[0] != roots[1]:
         message = (
             f"the treatment {arms[0]} was trained from '{roots[0]}', the baseline {arms[1]} comes from '{roots[1]}'"
@@ -89,12 +89,12 @@ def _truncation(evidence: Evidence, metrics: MetricSet | None) -> Found:
     share = Fraction(stopped, len(pairs)) if pairs else Fraction(0)
     learned = stopped > 0 and holds(share, "<=", evidence.resolved.spec.thresholds.learned_stops)
     whole = counted(paired((then, now) for then, now in pairs if not now.truncated and (learned or not then.truncated)))
-    cut = [sum(one.truncated for one in arm) / len(arm) for arm in zip(*pairs, strict=True)]
+    cut = [sum(value.truncated for value in arm) / len(arm) for arm in zip(*pairs, strict=True)]
     rates = f"{cut[0]:.3f} of the baseline's answers were cut off, {cut[1]:.3f} of the treatment's"
     if learned:
         rates += f"; {stopped} answers that end in time now count as learned, as registered"
-    kept = "answers that are whole now" if learned else "whole pairs"
-    detail = f"{rates}; on the {whole.n} {kept} {whole.gained} gained, {whole.lost} lost, p = {whole.p:.3g}"
+    remaining = "answers that are whole now" if learned else "whole pairs"
+    detail = f"{rates}; on the {whole.n} {remaining} {whole.gained} gained, {whole.lost} lost, p = {whole.p:.3g}"
     significant = holds(need_exact(metrics, "mcnemar_p"), "<", alpha)
     if significant and (not holds(whole.p, "<", alpha) or whole.gained <= whole.lost):
         return Found("FAIL", f"{detail}: the gain does not hold without the cut-off answers", whole.p)

@@ -55,9 +55,9 @@ def design_kinds(analysis: Analysis, heldout: Sequence[Item]) -> Found:
         return Found("PASS", "no rule on kinds is registered")
     kinds = Counter(item.kind for item in heldout)
     faults = [
-        f"{what} asks for {asked} kinds, there are {len(kinds)}"
-        for what, asked in (("risen", rule.risen), ("kept", rule.kept))
-        if asked is not None and asked > len(kinds)
+        f"{what} asks for {least} kinds, there are {len(kinds)}"
+        for what, least in (("risen", rule.risen), ("kept", rule.kept))
+        if least is not None and least > len(kinds)
     ]
     if rule.primary is not None and rule.primary not in kinds:
         faults.append(f"no held-out item is of the primary kind '{rule.primary}'")

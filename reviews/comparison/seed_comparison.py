@@ -50,9 +50,9 @@ def seeded(run: Path, entries: Sequence[Recorded], store: Store) -> Seeded:
     resolved, _ = registered_spec(entries, store)
     analysis = resolved.spec.analysis
     attempts = [
-        one.body["attempt"]
-        for one in entries
-        if one.entry.kind == "metrics" and one.body["stage"] == analysis.treatment and one.body["metrics"]
+        entry.body["attempt"]
+        for entry in entries
+        if entry.entry.kind == "metrics" and entry.body["stage"] == analysis.treatment and entry.body["metrics"]
     ]
     session = entries[0].entry.session
     if not attempts or find(entries, f"exit/{session}.{analysis.treatment}.{attempts[-1]}") is None:
@@ -62,15 +62,15 @@ def seeded(run: Path, entries: Sequence[Recorded], store: Store) -> Seeded:
             hint="finish it first: seeds that are left out for how they ended are a selection",
         )
     pairs = pairs_of(gather(run, list(entries), store, analysis.treatment, attempts[-1]))
-    found = counted(pairs)
-    reaches = holds(found.p, "<", analysis.alpha) and holds(found.gain, ">=", analysis.minimum_effect)
+    part = counted(pairs)
+    reaches = holds(part.p, "<", analysis.alpha) and holds(part.gain, ">=", analysis.minimum_effect)
     return Seeded(
         session,
         analysis.seeds[0],
         design_of(resolved),
         pairs,
-        float(found.gain),
-        found.p,
+        float(part.gain),
+        part.p,
         reaches,
         analysis.minimum_effect,
     )
@@ -95,22 +95,23 @@ def together(sessions: Sequence[Seeded]) -> OverSeeds:
     if len(sessions) < 2:
         raise UserError(f"{len(sessions)} session is no comparison of seeds", hint="name two sessions or more")
     first = sessions[0]
-    for one in sessions[1:]:
-        if one.design != first.design:
+    for session in sessions[1:]:
+        if session.design != first.design:
             raise UserError(
-                f"'{one.session}' registered another design than '{first.session}'",
+                f"'{session.session}' registered another design than '{first.session}'",
                 hint="only name and seed may differ; `peergate audit diff` shows what else does",
             )
     by_seed: dict[int, str] = {}
-    for one in sessions:
-        if one.seed in by_seed:
+    for session in sessions:
+        if session.seed in by_seed:
             raise UserError(
-                f"'{by_seed[one.seed]}' and '{one.session}' both have seed {one.seed}", hint="name each seed once"
+                f"'{by_seed[session.seed]}' and '{session.session}' both have seed {session.seed}",
+                hint="name each seed once",
             )
-        by_seed[one.seed] = one.session
+        by_seed[session.seed] = session.session
     return over_seeds(
-        [[float(pair.before) for pair in one.pairs] for one in sessions],
-        [[float(pair.after) for pair in one.pairs] for one in sessions],
+        [[float(pair.before) for pair in session.pairs] for session in sessions],
+        [[float(pair.after) for pair in session.pairs] for session in sessions],
     )
 
 
@@ -140,16 +141,16 @@ class Replication(NamedTuple):
     @property
     def failed(self) -> int:
         """How many seeds did not come to an accepted or null comparison."""
-        return sum(one.comparison is None for one in self.seeds)
+        return sum(seed.comparison is None for seed in self.seeds)
 
     def told(self) -> str:
         """Say it in one sentence."""
-        gains = [one.comparison.gain for one in self.seeds if one.comparison is not None]
+        gains = [seed.comparison.gain for seed in self.seeds if seed.comparison is not None]
         low, high = self.over.interval
         between = f", from {min(gains):+.3f} to {max(gains):+.3f}" if gains else ""
         return (
             f"{'replicated' if self.is_replicated else 'not replicated'} over {len(self.seeds)} further seeds "
-            f"({', '.join(str(one.seed) for one in self.seeds)}): gain {self.over.difference:+.3f} [{low:+.3f}, "
+            f"({', '.join(str(seed.seed) for seed in self.seeds)}): gain {self.over.difference:+.3f} [{low:+.3f}, "
             f"{high:+.3f}]{between}, standard deviation {self.spread:.3f} between seeds, {self.failed} failed; "
             f"with the first seed {self.with_first:+.3f}"
         )
@@ -167,13 +168,13 @@ class Replication(NamedTuple):
             "failed": self.failed,
             "seeds": [
                 {
-                    "seed": one.seed,
-                    "session": one.session,
-                    "gain": one.comparison.gain if one.comparison else None,
-                    "p": one.comparison.p if one.comparison else None,
-                    "why": one.why,
+                    "seed": seed.seed,
+                    "session": seed.session,
+                    "gain": seed.comparison.gain if seed.comparison else None,
+                    "p": seed.comparison.p if seed.comparison else None,
+                    "why": seed.why,
                 }
-                for one in self.seeds
+                for seed in self.seeds
             ],
         }
 
@@ -193,12 +194,12 @@ def one_seed(run: Path, entries: Sequence[Recorded], store: Store, first: Seeded
     if closed.body["decision"] not in ("approve", "null"):
         return failed(f"ended as {closed.body['decision']}")
     try:
-        found = seeded(run, entries, store)
+        result = seeded(run, entries, store)
     except EvidenceMissing as error:
         return failed(error.message)
-    if found.design != first.design or found.seed != seed:
+    if result.design != first.design or result.seed != seed:
         return failed("registered another design or seed")
-    return OneSeed(seed, session, found, "")
+    return OneSeed(seed, session, result, "")
 
 
 def newest_is_retraction(entries: Sequence[Recorded]) -> bool:
@@ -214,18 +215,20 @@ def replicated(first: Seeded, seeds: Sequence[OneSeed]) -> Replication:
     replicated if the mean gain of the further seeds reaches the registered minimum effect and the 95 % interval over
     seeds and items (:func:`over_seeds`) lies above 0. The first session is not counted: its result was known.
     """
-    before = [_arm(first, one, after=False) for one in seeds]
-    after = [_arm(first, one, after=True) for one in seeds]
+    before = [_arm(first, seed, after=False) for seed in seeds]
+    after = [_arm(first, seed, after=True) for seed in seeds]
     over = over_seeds(before, after)
     mean = (first.gain + sum(over.per_seed)) / (1 + len(over.per_seed))
     spread = statistics.stdev(over.per_seed) if len(over.per_seed) > 1 else 0.0
-    gained = sum(int(pair.after) - int(pair.before) for one in seeds if one.comparison for pair in one.comparison.pairs)
+    gained = sum(
+        int(pair.after) - int(pair.before) for seed in seeds if seed.comparison for pair in seed.comparison.pairs
+    )
     # As a fraction: a mean of floats may miss a threshold that it equals.
-    found = holds(Fraction(gained, len(seeds) * len(first.pairs)), ">=", first.minimum_effect) and over.interval[0] > 0
-    return Replication(tuple(seeds), over, mean, spread, found)
+    flag = holds(Fraction(gained, len(seeds) * len(first.pairs)), ">=", first.minimum_effect) and over.interval[0] > 0
+    return Replication(tuple(seeds), over, mean, spread, flag)
 
 
-def _arm(first: Seeded, one: OneSeed, *, after: bool) -> list[float]:
-    if one.comparison is None:
+def _arm(first: Seeded, seed: OneSeed, *, after: bool) -> list[float]:
+    if seed.comparison is None:
         return [float(pair.before) for pair in first.pairs]
-    return [float(pair.after if after else pair.before) for pair in one.comparison.pairs]
+    return [float(pair.after if after else pair.before) for pair in seed.comparison.pairs]

@@ -51,7 +51,7 @@ def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> Found:
     detail = f"without '{weakest.kind}' a gain of {gain:+.3f} remains on {weakest.n} items"
     if holds(weakest.gain, ">=", least):
         return Found("PASS", f"{detail}, which still is {least:g} or more", gain)
-    shown = tuple(
+    visible = tuple(
         {
             "without": rest.kind,
             "items": rest.n,
@@ -62,16 +62,16 @@ def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> Found:
         for rest in sorted(rests, key=lambda rest: rest.gain)
     )
     if holds(weakest.gain, ">=", part):
-        return Found("WARN", f"{detail}, less than the registered {least:g}", gain, shown)
+        return Found("WARN", f"{detail}, less than the registered {least:g}", gain, visible)
     message = f"{detail}, less than {float(part):g}: one kind carries the result"
     alike = gain_over_kinds(pairs)
     if not holds(alike, ">=", least):
         message = f"{message} by its number of items: with kinds that count the same the gain is {float(alike):+.3f}"
-        return Found("FAIL", message, gain, shown)
+        return Found("FAIL", message, gain, visible)
     if (weakest.gain < 0 and holds(weakest.p, "<", alpha)) or need(metrics, "kinds_lost"):
         message = f"{message}, and others got significantly worse: {weakest.lost} items lost, {weakest.gained} gained"
-        return Found("FAIL", message, gain, shown)
-    return Found("WARN", message, gain, shown)
+        return Found("FAIL", message, gain, visible)
+    return Found("WARN", message, gain, visible)
 
 
 @CHECKS.add(
@@ -86,7 +86,7 @@ def _kinds(evidence: Evidence, metrics: MetricSet | None) -> Found:
     kinds = each_kind(pairs_of(evidence))
     better = need(metrics, "kinds_gained")
     message = f"of {len(kinds)} constraint kinds {better:.0f} gained and {worse:.0f} lost significantly (p adjusted)"
-    shown = tuple(
+    visible = tuple(
         {
             "kind": kind.part.kind,
             "items": kind.part.n,
@@ -97,7 +97,7 @@ def _kinds(evidence: Evidence, metrics: MetricSet | None) -> Found:
         }
         for kind in kinds
     )
-    return Found("WARN" if worse else "PASS", message, worse, shown)
+    return Found("WARN" if worse else "PASS", message, worse, visible)
 
 
 @CHECKS.add(

@@ -97,10 +97,10 @@ def interval_over_groups(pairs: Iterable[Pair]) -> tuple[float, float] | None:
 
 
 def _by_kind(pairs: Iterable[Pair]) -> dict[str, list[Pair]]:
-    found: defaultdict[str, list[Pair]] = defaultdict(list)
+    matching_pairs: defaultdict[str, list[Pair]] = defaultdict(list)
     for pair in pairs:
-        found[pair.kind].append(pair)
-    return dict(found)
+        matching_pairs[pair.kind].append(pair)
+    return dict(matching_pairs)
 
 
 def counted(pairs: Iterable[Pair], kind: str = "") -> Part:
@@ -118,15 +118,15 @@ def ruled(rule: KindRule, kinds: Sequence[Tested]) -> dict[str, Measured]:
         EvidenceMissing: no item is of the primary kind.
     """
     risen = sum(kind.part.gain > 0 and holds(kind.adjusted, "<", rule.false_discovery) for kind in kinds)
-    kept = sum(is_non_inferior(kind.part.interval, rule.margin) for kind in kinds)
-    found = {"kinds_risen": Measured(risen, len(kinds)), "kinds_kept": Measured(kept, len(kinds))}
+    count = sum(is_non_inferior(kind.part.interval, rule.margin) for kind in kinds)
+    results = {"kinds_risen": Measured(risen, len(kinds)), "kinds_kept": Measured(count, len(kinds))}
     if rule.primary is None:
-        return found
+        return results
     primary = next((kind for kind in kinds if kind.part.kind == rule.primary), None)
     if primary is None:
         raise EvidenceMissing(f"no held-out item is of the primary kind '{rule.primary}'")
     gain = Measured(primary.part.gain, primary.part.n, primary.part.interval)
-    return found | {"primary_kind_gain": gain, "primary_kind_p": Measured(primary.adjusted, primary.part.n)}
+    return results | {"primary_kind_gain": gain, "primary_kind_p": Measured(primary.adjusted, primary.part.n)}
 
 
 def beyond(pairs: Sequence[Pair], controls: Sequence[Sequence[Pair]]) -> dict[str, Measured]:
@@ -144,7 +144,7 @@ def beyond(pairs: Sequence[Pair], controls: Sequence[Sequence[Pair]]) -> dict[st
     changed = [float(pair.after - pair.before) for pair in pairs]
     under = [[float(pair.after - pair.before) for pair in some] for some in controls]
     excess = [lift(some, changed) for some in under]
-    least = min(excess, key=lambda one: one.difference)
+    least = min(excess, key=lambda lift: lift.difference)
     return {
         "control_excess": Measured(least.difference, least.n, least.interval),
         "control_excess_p": Measured(max(sign_test(some, changed).p for some in under), least.n),

@@ -35,18 +35,18 @@ def family_of(check: str) -> str:
 
 def defects_in(entries: Sequence[Recorded], store: Store) -> Iterator[Defect]:
     """Yield every defect on record, the oldest first; raises as :meth:`Store.get`."""
-    for one in entries:
-        if one.entry.kind != "checks" or one.body["stage"] is None or "FAIL" not in one.body["summary"].values():
+    for entry in entries:
+        if entry.entry.kind != "checks" or entry.body["stage"] is None or "FAIL" not in entry.body["summary"].values():
             continue
-        for each in store.get_value(one.body["checks"]):
+        for each in store.get_value(entry.body["checks"]):
             if each["status"] == "FAIL" and each["blocking"]:
-                yield Defect(each["id"], one.body["stage"], one.body["attempt"])
+                yield Defect(each["id"], entry.body["stage"], entry.body["attempt"])
 
 
 def due_at(entries: Sequence[Recorded], store: Store, stage: str) -> dict[str, str]:
     """Return the families whose checks have to pass at a stage, with the first defect at another stage that says so."""
-    found: dict[str, str] = {}
-    for one in defects_in(entries, store):
-        if one.stage != stage:
-            found.setdefault(family_of(one.check), one.told)
-    return found
+    results: dict[str, str] = {}
+    for defect in defects_in(entries, store):
+        if defect.stage != stage:
+            results.setdefault(family_of(defect.check), defect.told)
+    return results

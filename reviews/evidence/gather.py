@@ -40,7 +40,7 @@ NOT_STARTED = "not started"
 
 def find(entries: Sequence[Recorded], key: str) -> Recorded | None:
     """Return the entry with this key, if there is one."""
-    return next((one for one in entries if one.entry.key == key), None)
+    return next((entry for entry in entries if entry.entry.key == key), None)
 
 
 def registered_spec(entries: Sequence[Recorded], store: Store) -> tuple[ResolvedSpec, str]:
@@ -54,7 +54,7 @@ def registered_spec(entries: Sequence[Recorded], store: Store) -> tuple[Resolved
     opened = find(entries, "open")
     if opened is None:
         raise EvidenceMissing("the trail has no 'open' entry: nothing was registered")
-    newest = next((one for one in reversed(entries) if is_in_force(one)), opened)
+    newest = next((entry for entry in reversed(entries) if is_in_force(entry)), opened)
     resolved = read_resolved(store.get(newest.body["spec"]))
     return resolved, newest.body["registration"]
 
@@ -67,7 +67,7 @@ def registered_code(entries: Sequence[Recorded]) -> str | None:
     opened = find(entries, "open")
     if opened is None or (first := opened.body.get("measured_by")) is None:
         return None
-    newest = next((one for one in reversed(entries) if is_in_force(one)), None)
+    newest = next((entry for entry in reversed(entries) if is_in_force(entry)), None)
     return newest.body["code"] if newest is not None else first
 
 
@@ -83,11 +83,11 @@ def load_items(store: Store, digest: str) -> tuple[Item, ...]:
 
 def load_data(store: Store, resolved: ResolvedSpec, name: str) -> tuple[Item, ...]:
     """Return the rows of a registered data file as items: of examples and pairs, what they ask."""
-    digest, held = resolved.data_digests[name], resolved.spec.data[name].held if name in resolved.spec.data else None
-    if held not in ("examples", "preferences"):
+    digest, current = resolved.data_digests[name], resolved.spec.data[name].held if name in resolved.spec.data else None
+    if current not in ("examples", "preferences"):
         return load_items(store, digest)
     lines = [line for line in store.get(digest).splitlines() if line.strip()]
-    return tuple(as_item(line, held, number) for number, line in enumerate(lines, 1))
+    return tuple(as_item(line, current, number) for number, line in enumerate(lines, 1))
 
 
 _TAUGHT = ("completion", "chosen", "rejected")
@@ -95,22 +95,29 @@ _TAUGHT = ("completion", "chosen", "rejected")
 
 def load_texts(store: Store, resolved: ResolvedSpec) -> tuple[tuple[str, str], ...]:
     """Return what registered examples and pairs show a model as answers, and the turns before, each with a name."""
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for name, named in sorted(resolved.spec.data.items()):
         if named.held in ("examples", "preferences"):
             lines = store.get(resolved.data_digests[name]).splitlines()
-            for number, line in enumerate((one for one in lines if one.strip()), 1):
+            for number, line in enumerate((line for line in lines if line.strip()), 1):
                 row = json.loads(line)
-                found += [(f"{name}:{number}", row[column]) for column in _TAUGHT if column in row]
-                found += [(f"{name}:{number}", turn["content"]) for turn in row.get("before", ())]
-    return tuple(found)
+                pairs += [(f"{name}:{number}", row[column]) for column in _TAUGHT if column in row]
+                pairs += [(f"{name}:{number}", turn["content"]) for turn in row.get("before", ())]
+    return tuple(pairs)
 
 
-def as_item(line: bytes, held: str, number: int) -> Item:
+def as_item(line: bytes, text: str, number: int) -> Item:
     """Return what a registered example or pair asks."""
-    if held == "examples":
-        one = Example.model_validate_json(line)
-        return Item(id=one.item, group=one.group, kind=one.kind, prompt=one.prompt, constraint={}, before=one.before)
+    if text == "examples":
+        example = Example.model_validate_json(line)
+        return Item(
+            id=example.item,
+            group=example.group,
+            kind=example.kind,
+            prompt=example.prompt,
+            constraint={},
+            before=example.before,
+        )
     pair = Preference.model_validate_json(line)
     return Item(
         id=str(number), group=pair.group, kind=pair.source, prompt=pair.prompt, constraint={}, before=pair.before
@@ -138,18 +145,18 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
     """
     key = f"{entries[0].entry.session}.{stage_name}.{attempt}"
     ended = find(entries, f"exit/{key}") or find(entries, f"lost/{key}")
-    seen = entries[: ended.entry.seq + 1] if ended else entries
-    resolved, registered = registered_spec(seen, store)
+    seen_values = entries[: ended.entry.seq + 1] if ended else entries
+    resolved, registered = registered_spec(seen_values, store)
     stage = resolved.spec.stage(stage_name)
-    granted = find(seen, f"grant/{key}")
-    order = _order(find(seen, f"launch/{key}"), store)
+    granted = find(seen_values, f"grant/{key}")
+    order = _order(find(seen_values, f"launch/{key}"), store)
     analysis = resolved.spec.analysis
-    baseline = _arm(run, seen, store, analysis.baseline) if stage_name == analysis.treatment else None
+    baseline = _arm(run, seen_values, store, analysis.baseline) if stage_name == analysis.treatment else None
     baseline = baseline or Arm(None, None, {})
     plan = resolved.spec.evaluation
-    compared = [one.before for one in ((*plan.drift, *plan.paired) if plan else ()) if one.after == stage_name]
+    compared = [value.before for value in ((*plan.drift, *plan.paired) if plan else ()) if value.after == stage_name]
     if stage_name == analysis.treatment:
-        compared += [name for one in analysis.controls for name in (one.before, one.after)]
+        compared += [name for control in analysis.controls for name in (control.before, control.after)]
     if stage.pilot is not None:
         compared.append(stage.pilot)
     heldout_input = order.inputs.get("items") if order else None
@@ -157,8 +164,8 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
     return Evidence(
         resolved=resolved,
         registered=registered,
-        measured_by=registered_code(seen),
-        measured_files=_files_of(registered_code(seen), store),
+        measured_by=registered_code(seen_values),
+        measured_files=_files_of(registered_code(seen_values), store),
         stage=stage,
         attempt=attempt,
         grant=Grant.model_validate(granted.body) if granted else None,
@@ -167,19 +174,19 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         heldout_digest=heldout_input.digest if heldout_input else heldout_digest,
         data={name: load_data(store, resolved, name) for name in resolved.data_digests if name != "heldout"},
         observed=_observed(ended),
-        launched=_launched(find(seen, f"launch/{key}")),
+        launched=_launched(find(seen_values, f"launch/{key}")),
         ended=_noted(ended),
         inputs={role: _input(run, store, artifact) for role, artifact in order.inputs.items()} if order else {},
         ordered_code=order.code if order else None,
         code=_code(order, store),
-        lineages=lineages(seen, store, resolved.spec, order) if order else {},
-        attempts=_attempts(seen, stage_name),
-        evaluations_of_heldout=evaluations(seen, resolved),
+        lineages=lineages(seen_values, store, resolved.spec, order) if order else {},
+        attempts=_attempts(seen_values, stage_name),
+        evaluations_of_heldout=evaluations(seen_values, resolved),
         heldout_elsewhere=_used(ended),
-        due=due_at(seen, store, stage_name),
-        earlier=_earlier(seen, store, resolved),
-        arms={name: arm for name in compared if (arm := _arm(run, seen, store, name)) is not None},
-        withdrawn=_withdrawn(seen, store, stage_name, attempt),
+        due=due_at(seen_values, store, stage_name),
+        earlier=_earlier(seen_values, store, resolved),
+        arms={name: arm for name in compared if (arm := _arm(run, seen_values, store, name)) is not None},
+        withdrawn=_withdrawn(seen_values, store, stage_name, attempt),
         **_left_behind(run, ended, store),
         **_submitted(entries, stage_name, attempt),
         witness=_witness(entries, store, stage_name, attempt),
@@ -200,11 +207,11 @@ def _withdrawn(entries: Sequence[Recorded], store: Store, stage: str, attempt: i
         return ""
     if store.get_value(ended.body["exit"])["reason"] != "cancelled":
         return ""
-    refused = {one.body["call"] for one in entries if one.entry.kind == "result" and one.body["is_error"]}
-    calls = [one for one in entries if one.entry.kind == "call" and one.entry.key not in refused]
-    mine = [one for one in calls if (one.body["stage"], one.body["attempt"]) == (stage, attempt)]
-    asked = next((one for one in mine if one.body["tool"] == CANCEL_TOOL), None)
-    return plain(str(store.get_value(asked.body["arguments"])["reason"]), MOST_WHY) if asked else ""
+    refused = {entry.body["call"] for entry in entries if entry.entry.kind == "result" and entry.body["is_error"]}
+    calls = [entry for entry in entries if entry.entry.kind == "call" and entry.entry.key not in refused]
+    mine = [call for call in calls if (call.body["stage"], call.body["attempt"]) == (stage, attempt)]
+    request = next((value for value in mine if value.body["tool"] == CANCEL_TOOL), None)
+    return plain(str(store.get_value(request.body["arguments"])["reason"]), MOST_WHY) if request else ""
 
 
 def _submitted(entries: Sequence[Recorded], stage: str, attempt: int) -> dict[str, Any]:
@@ -212,13 +219,13 @@ def _submitted(entries: Sequence[Recorded], stage: str, attempt: int) -> dict[st
     submitted = find(entries, f"submit/{stage}.{attempt}")
     if submitted is None:
         return {}
-    claims = tuple(Claim.model_validate(one) for one in submitted.body["claims"])
+    claims = tuple(Claim.model_validate(claim) for claim in submitted.body["claims"])
     return {"claims": claims, "sent_back": submitted.body["sent_back"]}
 
 
 def _witness(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> Witness | None:
-    asked, message = (find(entries, f"{kind}/{stage}.{attempt}") for kind in ("challenge", "witness"))
-    challenge = order.challenge if (order := _order(asked, store)) else None
+    request, message = (find(entries, f"{kind}/{stage}.{attempt}") for kind in ("challenge", "witness"))
+    challenge = order.challenge if (order := _order(request, store)) else None
     if challenge is None:
         return None
     if message is None:
@@ -233,11 +240,11 @@ def _witness(entries: Sequence[Recorded], store: Store, stage: str, attempt: int
 
 def _input(run: Path, store: Store, artifact: Artifact) -> Path:
     """Return where an input lies: in the store, checked, if it is kept there (everything but weights is)."""
-    kept = store.path(artifact.digest)
-    if not kept.is_file():
+    path = store.path(artifact.digest)
+    if not path.is_file():
         return run / artifact.path
     store.get(artifact.digest)
-    return kept
+    return path
 
 
 def _order(launch: Recorded | None, store: Store) -> JobOrder | None:
@@ -285,13 +292,13 @@ def _left_behind(run: Path, ended: Recorded | None, store: Store) -> dict[str, A
 
 
 def _observed(ended: Recorded | None) -> Observed | None:
-    said = ended.body.get("observed") if ended else None
-    return Observed.model_validate(said) if said else None
+    statement = ended.body.get("observed") if ended else None
+    return Observed.model_validate(statement) if statement else None
 
 
 def _used(ended: Recorded | None) -> HeldoutUse | None:
-    said = ended.body.get("heldout") if ended else None
-    return HeldoutUse.model_validate(said) if said else None
+    statement = ended.body.get("heldout") if ended else None
+    return HeldoutUse.model_validate(statement) if statement else None
 
 
 def _launched(launch: Recorded | None) -> float | None:
@@ -311,14 +318,16 @@ def _arm(run: Path, entries: Sequence[Recorded], store: Store, stage: str) -> Ar
         return None
     key = f"{entries[0].entry.session}.{stage}.{attempt}"
     ended = find(entries, f"exit/{key}")
-    left = _left_behind(run, ended, store)
+    remaining = _left_behind(run, ended, store)
     order = _order(find(entries, f"launch/{key}"), store)
-    return Arm(left.get("outputs", {}).get("rows"), left.get("manifest"), dict(order.parameters) if order else {})
+    return Arm(
+        remaining.get("outputs", {}).get("rows"), remaining.get("manifest"), dict(order.parameters) if order else {}
+    )
 
 
 def _attempts(entries: Sequence[Recorded], stage: str) -> tuple[dict[str, Any], ...]:
     """Return what was tried in this stage and how each earlier attempt ended; nothing is left out."""
-    found: dict[int, dict[str, Any]] = {}
+    results: dict[int, dict[str, Any]] = {}
     void = retracted(entries)
     for recorded in entries:
         body = recorded.body
@@ -326,21 +335,21 @@ def _attempts(entries: Sequence[Recorded], stage: str) -> tuple[dict[str, Any], 
             continue
         kind = recorded.entry.kind
         if kind == "plan":
-            found[body["attempt"]] = {"attempt": body["attempt"], "changes": body["changes"], "outcome": None}
-        elif kind == "budget" and body["at"] == "launch" and body["attempt"] in found:
-            found[body["attempt"]]["outcome"] = NOT_STARTED
-        elif kind == "human" and found.get(body["attempt"], {}).get("outcome") == NOT_STARTED:
+            results[body["attempt"]] = {"attempt": body["attempt"], "changes": body["changes"], "outcome": None}
+        elif kind == "budget" and body["at"] == "launch" and body["attempt"] in results:
+            results[body["attempt"]]["outcome"] = NOT_STARTED
+        elif kind == "human" and results.get(body["attempt"], {}).get("outcome") == NOT_STARTED:
             continue
-        elif kind in ("decision", "human") and body["attempt"] in found:
+        elif kind in ("decision", "human") and body["attempt"] in results:
             outcome = body.get("outcome") or body.get("answer")
-            found[body["attempt"]]["outcome"] = f"{outcome}, retracted" if recorded.entry.seq in void else outcome
-    return tuple(found.values())
+            results[body["attempt"]]["outcome"] = f"{outcome}, retracted" if recorded.entry.seq in void else outcome
+    return tuple(results.values())
 
 
 def evaluations(entries: Sequence[Recorded], resolved: ResolvedSpec) -> int:
     """Count the jobs of ``evaluate`` stages, and of stages of the kind that is compared."""
     names = evaluating(resolved.spec)
-    return sum(one.entry.kind == "launch" and one.body["stage"] in names for one in entries)
+    return sum(entry.entry.kind == "launch" and entry.body["stage"] in names for entry in entries)
 
 
 def evaluating(spec: SessionSpec) -> frozenset[str]:
@@ -354,10 +363,10 @@ def evaluating(spec: SessionSpec) -> frozenset[str]:
 
 
 def _earlier(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> dict[str, MetricSet]:
-    found: dict[str, MetricSet] = {}
+    metric_sets: dict[str, MetricSet] = {}
     for stage in resolved.spec.stages:
         attempt = accepted_attempt(entries, stage.name)
         measured = find(entries, f"metrics/{stage.name}.{attempt}") if attempt else None
         if measured is not None and measured.body["metrics"]:
-            found[stage.name] = MetricSet.model_validate(json.loads(store.get(measured.body["metrics"])))
-    return found
+            metric_sets[stage.name] = MetricSet.model_validate(json.loads(store.get(measured.body["metrics"])))
+    return metric_sets

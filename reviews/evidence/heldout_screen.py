@@ -29,11 +29,11 @@ def held_out_among(
 ) -> dict[int, Overlap]:
     """Return the texts that are held-out prompts, by place, each with an overlap."""
     numbered = [(str(place), text) for place, text in enumerate(written)]
-    found: dict[int, Overlap] = {}
-    held = [(item.id, item.prompt) for item in heldout]
-    for overlap in find_overlaps(numbered, held, threshold=similarity, contained=contained):
-        found.setdefault(int(overlap.train), overlap)
-    return found
+    overlaps: dict[int, Overlap] = {}
+    pairs = [(item.id, item.prompt) for item in heldout]
+    for overlap in find_overlaps(numbered, pairs, threshold=similarity, contained=contained):
+        overlaps.setdefault(int(overlap.train), overlap)
+    return overlaps
 
 
 def is_screened(stage: Stage, output: str) -> bool:
@@ -61,8 +61,8 @@ def _screened(root: Path, digest: str, heldout: str, similarity: float, containe
         written = [Item.model_validate_json(line).prompt for line in lines]
     except ValidationError as error:
         raise EvidenceMissing(f"a line is no item: {error.errors()[0]['msg']}", where="written instructions") from error
-    taken = held_out_among(written, load_items(store, heldout), similarity, contained)
-    return b"".join(line for place, line in enumerate(lines) if place not in taken) if taken else None
+    overlaps = held_out_among(written, load_items(store, heldout), similarity, contained)
+    return b"".join(line for place, line in enumerate(lines) if place not in overlaps) if overlaps else None
 
 
 def sees_heldout(spec: SessionSpec, stage: Stage) -> bool:
@@ -71,7 +71,14 @@ def sees_heldout(spec: SessionSpec, stage: Stage) -> bool:
         return True
     for reference in stage.inputs.values():
         owner, _, output = reference.partition(".")
-        source = next((one for one in spec.stages if one.name == owner and one.name != stage.name), None)
+        source = next(
+            (
+                current_stage
+                for current_stage in spec.stages
+                if current_stage.name == owner and current_stage.name != stage.name
+            ),
+            None,
+        )
         if source is None or outputs_of(source.kind, source.parameters).get(output) == "checkpoint":
             continue
         # A stage reads of earlier ones only, so this ends.

@@ -45,17 +45,17 @@ def nearest_of(train: Sequence[str], heldout: Sequence[str], groups: Sequence[st
     if not train or not heldout:
         return ()
     ours, theirs = _weighted(train, heldout, groups)
-    found: dict[int, Nearest] = {}
+    nearests: dict[int, Nearest] = {}
     for start in range(0, len(heldout), _ROWS_AT_ONCE):
         some = theirs[start : start + _ROWS_AT_ONCE]
         usual = _without_own((some @ theirs.T).toarray(), groups, start).max(axis=1)
         table = (some @ ours.T).toarray()
         for row, place in enumerate(table.argmax(axis=1).tolist()):
             similarity = float(table[row, place])
-            one = Nearest(place, start + row, similarity, similarity - float(usual[row]))
-            if place not in found or one.apart > found[place].apart:
-                found[place] = one
-    return tuple(sorted(found.values(), key=lambda one: (-one.apart, one.train)))
+            nearest = Nearest(place, start + row, similarity, similarity - float(usual[row]))
+            if place not in nearests or nearest.apart > nearests[place].apart:
+                nearests[place] = nearest
+    return tuple(sorted(nearests.values(), key=lambda nearest: (-nearest.apart, nearest.train)))
 
 
 def _without_own(table: Any, groups: Sequence[str], start: int) -> Any:

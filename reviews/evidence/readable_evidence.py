@@ -84,9 +84,9 @@ class Texts(ABC):
         return Answer(text, is_error)
 
     def _carried_out(self, tool: str, arguments: str) -> str:
-        form = next((one.arguments for one in self.tools if one.name == tool), None)
+        form = next((current_tool.arguments for current_tool in self.tools if current_tool.name == tool), None)
         if form is None:
-            raise Refused(f"there is no tool '{plain(tool, 60)}': {', '.join(one.name for one in self.tools)}")
+            raise Refused(f"there is no tool '{plain(tool, 60)}': {', '.join(tool.name for tool in self.tools)}")
         match read_as(form, arguments):
             case QueryRows() as asked:
                 return row_queries.query(self._rows(asked.name), asked)
@@ -146,33 +146,33 @@ class Shelf(Texts):
     @cached_property
     def readable(self) -> Mapping[str, Readable]:
         """What may be read, by name."""
-        return {one.name: one for one in self._all()}
+        return {readable.name: readable for readable in self._all()}
 
     def _all(self) -> Iterator[Readable]:
         heldout = self._resolved.data_digests["heldout"]
         for name, digest in sorted(self._resolved.data_digests.items()):
             if name != "heldout" and digest != heldout:
                 yield Readable(f"data.{name}", "registered rows", lambda digest=digest: self._store.get(digest))
-        if (found := self._evidence) is None:
+        if (evidence := self._evidence) is None:
             return
         spec = self._resolved.spec
-        hides = sees_heldout(spec, found.stage)
-        for name, path in sorted(found.outputs.items()):
+        hides = sees_heldout(spec, evidence.stage)
+        for name, path in sorted(evidence.outputs.items()):
             yield from self._file(name, "what the attempt left", path, hides)
-        for role, path in sorted(found.inputs.items()):
-            owner = found.stage.inputs.get(role, "").partition(".")[0]
-            made = next((one for one in spec.stages if one.name == owner), None)
+        for role, path in sorted(evidence.inputs.items()):
+            owner = evidence.stage.inputs.get(role, "").partition(".")[0]
+            made = next((stage for stage in spec.stages if stage.name == owner), None)
             hidden = path == self._store.path(heldout) or owner == "heldout" or (made and sees_heldout(spec, made))
             yield from self._file(f"inputs.{role}", "what the attempt read", path, bool(hidden))
-        for stage, arm in sorted(found.arms.items()):
+        for stage, arm in sorted(evidence.arms.items()):
             if arm.rows is not None:
                 yield from self._file(f"{stage}.rows", "of a stage it is compared with", arm.rows, True)
-        if found.baseline_rows is not None:
-            yield from self._file("baseline.rows", "of the other arm", found.baseline_rows, True)
-        if found.log_tail and not hides:
-            yield Readable("log", "the end of the log", found.log_tail.encode)
-        if found.code:
-            yield Readable("script", "the script as it ran", found.code.encode)
+        if evidence.baseline_rows is not None:
+            yield from self._file("baseline.rows", "of the other arm", evidence.baseline_rows, True)
+        if evidence.log_tail and not hides:
+            yield Readable("log", "the end of the log", evidence.log_tail.encode)
+        if evidence.code:
+            yield Readable("script", "the script as it ran", evidence.code.encode)
 
     def _file(self, name: str, what: str, path: Path, hides: bool) -> Iterator[Readable]:
         # What is kept elsewhere are weights.
@@ -182,22 +182,24 @@ class Shelf(Texts):
     def names(self) -> list[str]:
         """Return what may be read, a line each, for the reviewer."""
         hidden = " (texts are replaced by characters, words and `same`, a number that equal texts share)"
-        return [f"{one.name}: {one.what}{hidden if one.hides else ''}" for one in self.readable.values()]
+        return [
+            f"{readable.name}: {readable.what}{hidden if readable.hides else ''}" for readable in self.readable.values()
+        ]
 
     def text(self, name: str) -> str:
         """Return a text without secrets, and without what held-out items say."""
-        found = self.readable[name]
+        readable = self.readable[name]
         if name not in self._texts:
-            text = _beginning(found)
-            self._texts[name] = forms_only().text(without_texts(text, self._numbers) if found.hides else text)
+            text = _beginning(readable)
+            self._texts[name] = forms_only().text(without_texts(text, self._numbers) if readable.hides else text)
         return self._texts[name]
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
         """Number the texts that are withheld, over all files in their order, whichever of them is asked for."""
-        for one in self.readable.values():
-            if one.hides:
-                without_texts(_beginning(one), self._given)
+        for readable in self.readable.values():
+            if readable.hides:
+                without_texts(_beginning(readable), self._given)
         return self._given
 
     def lines(self, metric: str) -> str:
@@ -211,8 +213,8 @@ class Shelf(Texts):
         if not parts:
             raise Refused(f"'{plain(metric, 60)}' is over all rows, or not computed from single ones")
         sentences = [
-            f"{one.file}, {len(one.lines)} of {one.of} lines, {one.what}: {plain(ranges(one.lines), MOST_RANGES)}"
-            for one in parts
+            f"{part.file}, {len(part.lines)} of {part.of} lines, {part.what}: {plain(ranges(part.lines), MOST_RANGES)}"
+            for part in parts
         ]
         return enclose("lines", "\n".join(sentences))
 
@@ -226,27 +228,27 @@ def without_texts(text: str, numbers: dict[str, int]) -> str:
 
     Texts without a number get the next one.
     """
-    kept: list[str] = []
+    texts: list[str] = []
     for line in filter(str.strip, text.splitlines()):
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):
-            kept.append(json.dumps(_hidden(cast(dict[str, Any], row), numbers), ensure_ascii=False))
-    return "\n".join(kept)
+            texts.append(json.dumps(_hidden(cast(dict[str, Any], row), numbers), ensure_ascii=False))
+    return "\n".join(texts)
 
 
 def _hidden(value: Any, numbers: dict[str, int]) -> Any:
     if isinstance(value, dict):
         items = cast(dict[str, Any], value).items()
         return {
-            name: one if name in LABELS and isinstance(one, str) else _hidden(one, numbers)
-            for name, one in items
+            name: value if name in LABELS and isinstance(value, str) else _hidden(value, numbers)
+            for name, value in items
             if name not in TOKEN_IDS and name not in ANSWERS
         }
     if isinstance(value, list):
-        return [_hidden(one, numbers) for one in cast(list[Any], value)]
+        return [_hidden(element, numbers) for element in cast(list[Any], value)]
     if not isinstance(value, str):
         return value
     return {"characters": len(value), "words": len(value.split()), "same": numbers.setdefault(value, len(numbers) + 1)}

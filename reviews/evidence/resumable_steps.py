@@ -23,8 +23,8 @@ def same_work(before: JobOrder, now: JobOrder) -> bool:
     unlike = {"attempt", "decision", "issued", "expires", "price_cap_usd"}
     # Inputs are in the grant, by their digests: where they lie may differ.
     other = {"key", "grant", "inputs", "resumes", "dead_man_minutes"}
-    orders = [one.model_dump(mode="json", exclude=other) for one in (before, now)]
-    grants = [one.grant.model_dump(mode="json", exclude=unlike) for one in (before, now)]
+    orders = [job_order.model_dump(mode="json", exclude=other) for job_order in (before, now)]
+    grants = [job_order.grant.model_dump(mode="json", exclude=unlike) for job_order in (before, now)]
     return orders[0] == orders[1] and grants[0] == grants[1]
 
 
@@ -66,6 +66,6 @@ def takeover_damage(entries: Sequence[Recorded], store: Store, launch: Recorded,
     if resumed != (None if resumes is None else resumes.model_dump(mode="json")):
         yield f"entry {number} (launch): says that the job continues from {resumed}, its order says {resumes}"
     elif resumes is not None:
-        allowed = [one.grant.attempt for one in sources(entries[:number], store, order)]
+        allowed = [job_order.grant.attempt for job_order in sources(entries[:number], store, order)]
         if resumes.attempt not in allowed:
             yield f"entry {number} (launch): continues from attempt {resumes.attempt}, allowed are {allowed or 'none'}"

@@ -105,11 +105,11 @@ def _shares(answers: Sequence[dict[str, str]], spec: SessionSpec) -> RightAnswer
     counts = Counter(form for forms in answers for form in forms)
     common = Fraction(max(counts.values()), total)
     short = sum(any(len(words_of(text)) <= LABEL_WORDS for text in forms.values()) for forms in answers)
-    seen: set[str] = set()
+    seen_texts: set[str] = set()
     repeated = 0
     for forms in answers:
-        repeated += not seen.isdisjoint(forms)
-        seen |= forms.keys()
+        repeated += not seen_texts.isdisjoint(forms)
+        seen_texts |= forms.keys()
     if not holds(common, "<=", spec.thresholds.common_answer):
         return RightAnswers(total, Fraction(0), Fraction(short, total))
     return RightAnswers(total, common, Fraction(short, total), Fraction(repeated, total))

@@ -44,22 +44,24 @@ def as_written(rows: Sequence[Any], file: str = ROWS) -> Subjects:
 def by_item(subjects: Sequence[Any], rows: Sequence[Any], file: str = ROWS) -> Subjects:
     """Return rows, or what has a ``row``, in an order of their own, each with the line of the row of its item."""
     line = {row.item: number for number, row in enumerate(rows, 1)}
-    return Subjects(subjects, [line[getattr(one, "row", one).item] for one in subjects], len(rows), file)
+    return Subjects(subjects, [line[getattr(subject, "row", subject).item] for subject in subjects], len(rows), file)
 
 
 def inside(subjects: Subjects, parts: Callable[[Any], Iterable[Any]]) -> Subjects:
     """Return the parts of subjects, such as the turns of conversations, each with the line of its whole."""
     pairs = zip(subjects.rows, subjects.lines, strict=True)
-    found = [(one, line) for whole, line in pairs for one in parts(whole)]
-    return Subjects([one for one, _ in found], [line for _, line in found], subjects.of, subjects.file)
+    matching_pairs = [(part, line) for whole, line in pairs for part in parts(whole)]
+    return Subjects(
+        [value for value, _ in matching_pairs], [line for _, line in matching_pairs], subjects.of, subjects.file
+    )
 
 
 def ranges(lines: Iterable[int]) -> str:
     """Write line numbers for people: ``1-3, 7``."""
-    found: list[list[int]] = []
+    counts: list[list[int]] = []
     for line in lines:
-        if found and line == found[-1][1] + 1:
-            found[-1][1] = line
+        if counts and line == counts[-1][1] + 1:
+            counts[-1][1] = line
         else:
-            found.append([line, line])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+            counts.append([line, line])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in counts)

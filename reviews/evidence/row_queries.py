@@ -56,10 +56,10 @@ def rows_of(name: str, text: str) -> Rows:
     return Rows(name, rows, unreadable, len(text) < MOST_READABLE)
 
 
-def query(found: Rows, arguments: QueryRows) -> str:
+def query(rows_result: Rows, arguments: QueryRows) -> str:
     """Return the rows that fit, or how many there are of each group."""
-    rows = [row for row in found.rows if all(_holds(one, row) for one in arguments.where)]
-    message = f"{found.name}: {len(rows)} of {len(found.rows)} rows fit{_beside(found)}"
+    rows = [row for row in rows_result.rows if all(_holds(where, row) for where in arguments.where)]
+    message = f"{rows_result.name}: {len(rows)} of {len(rows_result.rows)} rows fit{_beside(rows_result)}"
     if arguments.group_by:
         counts = Counter(_shown(_value(row, arguments.group_by)) for row in rows)
         lines = [f"{count} x {value}" for value, count in counts.most_common(MOST_GROUPS)]
@@ -71,17 +71,17 @@ def query(found: Rows, arguments: QueryRows) -> str:
         rows = sorted(rows, key=lambda row: _order(_value(row, arguments.sort_by)), reverse=arguments.descending)
     if arguments.sample_seed is not None:
         rows = random.Random(arguments.sample_seed).sample(rows, min(arguments.limit, len(rows)))
-    shown = rows[arguments.offset : arguments.offset + arguments.limit]
-    lines = [json.dumps(_part(row, arguments.fields), ensure_ascii=False) for row in shown]
-    return f"{message}, {len(shown)} are shown\n{enclose('rows', chr(10).join(lines))}"
+    visible = rows[arguments.offset : arguments.offset + arguments.limit]
+    lines = [json.dumps(_part(row, arguments.fields), ensure_ascii=False) for row in visible]
+    return f"{message}, {len(visible)} are shown\n{enclose('rows', chr(10).join(lines))}"
 
 
-def compare(one: Rows, other: Rows, arguments: CompareRows) -> str:
+def compare(current_rows: Rows, other: Rows, arguments: CompareRows) -> str:
     """Return the items whose field differs between two artifacts; raises Refused if neither field names items."""
-    left, right = (_by_item(rows, arguments.by) for rows in (one, other))
+    left, right = (_by_item(rows, arguments.by) for rows in (current_rows, other))
     shared = [item for item in left if item in right]
     pairs = [(item, _value(left[item], arguments.field), _value(right[item], arguments.field)) for item in shared]
-    differing = [one for one in pairs if one[1] != one[2]]
+    differing = [pair for pair in pairs if pair[1] != pair[2]]
     lines = [
         json.dumps({"item": item, "left": _cut(here), "right": _cut(there)}, ensure_ascii=False)
         for item, here, there in differing[: arguments.limit]
@@ -114,27 +114,27 @@ def grep(texts: Iterable[tuple[str, str]], arguments: Grep) -> str:
 
 def part_of(name: str, text: str, arguments: ReadArtifact) -> str:
     """Return a part of a text, with its place; raises Refused if there is none."""
-    found = text[arguments.offset : arguments.offset + arguments.limit]
-    if not found and arguments.offset:
+    matching_text = text[arguments.offset : arguments.offset + arguments.limit]
+    if not matching_text and arguments.offset:
         raise Refused(f"{name} has {len(text)} characters, there is none at {arguments.offset}")
-    end = arguments.offset + len(found)
+    end = arguments.offset + len(matching_text)
     more = f"; continue with offset {end}" if end < len(text) else ""
-    return f"{name}, characters {arguments.offset} to {end} of {len(text)}{more}\n{enclose('artifact', found)}"
+    return f"{name}, characters {arguments.offset} to {end} of {len(text)}{more}\n{enclose('artifact', matching_text)}"
 
 
-def _beside(found: Rows) -> str:
-    unreadable = f"; {found.unreadable} lines are no rows or hold what is withheld" if found.unreadable else ""
-    return unreadable + ("" if found.is_all else f"; only its first {MOST_READABLE} characters were read")
+def _beside(rows: Rows) -> str:
+    unreadable = f"; {rows.unreadable} lines are no rows or hold what is withheld" if rows.unreadable else ""
+    return unreadable + ("" if rows.is_all else f"; only its first {MOST_READABLE} characters were read")
 
 
 def _by_item(rows: Rows, by: str) -> dict[str, dict[str, Any]]:
     """Return the first row of each item."""
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     for row in rows.rows:
-        found.setdefault(_shown(_value(row, by)), row)
-    if list(found) == [_shown(_ABSENT)]:
+        results.setdefault(_shown(_value(row, by)), row)
+    if list(results) == [_shown(_ABSENT)]:
         raise Refused(f"no row of {rows.name} has a field '{plain(by, 60)}'")
-    return found
+    return results
 
 
 def _value(row: Any, field: str) -> Any:
@@ -147,26 +147,26 @@ def _value(row: Any, field: str) -> Any:
 
 
 def _holds(where: Where, row: dict[str, Any]) -> bool:
-    found, value = _value(row, where.field), where.value
-    if found is _ABSENT:
+    result, value = _value(row, where.field), where.value
+    if result is _ABSENT:
         return where.test == "lacks" or (where.test == "differs" and value is not None)
     match where.test:
         case "equals":
-            return found == value
+            return result == value
         case "differs":
-            return found != value
+            return result != value
         case "contains":
-            return str(value) in _text(found)
+            return str(value) in _text(result)
         case "lacks":
-            return str(value) not in _text(found)
+            return str(value) not in _text(result)
         case "above":
-            return _number(found) > _number(value)
+            return _number(result) > _number(value)
         case "below":
-            return _number(found) < _number(value)
+            return _number(result) < _number(value)
         case "longer":
-            return len(_text(found)) > _number(value)
+            return len(_text(result)) > _number(value)
         case "shorter":
-            return len(_text(found)) < _number(value)
+            return len(_text(result)) < _number(value)
 
 
 def _number(value: Any) -> float:

@@ -52,7 +52,7 @@ def read_rows(
 
 def _parsed(path: Path | None, model: type[Row], what: str, which: Callable[[Any], bool]) -> tuple[Row, ...]:
     rows: list[Row] = []
-    seen: dict[tuple[Any, ...], int] = {}
+    seen_counts: dict[tuple[Any, ...], int] = {}
     for number, line, value in _lines(path, what):
         if not which(value):
             continue
@@ -65,7 +65,7 @@ def _parsed(path: Path | None, model: type[Row], what: str, which: Callable[[Any
             raise EvidenceMissing(f"line {number} is not a {model.__name__}: {message}", where=what) from error
         if names := model.unique_by:
             key = tuple(getattr(rows[-1], name) for name in names)
-            if (first := seen.setdefault(key, number)) != number:
+            if (first := seen_counts.setdefault(key, number)) != number:
                 message = ", ".join(f"{name} {plain(str(value), 60)}" for name, value in zip(names, key, strict=True))
                 raise EvidenceMissing(f"line {number} is of {message}, and so is line {first}", where=what)
     return tuple(rows)

@@ -112,9 +112,9 @@ class _Texts:
 def _matches(ours: _Texts, theirs: _Texts, threshold: float, contained: int) -> Iterator[Overlap]:
     """Yield every match of every kind; a pair may come more than once."""
     # In the order of the dictionaries: the order of a set would differ from one process to the next.
-    for text in (one for one in ours.by_text if one in theirs.by_text):
+    for text in (text for text in ours.by_text if text in theirs.by_text):
         yield from _pairs("exact", ours.by_text[text], theirs.by_text[text], 1.0)
-    for words in (one for one in ours.by_words if one in theirs.by_words):
+    for words in (words for words in ours.by_words if words in theirs.by_words):
         yield from _pairs("normalised", ours.by_words[words], theirs.by_words[words], 1.0)
     for words, others, similarity in _near(list(ours.by_words), list(theirs.by_words), threshold):
         yield from _pairs("near", ours.by_words[words], theirs.by_words[others], similarity)
@@ -132,10 +132,10 @@ def _reordered(ours: _Texts, theirs: _Texts) -> Iterator[Overlap]:
             bags[bag].append(words)
     for words in ours.by_words if bags else ():
         if bag := bag_of(words):
-            for held in bags.get(bag, ()):
-                alike = jaccard(shingles_of(words), shingles_of(held))
+            for stored_words in bags.get(bag, ()):
+                alike = jaccard(shingles_of(words), shingles_of(stored_words))
                 how: How = "shuffled" if alike < SHUFFLED else "reordered"
-                yield from _pairs(how, ours.by_words[words], theirs.by_words[held], 1.0)
+                yield from _pairs(how, ours.by_words[words], theirs.by_words[stored_words], 1.0)
 
 
 def _decoded(ours: _Texts, theirs: _Texts, contained: int) -> Iterator[Overlap]:
@@ -144,12 +144,12 @@ def _decoded(ours: _Texts, theirs: _Texts, contained: int) -> Iterator[Overlap]:
     for words in theirs.by_words:
         for form in turned(words):
             forms[form].append(words)
-    for form in (one for one in forms if one in ours.by_words):
-        for held in forms[form]:
-            yield from _pairs("decoded", ours.by_words[form], theirs.by_words[held], 1.0)
+    for form in (words for words in forms if words in ours.by_words):
+        for words in forms[form]:
+            yield from _pairs("decoded", ours.by_words[form], theirs.by_words[words], 1.0)
     for words, form in _contained(list(ours.by_words), list(forms), contained):
-        for held in forms[form]:
-            yield from _pairs("decoded", ours.by_words[words], theirs.by_words[held], 1.0)
+        for stored_words in forms[form]:
+            yield from _pairs("decoded", ours.by_words[words], theirs.by_words[stored_words], 1.0)
     yield from _encoded(ours, theirs, contained)
 
 
@@ -160,10 +160,10 @@ def _encoded(ours: _Texts, theirs: _Texts, contained: int) -> Iterator[Overlap]:
         for hidden in decoded(text):
             if words := words_of(hidden):
                 plain[words].extend(members)
-    for words in (one for one in plain if one in theirs.by_words):
+    for words in (words for words in plain if words in theirs.by_words):
         yield from _pairs("decoded", plain[words], theirs.by_words[words], 1.0)
-    for words, held in _contained(list(plain), list(theirs.by_words), contained):
-        yield from _pairs("decoded", plain[words], theirs.by_words[held], 1.0)
+    for words, stored_words in _contained(list(plain), list(theirs.by_words), contained):
+        yield from _pairs("decoded", plain[words], theirs.by_words[stored_words], 1.0)
 
 
 def _contained(ours: list[Words], theirs: list[Words], least: int) -> Iterator[tuple[Words, Words]]:
@@ -174,9 +174,9 @@ def _contained(ours: list[Words], theirs: list[Words], least: int) -> Iterator[t
             begin[words[:least]].append(words)
     for words in ours:
         for start in range(len(words) - least + 1):
-            for held in begin.get(words[start : start + least], ()):
-                if len(held) < len(words) and words[start : start + len(held)] == held:
-                    yield words, held
+            for stored_words in begin.get(words[start : start + least], ()):
+                if len(stored_words) < len(words) and words[start : start + len(stored_words)] == stored_words:
+                    yield words, stored_words
 
 
 def _pairs(

@@ -45,12 +45,12 @@ def lineages(entries: Sequence[Recorded], store: Store, spec: SessionSpec, order
         EvidenceMissing: the order of an earlier job is not in the store.
         AuditDamage: it has other bytes than its name.
     """
-    found = {
+    results = {
         role: tuple(_walk(entries, store, spec, artifact.name, artifact.digest))
         for role, artifact in sorted(order.inputs.items())
         if _is_checkpoint(spec, artifact.name)
     }
-    return {role: way for role, way in found.items() if way}
+    return {role: way for role, way in results.items() if way}
 
 
 def trained_from(spec: SessionSpec, reference: str) -> tuple[str, ...]:
@@ -58,8 +58,12 @@ def trained_from(spec: SessionSpec, reference: str) -> tuple[str, ...]:
     way = [reference]
     while way[-1] not in NAMED:
         owner = way[-1].partition(".")[0]
-        stage = next((one for one in spec.stages if one.name == owner), None)
-        read = {one for one in stage.inputs.values() if _is_checkpoint(spec, one)} if stage else set[str]()
+        stage = next((stage for stage in spec.stages if stage.name == owner), None)
+        read = (
+            {reference for reference in stage.inputs.values() if _is_checkpoint(spec, reference)}
+            if stage
+            else set[str]()
+        )
         if len(read) != 1:
             break
         way += read
@@ -85,25 +89,25 @@ def _is_checkpoint(spec: SessionSpec, reference: str) -> bool:
     if reference in NAMED:
         return True
     owner, _, output = reference.partition(".")
-    stage = next((one for one in spec.stages if one.name == owner), None)
+    stage = next((stage for stage in spec.stages if stage.name == owner), None)
     return stage is not None and outputs_of(stage.kind, stage.parameters).get(output) == "checkpoint"
 
 
 def _walk(entries: Sequence[Recorded], store: Store, spec: SessionSpec, reference: str, digest: str) -> list[Made]:
     way: list[Made] = []
-    seen: set[tuple[str, str]] = set()
-    while (reference, digest) not in seen:
-        seen.add((reference, digest))
+    seen_pairs: set[tuple[str, str]] = set()
+    while (reference, digest) not in seen_pairs:
+        seen_pairs.add((reference, digest))
         if reference in NAMED:
             key = "model" if reference == "model" else "model/control"
-            named = next((one for one in entries if one.entry.key == key), None)
+            named = next((entry for entry in entries if entry.entry.key == key), None)
             source = spec.model if reference == "model" else spec.control
             kind = source.kind if source is not None else "not declared"
             way.append(Made(reference, digest, kind, None, named.entry.seq if named else None, None))
             break
         owner, _, output = reference.partition(".")
         ended = _exit_with(entries, owner, output, digest)
-        launch = next((one for one in entries if ended and one.entry.key == f"launch/{ended.body['key']}"), None)
+        launch = next((entry for entry in entries if ended and entry.entry.key == f"launch/{ended.body['key']}"), None)
         if ended is None or launch is None:
             break
         order = JobOrder.model_validate_json(store.get(launch.body["order"]))
@@ -117,11 +121,11 @@ def _walk(entries: Sequence[Recorded], store: Store, spec: SessionSpec, referenc
 
 def _exit_with(entries: Sequence[Recorded], stage: str, output: str, digest: str) -> Recorded | None:
     """Return the newest end of a job of a stage that left this."""
-    for one in reversed(entries):
-        if one.entry.kind == "exit" and one.body["stage"] == stage:
-            left: dict[str, Any] = one.body["outputs"].get(output, {})
-            if left.get("digest") == digest:
-                return one
+    for entry in reversed(entries):
+        if entry.entry.kind == "exit" and entry.body["stage"] == stage:
+            remaining: dict[str, Any] = entry.body["outputs"].get(output, {})
+            if remaining.get("digest") == digest:
+                return entry
     return None
 
 

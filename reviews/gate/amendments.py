@@ -50,10 +50,10 @@ def amended(entries: Sequence[Recorded], old: ResolvedSpec, new: ResolvedSpec) -
 
 def changes(old: ResolvedSpec, new: ResolvedSpec) -> tuple[Change, ...]:
     """Return every value in which two specs differ, wherever their files are."""
-    found = _differences("", old.spec.model_dump(mode="json"), new.spec.model_dump(mode="json"))
+    matching_changes = _differences("", old.spec.model_dump(mode="json"), new.spec.model_dump(mode="json"))
     names = ("data_digests", "constitution_digest", "plugins")
     others = (_differences(f"/{name}", getattr(old, name), getattr(new, name)) for name in names)
-    return (*found, *(change for one in others for change in one))
+    return (*matching_changes, *(change for changes in others for change in changes))
 
 
 def _differences(pointer: str, old: Any, new: Any) -> Iterator[Change]:
@@ -67,10 +67,12 @@ def _differences(pointer: str, old: Any, new: Any) -> Iterator[Change]:
         yield Change(pointer, old, new)
 
 
-def refused(entries: Sequence[Recorded], old: ResolvedSpec, found: Sequence[Change]) -> list[str]:
+def refused(entries: Sequence[Recorded], old: ResolvedSpec, changes: Sequence[Change]) -> list[str]:
     """Say which changes cannot be made at the end of these entries, and why."""
     unused = _unused(entries)
-    reached = {one.body["stage"] for one in entries if one.entry.kind == "grant" and one.entry.key not in unused}
+    reached = {
+        entry.body["stage"] for entry in entries if entry.entry.kind == "grant" and entry.entry.key not in unused
+    }
     short = waits_for_budget(entries)
     waiting = (short.body["stage"], short.body["attempt"]) if short else None
     problems = [
@@ -80,7 +82,7 @@ def refused(entries: Sequence[Recorded], old: ResolvedSpec, found: Sequence[Chan
     ]
     # Where a gate waits for money its evidence is known, so nothing that judges it may change.
     at_a_gate = short is not None and short.body["at"] not in ("plan", "launch")
-    for change in found:
+    for change in changes:
         if not _AMENDABLE.fullmatch(change.pointer):
             problems.append(f"{change.pointer} cannot be amended: it is what the session is about")
         elif _HARMLESS.fullmatch(change.pointer):
@@ -96,40 +98,40 @@ def refused(entries: Sequence[Recorded], old: ResolvedSpec, found: Sequence[Chan
 
 def _unused(entries: Sequence[Recorded]) -> frozenset[str]:
     """Return the keys of grants that were never launched because the budget did not reach."""
-    launched = {one.body["key"] for one in entries if one.entry.kind == "launch"}
+    launched = {entry.body["key"] for entry in entries if entry.entry.kind == "launch"}
     short = {
-        (one.body["stage"], one.body["attempt"])
-        for one in entries
-        if one.entry.kind == "budget" and one.body["at"] == "launch"
+        (entry.body["stage"], entry.body["attempt"])
+        for entry in entries
+        if entry.entry.kind == "budget" and entry.body["at"] == "launch"
     }
     return frozenset(
-        one.entry.key
-        for one in entries
-        if one.entry.kind == "grant"
-        and (one.body["stage"], one.body["attempt"]) in short
-        and one.entry.key.partition("/")[2] not in launched
+        entry.entry.key
+        for entry in entries
+        if entry.entry.kind == "grant"
+        and (entry.body["stage"], entry.body["attempt"]) in short
+        and entry.entry.key.partition("/")[2] not in launched
     )
 
 
 def _under_way(entries: Sequence[Recorded], unused: frozenset[str]) -> list[tuple[str, int]]:
     """Return the attempts with a used grant that no gate has decided and no retraction has ended."""
-    decided = {(one.body["stage"], one.body["attempt"]) for one in entries if one.entry.kind == "decision"}
+    decided = {(entry.body["stage"], entry.body["attempt"]) for entry in entries if entry.entry.kind == "decision"}
     void = retracted(entries)
-    by_digest = {one.digest: one.entry.seq for one in entries}
+    by_digest = {entry.digest: entry.entry.seq for entry in entries}
     return [
-        (one.body["stage"], one.body["attempt"])
-        for one in entries
-        if one.entry.kind == "grant"
-        and one.entry.key not in unused
-        and (one.body["stage"], one.body["attempt"]) not in decided
-        and by_digest.get(one.body["decision"]) not in void
+        (entry.body["stage"], entry.body["attempt"])
+        for entry in entries
+        if entry.entry.kind == "grant"
+        and entry.entry.key not in unused
+        and (entry.body["stage"], entry.body["attempt"]) not in decided
+        and by_digest.get(entry.body["decision"]) not in void
     ]
 
 
-def is_exploratory(entries: Sequence[Recorded], found: Sequence[Change]) -> bool:
+def is_exploratory(entries: Sequence[Recorded], changes: Sequence[Change]) -> bool:
     """Say whether these changes, at the end of these entries, make later claims exploratory."""
-    data_exists = any(one.entry.kind == "launch" for one in entries)
-    return data_exists and any(not _HARMLESS.fullmatch(change.pointer) for change in found)
+    data_exists = any(entry.entry.kind == "launch" for entry in entries)
+    return data_exists and any(not _HARMLESS.fullmatch(change.pointer) for change in changes)
 
 
 def amendment_packet(
@@ -143,13 +145,13 @@ def amendment_packet(
 ) -> Packet:
     """Build the packet of an amendment: the amended design, the changes, the reason, and what was measured before."""
     packet = build_design_packet(new, checks, checks_digest=checks_digest)
-    found = amended(entries, old, new)
+    changes = amended(entries, old, new)
     facts = {
-        "changes": [change._asdict() for change in found],
+        "changes": [change._asdict() for change in changes],
         "reason": plain(reason, 1000),
         "measured_before": [
-            f"{one.body['stage']}.{one.body['attempt']}" for one in entries if one.entry.kind == "metrics"
+            f"{entry.body['stage']}.{entry.body['attempt']}" for entry in entries if entry.entry.kind == "metrics"
         ],
-        "exploratory": is_exploratory(entries, found),
+        "exploratory": is_exploratory(entries, changes),
     }
     return packet.model_copy(update={"registered": packet.registered | {AMENDMENT: facts}})

@@ -47,8 +47,8 @@ def witness_order(entries: Sequence[Recorded], store: Store, key: str, again: Ag
     rows = ended.body["outputs"].get("rows")
     kind = STAGE_KINDS[order.kind]
     parameters = kind.parameters.model_validate(order.parameters)
-    asked, scored = kind.answers_count(parameters), kind.scores_of(parameters)
-    if not (asked or kind.replayed or scored) or rows is None or not ended.body["manifest"]:
+    flag, scored = kind.answers_count(parameters), kind.scores_of(parameters)
+    if not (flag or kind.replayed or scored) or rows is None or not ended.body["manifest"]:
         return None
     exit = ExitRecord.model_validate_json(store.get(ended.body["exit"]))
     if exit.code != 0 or exit.reason != "exited":
@@ -59,29 +59,29 @@ def witness_order(entries: Sequence[Recorded], store: Store, key: str, again: Ag
     most = again.most if again else None
 
     def draw(output: str) -> Drawn:
-        held = store.get(ended.body["outputs"][output]["digest"]) if output in ended.body["outputs"] else b""
-        count = sum(1 for line in held.split(b"\n") if line.strip())
+        data = store.get(ended.body["outputs"][output]["digest"]) if output in ended.body["outputs"] else b""
+        count = sum(1 for line in data.split(b"\n") if line.strip())
         seed = drawn_by if output == "rows" else f"{drawn_by} {output}"
-        tokens = tokens_in(held) if kind.samples and output == "rows" else None
+        tokens = tokens_in(data) if kind.samples and output == "rows" else None
         size = sample_size(count, tokens)
         if every:
             size = max(size, min(count, ROWS_ON_GPU))
         return Drawn(of=count, rows=drawn(seed, count, size if most is None else min(most, count)))
 
-    first = draw("rows") if asked or "rows" in scored else Drawn(of=0, rows=())
+    first = draw("rows") if flag or "rows" in scored else Drawn(of=0, rows=())
     others = {name: draw(name) for name in scored if name != "rows"}
     challenge = Challenge(ended=drawn_by, of=first.of, rows=first.rows, others=others or None)
     if kind.replayed:
         challenge = _of_training(drawn_by, draw("rows").of, order)
-    left = {
-        LEFT + name: Artifact(name=LEFT + name, path=one["path"], digest=one["digest"], bytes=one["bytes"])
-        for name, one in sorted(ended.body["outputs"].items())
-        if one["stored"] or kind.replayed or kind.outputs.get(name) == "checkpoint"
+    artifacts = {
+        LEFT + name: Artifact(name=LEFT + name, path=value["path"], digest=value["digest"], bytes=value["bytes"])
+        for name, value in sorted(ended.body["outputs"].items())
+        if value["stored"] or kind.replayed or kind.outputs.get(name) == "checkpoint"
     }
     return order.model_copy(
         update={
             "key": key + WITNESS,
-            "inputs": order.inputs | left,
+            "inputs": order.inputs | artifacts,
             "resumes": None,
             "challenge": challenge,
         }
@@ -91,12 +91,12 @@ def witness_order(entries: Sequence[Recorded], store: Store, key: str, again: Ag
 def _of_training(seed: str, steps: int, order: JobOrder) -> Challenge:
     parameters: Any = STAGE_KINDS[order.kind].parameters.model_validate(order.parameters)
     # A resumed job has the snapshots from where it resumed.
-    begun = order.resumes.step if order.resumes else 0
+    count = order.resumes.step if order.resumes else 0
     # Kinds of other distributions need not leave any.
-    left: tuple[int, ...] = parameters.snapshots_of(steps) if hasattr(parameters, "snapshots_of") else ()
-    kept = [step for step in left if step >= begun]
-    parts = segments(seed, steps, kept)
-    rows = tuple(step for one in parts for step in range(one.after, one.until))
+    counts: tuple[int, ...] = parameters.snapshots_of(steps) if hasattr(parameters, "snapshots_of") else ()
+    kept_counts = [step for step in counts if step >= count]
+    parts = segments(seed, steps, kept_counts)
+    rows = tuple(step for segment in parts for step in range(segment.after, segment.until))
     return Challenge(ended=seed, of=steps, rows=rows, segments=parts)
 
 
@@ -120,13 +120,13 @@ def segments(seed: str, steps: int, snapshots: Sequence[int], share: float = REP
 
 def _joined(parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return parts of which none begins where another one ends."""
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     for after, until in parts:
-        if found and found[-1][1] == after:
-            found[-1] = found[-1][0], until
+        if pairs and pairs[-1][1] == after:
+            pairs[-1] = pairs[-1][0], until
         else:
-            found.append((after, until))
-    return found
+            pairs.append((after, until))
+    return pairs
 
 
 def drawn(seed: str, count: int, most: int, *, ordered: bool = True) -> tuple[int, ...]:
@@ -135,8 +135,8 @@ def drawn(seed: str, count: int, most: int, *, ordered: bool = True) -> tuple[in
     def lot(place: int) -> bytes:
         return hashlib.sha256(f"{seed} {place}".encode()).digest()
 
-    found = sorted(range(count), key=lot)[:most]
-    return tuple(sorted(found) if ordered else found)
+    counts = sorted(range(count), key=lot)[:most]
+    return tuple(sorted(counts) if ordered else counts)
 
 
 def tokens_in(rows: bytes) -> int:

@@ -34,8 +34,8 @@ class Listed(Check):
     def as_json(self) -> dict[str, Any]:
         """Return everything but the function."""
         limits = [
-            {"key": one.key, "sign": one.sign, "default": one.default(), "meaning": one.meaning()}
-            for one in self.limits
+            {"key": limit.key, "sign": limit.sign, "default": limit.default(), "meaning": limit.meaning()}
+            for limit in self.limits
         ]
         names = ("id", "title", "stage_kinds", "blocking", "threshold", "source", "only_treatment", "distribution")
         return {name: getattr(self, name) for name in names} | {"limits": limits}
@@ -63,7 +63,7 @@ def listing() -> tuple[Listed, ...]:
     for name in known_names():
         _ = STAGE_KINDS[name]  # Loads the kind, whose judge may bring checks.
     own = [Offered(check, "peergate") for check in (*DESIGN_CHECKS, *AMENDMENT_CHECKS, *CHECKS)]
-    return tuple(_listed(*one) for one in (*own, *offered_checks()))
+    return tuple(_listed(*offered_check) for offered_check in (*own, *offered_checks()))
 
 
 def find_check(id: str) -> Listed:
@@ -73,16 +73,16 @@ def find_check(id: str) -> Listed:
         UserError: there is no such check.
     """
     every = listing()
-    found = next((one for one in every if one.id == id), None)
-    if found is None:
-        near = [one.id for one in every if id and (id in one.id or one.id.split(".")[0] == id.split(".")[0])]
+    result = next((value for value in every if value.id == id), None)
+    if result is None:
+        near = [value.id for value in every if id and (id in value.id or value.id.split(".")[0] == id.split(".")[0])]
         hint = f"did you mean: {', '.join(near)}" if near else "`peergate check list` shows every check"
         raise UserError(f"no check '{id}'", hint=hint)
-    return found
+    return result
 
 
 def _listed(check: Check, distribution: str) -> Listed:
-    facts: dict[str, Any] = {one.name: getattr(check, one.name) for one in fields(Check)}
+    facts: dict[str, Any] = {field.name: getattr(check, field.name) for field in fields(Check)}
     facts["threshold"] = "; ".join(_told(limit) for limit in check.limits) or check.threshold
     return Listed(**facts, distribution=distribution)
 

@@ -126,8 +126,8 @@ def offered_checks(resolved: ResolvedSpec | None = None) -> tuple[Offered, ...]:
         PluginFault: one cannot be loaded.
         UserError: one is no check, or has an id that is taken.
     """
-    taken = {check.id: "peergate" for check in (*CHECKS, *DESIGN_CHECKS)}
-    found: list[Offered] = []
+    used = {check.id: "peergate" for check in (*CHECKS, *DESIGN_CHECKS)}
+    results: list[Offered] = []
     for where, release, loaded in _brought(resolved):
         if not isinstance(loaded, (list, tuple)):
             raise UserError(f"is a {type(loaded).__name__}, not a list of checks", where=where)
@@ -135,11 +135,11 @@ def offered_checks(resolved: ResolvedSpec | None = None) -> tuple[Offered, ...]:
             if not isinstance(check, Check) or not (callable(check.kinds) or set(check.kinds) <= set(known_names())):
                 what = f"holds {plain(repr(check), 80)}, which is not a check of a known stage kind"
                 raise UserError(what, where=where)
-            if check.id in taken:
-                raise UserError(f"check id '{plain(check.id, 80)}' is already that of {taken[check.id]}", where=where)
-            taken[check.id] = release
-            found.append(Offered(check, release))
-    return tuple(found)
+            if check.id in used:
+                raise UserError(f"check id '{plain(check.id, 80)}' is already that of {used[check.id]}", where=where)
+            used[check.id] = release
+            results.append(Offered(check, release))
+    return tuple(results)
 
 
 def _brought(resolved: ResolvedSpec | None) -> Iterator[tuple[str, str, Any]]:
@@ -148,27 +148,27 @@ def _brought(resolved: ResolvedSpec | None) -> Iterator[tuple[str, str, Any]]:
         if resolved is None or plugins.key_of(point) in resolved.plugins:
             yield plugins.where(point), plugins.release(point), plugins.load(point)
     used = [kind_of(stage) for stage in resolved.spec.stages] if resolved else STAGE_KINDS.values()
-    for kind in {one.name: one for one in used if one.plugin}.values():
+    for kind in {stage_kind.name: stage_kind for stage_kind in used if stage_kind.plugin}.values():
         yield f"{kind.plugin}, the judge of stage kind '{kind.name}'", kind.plugin, judge_of(kind).checks
 
 
 def all_checks(resolved: ResolvedSpec) -> tuple[Check, ...]:
     """Return Peergate's own checks, then those of other distributions that the session registered."""
-    return (*CHECKS, *(one.check for one in offered_checks(resolved)))
+    return (*CHECKS, *(offered_check.check for offered_check in offered_checks(resolved)))
 
 
 def run_checks(evidence: Evidence, metrics: MetricSet | None) -> tuple[CheckResult, ...]:
     """Run every check that belongs to the stage's kind, in a fixed order."""
     kind = kind_of(evidence.stage)
-    asked = [check for check in all_checks(evidence.resolved) if check.belongs_to(kind)]
+    checks = [check for check in all_checks(evidence.resolved) if check.belongs_to(kind)]
     with one_gate():
-        found = tuple(_scheduled(apply(check, evidence, metrics), evidence) for check in asked)
+        check_results = tuple(_scheduled(apply(check, evidence, metrics), evidence) for check in checks)
     # Looked through together, and one by one only where there is something to mask.
-    every = [one.model_dump(mode="json") for one in found]
-    return found if forms_only().value(every) is every else tuple(map(without_secrets, found))
+    every = [check_result.model_dump(mode="json") for check_result in check_results]
+    return check_results if forms_only().value(every) is every else tuple(map(without_secrets, check_results))
 
 
-def _scheduled(found: CheckResult, evidence: Evidence) -> CheckResult:
+def _scheduled(check_result: CheckResult, evidence: Evidence) -> CheckResult:
     """Return a result that says which defect of its family it has to pass for; advice stays advice."""
-    by = evidence.due.get(family_of(found.id)) if found.blocking else None
-    return found.model_copy(update={"due": by}) if by else found
+    by = evidence.due.get(family_of(check_result.id)) if check_result.blocking else None
+    return check_result.model_copy(update={"due": by}) if by else check_result

@@ -29,25 +29,25 @@ class Obligation(NamedTuple):
 
 def obligations(entries: Sequence[Recorded], moment_ns: int) -> list[Obligation]:
     """Return every obligation in force at a moment (nanoseconds since 1970)."""
-    kept = standing(entries)
-    by_digest = {one.digest: one for one in kept}
+    remaining = standing(entries)
+    by_digest = {value.digest: value for value in remaining}
     offered: dict[str, tuple[int, dict[str, Any]]] = {}
     settled: dict[str, tuple[Literal["met", "waived"], str]] = {}
-    for one in kept:
-        if one.entry.kind == "decision" and one.body.get("outcome") == "approve":
-            offered |= {each["id"]: (one.entry.seq, each) for each in one.body.get("conditions", ())}
-            settled |= dict.fromkeys(one.body.get("met", ()), ("met", one.entry.key))
-        elif is_in_force(one):
-            offered |= {each["id"]: (one.entry.seq, each) for each in one.body["conditions"]}
-        elif one.entry.kind == "human" and one.body.get("answer") == "approve":
-            asked = by_digest.get(one.body["asked"])
-            over = asked.body.get("conditions", ()) if asked else ()
-            offered |= {each["id"]: (one.entry.seq, each) for each in over}
-            settled |= dict.fromkeys(one.body.get("waives", ()), ("waived", one.entry.key))
+    for value in remaining:
+        if value.entry.kind == "decision" and value.body.get("outcome") == "approve":
+            offered |= {each["id"]: (value.entry.seq, each) for each in value.body.get("conditions", ())}
+            settled |= dict.fromkeys(value.body.get("met", ()), ("met", value.entry.key))
+        elif is_in_force(value):
+            offered |= {each["id"]: (value.entry.seq, each) for each in value.body["conditions"]}
+        elif value.entry.kind == "human" and value.body.get("answer") == "approve":
+            request = by_digest.get(value.body["asked"])
+            over = request.body.get("conditions", ()) if request else ()
+            offered |= {each["id"]: (value.entry.seq, each) for each in over}
+            settled |= dict.fromkeys(value.body.get("waives", ()), ("waived", value.entry.key))
     settled |= {
-        one.body["condition"]: ("waived", one.entry.key)
-        for one in kept
-        if one.entry.kind == "override" and one.body["condition"] is not None and in_force(one, moment_ns)
+        value.body["condition"]: ("waived", value.entry.key)
+        for value in remaining
+        if value.entry.kind == "override" and value.body["condition"] is not None and in_force(value, moment_ns)
     }
     return [
         Obligation(
@@ -68,20 +68,22 @@ def in_force(override: Recorded, moment_ns: int) -> bool:
 
 def lifted_checks(entries: Sequence[Recorded], stage: str, moment_ns: int) -> dict[str, str]:
     """Return the checks that are lifted for a stage at a moment, each with the person and the reason."""
-    lifting = [one for one in entries if one.entry.kind == "override" and in_force(one, moment_ns)]
+    lifting = [entry for entry in entries if entry.entry.kind == "override" and in_force(entry, moment_ns)]
     return {
-        one.body["check"]: f"{one.body['by']}: {one.body['reason']}"
-        for one in lifting
-        if one.body["check"] is not None and one.body["stage"] == stage
+        value.body["check"]: f"{value.body['by']}: {value.body['reason']}"
+        for value in lifting
+        if value.body["check"] is not None and value.body["stage"] == stage
     }
 
 
 def open_for(entries: Sequence[Recorded], resolved: ResolvedSpec, stage: str, moment_ns: int) -> list[Obligation]:
     """Return the open obligations that keep a stage from starting."""
-    order = [one.name for one in resolved.spec.stages]
+    order = [stage.name for stage in resolved.spec.stages]
     at = order.index(stage)
     return [
-        one for one in obligations(entries, moment_ns) if one.state == "open" and order.index(one.condition.stage) <= at
+        obligation
+        for obligation in obligations(entries, moment_ns)
+        if obligation.state == "open" and order.index(obligation.condition.stage) <= at
     ]
 
 
@@ -98,46 +100,46 @@ def condition_results(
     ``entries`` is the trail up to the packet, ``metrics`` are those of the attempt that ``stage`` judges, ``earlier``
     those of accepted stages; ``moment_ns`` matters for waivers that end.
     """
-    order = [one.name for one in resolved.spec.stages]
+    order = [stage.name for stage in resolved.spec.stages]
     opens = order.index(stage.name) + 1
-    found: list[ConditionResult] = []
-    for one in [one for one in obligations(entries, moment_ns) if one.state == "open"]:
-        measured, criterion = _measured_since(entries, one, metrics, earlier), one.condition.criterion
-        found.append(
+    results: list[ConditionResult] = []
+    for obligation in [obligation for obligation in obligations(entries, moment_ns) if obligation.state == "open"]:
+        measured, criterion = _measured_since(entries, obligation, metrics, earlier), obligation.condition.criterion
+        results.append(
             ConditionResult(
-                id=one.id,
-                condition=one.condition,
-                due=order.index(one.condition.stage) <= opens,
+                id=obligation.id,
+                condition=obligation.condition,
+                due=order.index(obligation.condition.stage) <= opens,
                 value=measured.value if measured else None,
                 counts=measured.counts() if measured else None,
                 met=criterion is not None and measured is not None and criterion.met(measured.exact()),
             )
         )
-    return tuple(found)
+    return tuple(results)
 
 
 def _measured_since(
-    entries: Sequence[Recorded], one: Obligation, metrics: MetricSet | None, earlier: Mapping[str, MetricSet]
+    entries: Sequence[Recorded], obligation: Obligation, metrics: MetricSet | None, earlier: Mapping[str, MetricSet]
 ) -> Metric | None:
     """Return the condition's metric as it was last measured after the condition was made."""
-    criterion = one.condition.criterion
+    criterion = obligation.condition.criterion
     if criterion is None:
         return None
     if metrics is not None and criterion.metric in metrics.metrics:
         return metrics.metrics[criterion.metric]
-    newest, found = one.made, None
+    newest, result = obligation.made, None
     for recorded in entries:
         if recorded.entry.kind != "metrics" or recorded.entry.seq <= newest:
             continue
         accepted = earlier.get(recorded.body["stage"])
         if accepted and accepted.attempt == recorded.body["attempt"] and criterion.metric in accepted.metrics:
-            newest, found = recorded.entry.seq, accepted.metrics[criterion.metric]
-    return found
+            newest, result = recorded.entry.seq, accepted.metrics[criterion.metric]
+    return result
 
 
 def why_not_carried(resolved: ResolvedSpec, stage: str | None, condition: Condition) -> str:
     """Say why an approval of a stage cannot carry a condition; empty when it can. None is the design gate."""
-    order = [one.name for one in resolved.spec.stages]
+    order = [stage.name for stage in resolved.spec.stages]
     at = -1 if stage is None else order.index(stage)
     if condition.stage not in order[at + 1 :]:
         return f"no later stage is called '{condition.stage}'"
@@ -148,6 +150,6 @@ def why_not_carried(resolved: ResolvedSpec, stage: str | None, condition: Condit
         return f"there is no metric '{condition.criterion.metric}'"
     between = resolved.spec.stages[at + 1 : order.index(condition.stage)]
     treatment = resolved.spec.analysis.treatment
-    if not any(metric.scope in (one.kind, "comparison" if one.name == treatment else "") for one in between):
+    if not any(metric.scope in (stage.kind, "comparison" if stage.name == treatment else "") for stage in between):
         return f"no stage between measures '{metric.id}' before '{condition.stage}' starts"
     return ""

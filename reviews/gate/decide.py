@@ -54,9 +54,13 @@ class _Pointed:
     """The findings of a verdict whose spans point at something in the packet."""
 
     def __init__(self, verdict: Verdict, resolvable: Callable[[Span], bool]) -> None:
-        self.spans = {id(one): [span for span in one.evidence if resolvable(span)] for one in verdict.findings}
-        self.nowhere = [one for one in verdict.findings if not self.spans[id(one)]]
-        self.blocking = [one for one in verdict.findings if one.severity == "blocking" and self.spans[id(one)]]
+        self.spans = {
+            id(finding): [span for span in finding.evidence if resolvable(span)] for finding in verdict.findings
+        }
+        self.nowhere = [finding for finding in verdict.findings if not self.spans[id(finding)]]
+        self.blocking = [
+            finding for finding in verdict.findings if finding.severity == "blocking" and self.spans[id(finding)]
+        ]
 
     def repeats(self, finding: Finding, places: tuple[str, ...]) -> bool:
         """Say whether a finding points only at some places, which block by themselves, or below them."""
@@ -64,8 +68,12 @@ class _Pointed:
 
     def changes_at(self, place: str) -> list[RequiredChange]:
         """Return the changes of the blocking findings that point at a place or below it."""
-        found = [one for one in self.blocking if any(_is_below(span, (f"{place}/",)) for span in self.spans[id(one)])]
-        return [one.required_change for one in found if one.required_change]
+        findings = [
+            finding
+            for finding in self.blocking
+            if any(_is_below(span, (f"{place}/",)) for span in self.spans[id(finding)])
+        ]
+        return [finding.required_change for finding in findings if finding.required_change]
 
 
 def _is_below(span: Span, places: tuple[str, ...]) -> bool:
@@ -124,16 +132,16 @@ def decide(
         task = RequiredChange(text=f"the builder ended this job: {withdrawn}", by_builder=True)
         blockers, silent = [_Blocker(_line(task.text), changes=[task])], []
     usable = {
-        id(blocker): [one for one in blocker.changes if _usable(one, allowed_ranges, current, takes_words)]
+        id(blocker): [change for change in blocker.changes if _usable(change, allowed_ranges, current, takes_words)]
         for blocker in blockers
     }
-    changes = _distinct([one for blocker in blockers for one in usable[id(blocker)]])
+    changes = _distinct([required_change for blocker in blockers for required_change in usable[id(blocker)]])
     reasons = [*_root_causes(blockers), *silent]
     if any(blocker.hopeless for blocker in blockers):
         outcome = "reject"
     elif any(blocker.for_a_person or not usable[id(blocker)] for blocker in blockers):
         outcome = "escalate"
-    elif len(moved := [one.parameter for one in changes if one.parameter]) > len(set(moved)):
+    elif len(moved := [change.parameter for change in changes if change.parameter]) > len(set(moved)):
         outcome = "escalate"
         reasons.append("the required changes contradict each other")
     elif blockers and unchanged_since is not None:
@@ -144,18 +152,25 @@ def decide(
         reasons.append("no attempt is left for the required change")
     elif blockers:
         outcome = "revise"
-    elif unmet := [one for one in criteria if not one.met]:
+    elif unmet := [criterion for criterion in criteria if not criterion.met]:
         outcome = "null"
-        reasons = [f"{_not_found(one)}: {one.unmet()}" for one in unmet]
+        reasons = [f"{_not_found(criterion_result)}: {criterion_result.unmet()}" for criterion_result in unmet]
     else:
         outcome = "approve"
-        applied = sum(one.status != "NOT_APPLICABLE" for one in checks)
-        met = f", and every criterion is met ({', '.join(str(one.criterion) for one in criteria)})" if criteria else ""
+        applied = sum(check.status != "NOT_APPLICABLE" for check in checks)
+        met = (
+            f", and every criterion is met ({', '.join(str(criterion.criterion) for criterion in criteria)})"
+            if criteria
+            else ""
+        )
         reasons = [
             f"none of {applied} checks closes the gate{met}",
             *(_lifted(check, lifted[check.id]) for check in checks if check.id in lifted and check.closes),
             *(_line(_dissent(vote)) for vote in verdict.votes if not vote.approve),
-            *(_line(f"on the condition that before {one.stage}: {one.text}") for one in verdict.conditions),
+            *(
+                _line(f"on the condition that before {condition.stage}: {condition.text}")
+                for condition in verdict.conditions
+            ),
         ]
     return Decision(
         stage=stage,
@@ -164,8 +179,8 @@ def decide(
         reasons=tuple(reasons),
         required_changes=tuple(changes),
         dropped_findings=len(pointed.nowhere),
-        conditions=tuple(one for one in verdict.conditions if not why_not_carried(one)),
-        met=tuple(one.id for one in conditions if one.due and one.met),
+        conditions=tuple(condition for condition in verdict.conditions if not why_not_carried(condition)),
+        met=tuple(condition.id for condition in conditions if condition.due and condition.met),
         packet=packet_digest,
         verdict=verdict.content_digest(),
     )
@@ -188,13 +203,13 @@ def _finding_blockers(
     A finding without a change says that nothing would mend it, which is more than a failed check says. Where reviewers
     disagree, a person decides instead.
     """
-    found: list[_Blocker] = []
-    for one in pointed.blocking:
-        hopeless = one.required_change is None and not disagree(verdict)
-        if not pointed.repeats(one, raised) and (hopeless or not pointed.repeats(one, floor + raised)):
-            changes = [one.required_change] if one.required_change else []
-            found.append(_Blocker(_said(verdict, one), changes=changes, hopeless=hopeless))
-    return found
+    blockers: list[_Blocker] = []
+    for finding in pointed.blocking:
+        hopeless = finding.required_change is None and not disagree(verdict)
+        if not pointed.repeats(finding, raised) and (hopeless or not pointed.repeats(finding, floor + raised)):
+            changes = [finding.required_change] if finding.required_change else []
+            blockers.append(_Blocker(_said(verdict, finding), changes=changes, hopeless=hopeless))
+    return blockers
 
 
 def _lifted(check: CheckResult, by: str) -> str:
@@ -221,32 +236,32 @@ def _scheduled(check: CheckResult) -> str:
 
 
 def _criterion_blockers(criteria: tuple[CriterionResult, ...], pointed: _Pointed) -> list[_Blocker]:
-    found: list[_Blocker] = []
+    blockers: list[_Blocker] = []
     for index, result in enumerate(criteria):
         place = f"/criteria/{index}"
         if result.value is None:
-            found.append(_Blocker(f"{result.criterion} was not measured", place, lacks_evidence=True))
+            blockers.append(_Blocker(f"{result.criterion} was not measured", place, lacks_evidence=True))
         elif not result.met and not result.hypothesis:
-            found.append(_Blocker(result.unmet(), place, pointed.changes_at(place)))
-    return found
+            blockers.append(_Blocker(result.unmet(), place, pointed.changes_at(place)))
+    return blockers
 
 
 def _condition_blockers(conditions: tuple[ConditionResult, ...], pointed: _Pointed) -> list[_Blocker]:
     """Return the conditions of earlier approvals that are due here and not met."""
-    found: list[_Blocker] = []
+    blockers: list[_Blocker] = []
     for index, result in enumerate(conditions):
         if not result.due or result.met:
             continue
         place, criterion = f"/conditions/{index}", result.condition.criterion
         message = _line(f"condition {result.id}: {result.condition.text}")
         if criterion is None:
-            found.append(_Blocker(f"{message} (only a person can settle it)", place))
+            blockers.append(_Blocker(f"{message} (only a person can settle it)", place))
         elif result.value is None:
-            found.append(_Blocker(f"{message} ({criterion} was not measured since)", place))
+            blockers.append(_Blocker(f"{message} ({criterion} was not measured since)", place))
         else:
             reason = f"{message} ({criterion} is not met: {result.measured()})"
-            found.append(_Blocker(reason, place, pointed.changes_at(place)))
-    return found
+            blockers.append(_Blocker(reason, place, pointed.changes_at(place)))
+    return blockers
 
 
 def _reviewer_blockers(
@@ -254,16 +269,16 @@ def _reviewer_blockers(
 ) -> list[_Blocker]:
     """Return what only a person can settle about the verdict itself."""
     reasons: list[str] = []
-    if disagree(verdict) and any(one.severity == "blocking" for one in verdict.findings):
-        voted = [one for one in verdict.votes if one.approve is not None]
-        sides = ", ".join(f"{one.reviewer} {'approves' if one.approve else 'does not'}" for one in voted)
+    if disagree(verdict) and any(finding.severity == "blocking" for finding in verdict.findings):
+        voted = [vote for vote in verdict.votes if vote.approve is not None]
+        sides = ", ".join(f"{vote.reviewer} {'approves' if vote.approve else 'does not'}" for vote in voted)
         reasons.append(_line(f"the reviewers disagree: {sides}"))
-    blocking = [one for one in pointed.nowhere if one.severity == "blocking"]
-    reasons += [f"{_said(verdict, one)} (points at nothing in the packet)" for one in blocking]
-    for one in verdict.conditions:
+    blocking = [finding for finding in pointed.nowhere if finding.severity == "blocking"]
+    reasons += [f"{_said(verdict, finding)} (points at nothing in the packet)" for finding in blocking]
+    for condition in verdict.conditions:
         # Dropping a condition that cannot be carried would turn it into an approval without conditions.
-        if problem := why_not_carried(one):
-            reasons.append(_line(f"{verdict.reviewer} approves on the condition '{one.text}', but {problem}"))
+        if problem := why_not_carried(condition):
+            reasons.append(_line(f"{verdict.reviewer} approves on the condition '{condition.text}', but {problem}"))
     return [_Blocker(reason) for reason in reasons]
 
 

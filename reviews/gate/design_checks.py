@@ -95,8 +95,8 @@ def _paired(design: Design) -> Found:
 def _overlap(design: Design) -> Found:
     """Compare every training prompt with every held-out prompt: equal, equal but for case and marks, or near."""
     curated = _curated(design)
-    said = [*_prompts(design), *(one for one in design.texts if one[0].rpartition(":")[0] not in curated)]
-    return leakage_checks.overlap_of(said, design.heldout, design.resolved.spec.thresholds)
+    pairs = [*_prompts(design), *(text for text in design.texts if text[0].rpartition(":")[0] not in curated)]
+    return leakage_checks.overlap_of(pairs, design.heldout, design.resolved.spec.thresholds)
 
 
 def _prompts(design: Design) -> list[tuple[str, str]]:
@@ -141,12 +141,12 @@ def _trained(design: Design) -> dict[str, tuple[Item, ...]]:
 
 def _curated(design: Design) -> set[str]:
     """Return the data files that scripts only curate: what is kept of them is judged at the gates of those stages."""
-    found: set[str] = set()
+    texts: set[str] = set()
     for name in design.data:
-        readers = [one for one in design.resolved.spec.stages if f"data.{name}" in one.inputs.values()]
-        if readers and all(kind_of(one).runs_code and _only_curates(one, f"data.{name}") for one in readers):
-            found.add(name)
-    return found
+        readers = [stage for stage in design.resolved.spec.stages if f"data.{name}" in stage.inputs.values()]
+        if readers and all(kind_of(stage).runs_code and _only_curates(stage, f"data.{name}") for stage in readers):
+            texts.add(name)
+    return texts
 
 
 def _only_curates(stage: Stage, reference: str) -> bool:
@@ -167,20 +167,20 @@ def _unique(design: Design) -> Found:
     than a tenth of the items do so, and are judged alike, the split is smaller than it says.
     """
     prompts = [(item.id, "\n".join([leakage_checks.asked_of(item), *said_in(item)[1:]])) for item in design.heldout]
-    shown = [
-        {"heldout": one.train, "repeats": one.heldout, "text": one.train_text}
-        for one in leakage_checks.repeats_of(prompts)
+    visible = [
+        {"heldout": overlap.train, "repeats": overlap.heldout, "text": overlap.train_text}
+        for overlap in leakage_checks.repeats_of(prompts)
     ]
-    message, right = f"{len(shown)} held-out prompts repeat another", f"all {len(prompts)} held-out prompts differ"
+    message, right = f"{len(visible)} held-out prompts repeat another", f"all {len(prompts)} held-out prompts differ"
     alone = [(item.id, leakage_checks.asked_of(item)) for item in design.heldout if len(said_in(item)) == 1]
     near = leakage_checks.near_repeats_of(alone, design.resolved.spec.thresholds)
-    if shown or not near:
-        return unless(shown, message, right, repairable=False)
-    count = len({one.train for one in near})
+    if visible or not near:
+        return unless(visible, message, right, repairable=False)
+    count = len({overlap.train for overlap in near})
     judged = {item.id: (item.kind, item.constraint) for item in design.heldout}
-    same = len({one.train for one in near if judged[one.train] == judged[one.heldout]})
+    same = len({overlap.train for overlap in near if judged[overlap.train] == judged[overlap.heldout]})
     effective = f"{count} of {len(prompts)} held-out prompts nearly repeat an earlier one: they are not {len(prompts)} "
-    rows = tuple(leakage_checks.shown_overlap(one) for one in near)
+    rows = tuple(leakage_checks.shown_overlap(overlap) for overlap in near)
     if same > MOST_NEAR * len(prompts):
         return Found("FAIL", f"{effective}questions, and are judged alike", float(count), rows, repairable=False)
     return Found("WARN", f"{effective}questions for sure", float(count), rows)
@@ -234,8 +234,8 @@ def _distinct(design: Design) -> Found:
 def _scorer(design: Design) -> Found:
     """Compare each verifier of answers with known answers, and the task's own with labels of people too."""
     spec = design.resolved.spec
-    found = [scorer_checks.admitted(spec, task, design.data, design.heldout) for task in _tasks(spec)]
-    return next((one for one in found if one.status != "PASS"), found[0])
+    results = [scorer_checks.admitted(spec, task, design.data, design.heldout) for task in _tasks(spec)]
+    return next((value for value in results if value.status != "PASS"), results[0])
 
 
 def _tasks(spec: SessionSpec) -> tuple[str, ...]:
@@ -291,11 +291,11 @@ def _duplicates(design: Design) -> Found:
     More than half is a failure, unless the spec registers that share: most of the data are then not what they count as.
     """
     thresholds = design.resolved.spec.thresholds
-    asked = ((*said_before(item), item.prompt) for item in _every(design))
-    found = leakage_checks.duplicates_of(asked, thresholds)
-    if found.status == "WARN" and found.figure is not None and found.figure > MOST_REPEATED:
-        return replace(found, status="FAIL", detail=f"{found.detail}, more than half", repairable=False)
-    return found
+    pairs = ((*said_before(item), item.prompt) for item in _every(design))
+    result = leakage_checks.duplicates_of(pairs, thresholds)
+    if result.status == "WARN" and result.figure is not None and result.figure > MOST_REPEATED:
+        return replace(result, status="FAIL", detail=f"{result.detail}, more than half", repairable=False)
+    return result
 
 
 @DESIGN_CHECKS.add(
@@ -307,9 +307,9 @@ def _independence(design: Design) -> Found:
     """Compare the vendors of builder and reviewer; the same vendor twice would review itself."""
     spec = design.resolved.spec
     reviewers = spec.reviewers()
-    if any(makers(spec.builder) & makers(one) for one in reviewers):
+    if any(makers(spec.builder) & makers(reviewer) for reviewer in reviewers):
         return Found("FAIL", "builder and reviewer are of the same vendor", repairable=False)
-    if spec.builder.vendor == "external" and any(one.asks_a_model for one in reviewers):
+    if spec.builder.vendor == "external" and any(reviewer.asks_a_model for reviewer in reviewers):
         if spec.builder.model_vendor is None:
             return Found("FAIL", "nobody states whose model the external builder is", repairable=False)
         return Found("WARN", "the builder is external: whose model it is was stated by its user, nothing shows it")

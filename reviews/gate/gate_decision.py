@@ -19,7 +19,7 @@ from specs.trail.verdict import Decision, Packet, Span, Verdict
 
 def looked_up(entries: Sequence[Recorded], store: Store, stage: str) -> dict[Digest, str]:
     """Return what reviewers of a stage's packets were answered when they looked something up, by digest."""
-    looks = (one.body for one in entries if one.entry.kind == "look" and one.body["stage"] == stage)
+    looks = (entry.body for entry in entries if entry.entry.kind == "look" and entry.body["stage"] == stage)
     return {body["answer"]: store.get(body["answer"]).decode() for body in looks}
 
 
@@ -43,7 +43,7 @@ def settle(
     of_stage = None if stage is None else resolved.spec.stage(stage)
     rounds = 1 if of_stage is None else of_stage.gate.max_rounds
     # An attempt that was never launched is no round.
-    rounds += sum(one.get("outcome") == NOT_STARTED for one in packet.attempts)
+    rounds += sum(attempt.get("outcome") == NOT_STARTED for attempt in packet.attempts)
     return decide(
         stage=packet.stage,
         attempt=attempt,
@@ -69,7 +69,8 @@ def carried(decision: Decision) -> dict[str, Any]:
     at = f"{decision.stage}.{decision.attempt}"
     return {
         "conditions": [
-            {"id": f"{at}/{number}", **one.model_dump(mode="json")} for number, one in enumerate(decision.conditions, 1)
+            {"id": f"{at}/{number}", **condition.model_dump(mode="json")}
+            for number, condition in enumerate(decision.conditions, 1)
         ],
         "met": list(decision.met),
     }

@@ -139,7 +139,7 @@ def verify(trail: Trail, order: JobOrder, registration: str, input_digests: dict
     if recorded is None or recorded.body != grant.model_dump(mode="json"):
         raise GrantRefused("no such grant is in the trail", where=order.key, hint=hint)
     judged = list(trail.iterate("decision", "human", "retraction"))
-    decision = next((one for one in standing(judged) if one.digest == grant.decision), None)
+    decision = next((value for value in standing(judged) if value.digest == grant.decision), None)
     opens = decision.body.get("opens") if decision else None
     expectations: list[tuple[str, Any, Any]] = [
         ("job key", order.key, grant.key()),
@@ -153,9 +153,9 @@ def verify(trail: Trail, order: JobOrder, registration: str, input_digests: dict
         ("inputs", input_digests, grant.inputs),
         ("ordered inputs", {role: item.digest for role, item in order.inputs.items()}, grant.inputs),
     ]
-    for what, found, granted in expectations:
-        if found != granted:
-            raise GrantRefused(f"{what} {found!r} is not what was granted, {granted!r}", where=order.key, hint=hint)
+    for what, result, granted in expectations:
+        if result != granted:
+            raise GrantRefused(f"{what} {result!r} is not what was granted, {granted!r}", where=order.key, hint=hint)
     if (late := time.time() - grant.expires) > 0:
         raise GrantRefused(f"the grant expired {late:.0f} s ago", where=order.key, hint=hint)
 
@@ -163,7 +163,7 @@ def verify(trail: Trail, order: JobOrder, registration: str, input_digests: dict
 def _require_settled(trail: Trail, resolved: ResolvedSpec, opening: Opening, now: float) -> None:
     """Refuse while a condition keeps the stage from starting, or when the approval that opens it has ended."""
     entries = list(trail.iterate())
-    opener = next(one for one in entries if one.digest == opening.entry)
+    opener = next(entry for entry in entries if entry.digest == opening.entry)
     named = session_words(trail.path.parent)
     if (expires := opener.body.get("expires")) is not None and now > expires:
         raise GrantRefused(
@@ -171,11 +171,11 @@ def _require_settled(trail: Trail, resolved: ResolvedSpec, opening: Opening, now
             where=f"{trail.session}.{opening.stage}",
             hint=f"take it back: `peergate retract {named} {opener.entry.seq} --reason WHY`; the gate asks again",
         )
-    for one in open_for(entries, resolved, opening.stage, int(now * 1e9)):
+    for obligation in open_for(entries, resolved, opening.stage, int(now * 1e9)):
         raise GrantRefused(
-            f"condition {one.id} is open: {one.condition.text}",
+            f"condition {obligation.id} is open: {obligation.condition.text}",
             where=f"{trail.session}.{opening.stage}",
-            hint=f"`peergate override {named} --reason WHY --condition {one.id}` waives it",
+            hint=f"`peergate override {named} --reason WHY --condition {obligation.id}` waives it",
         )
 
 

@@ -30,13 +30,13 @@ def last_question(entries: Sequence[Recorded], session: str) -> Recorded:
     raise PeergateError("nothing was escalated", where=session)
 
 
-def why_no_retry(entries: Sequence[Recorded], asked: Recorded) -> str:
+def why_no_retry(entries: Sequence[Recorded], request: Recorded) -> str:
     """Say why *retry* is not an answer to a question; empty when it is.
 
     A design is judged again only while it has no verdict, as when its reviewer was killed: asking about the same design
     often enough would find a mild reviewer.
     """
-    kind, body = asked.entry.kind, asked.body
+    kind, body = request.entry.kind, request.body
     if kind == "budget" or body["stage"] is not None:
         return ""
     if kind == "decision" and is_without_verdict(find(entries, f"verdict/{DESIGN}.{body['attempt']}")):
@@ -48,9 +48,9 @@ BY_PEOPLE: tuple[EntryKind, ...] = ("decision", "human", "override", "amendment"
 """The kinds of entries that say whether a person decided instead of a gate."""
 
 
-def is_override(one: Recorded) -> bool:
+def is_override(value: Recorded) -> bool:
     """Say whether an entry records that a person decided instead of the gate."""
-    kind, body = one.entry.kind, one.body
+    kind, body = value.entry.kind, value.body
     return (
         kind == "override"
         or (kind == "human" and body.get("answer") == "approve")
@@ -60,7 +60,7 @@ def is_override(one: Recorded) -> bool:
 
 def overrides(entries: Sequence[Recorded]) -> list[Recorded]:
     """Return the entries by which a person decided instead of a gate, without answers that were taken back."""
-    return [one for one in standing(entries) if is_override(one)]
+    return [value for value in standing(entries) if is_override(value)]
 
 
 def is_without_verdict(judged: Recorded | None) -> bool:
@@ -70,7 +70,7 @@ def is_without_verdict(judged: Recorded | None) -> bool:
 
 def design_attempt(entries: Sequence[Recorded]) -> int:
     """Return how many times the design is judged: once, and once more for every *retry*."""
-    return 1 + sum(one.entry.kind == "human" and is_design_again(one.body) for one in entries)
+    return 1 + sum(entry.entry.kind == "human" and is_design_again(entry.body) for entry in entries)
 
 
 def is_design_again(answer: dict[str, Any]) -> bool:
@@ -89,15 +89,17 @@ def waits_for_budget(entries: Sequence[Recorded]) -> Recorded | None:
     return None
 
 
-def answer_effect(resolved: ResolvedSpec, entries: Sequence[Recorded], asked: Recorded, answer: str) -> dict[str, Any]:
+def answer_effect(
+    resolved: ResolvedSpec, entries: Sequence[Recorded], request: Recorded, answer: str
+) -> dict[str, Any]:
     """Return what an answer opens and which conditions it waives.
 
     ``retry`` opens another attempt of the stage, and has a design judged again, which opens nothing; ``approve`` opens
     what the gate's approval would have opened, and waives the conditions that kept that stage closed. A used-up budget
     is not a gate: nobody can approve over it, and only an attempt that was not launched is made again.
     """
-    stage = asked.body["stage"]
-    if asked.entry.kind == "budget" and (answer != "retry" or asked.body["at"] != "launch"):
+    stage = request.body["stage"]
+    if request.entry.kind == "budget" and (answer != "retry" or request.body["at"] != "launch"):
         return {"opens": None, "waives": []}
     if answer == "retry" and stage is not None:
         return {"opens": {"stage": stage, "attempt": next_attempt(entries, stage)}, "waives": []}
@@ -105,5 +107,5 @@ def answer_effect(resolved: ResolvedSpec, entries: Sequence[Recorded], asked: Re
         return {"opens": None, "waives": []}
     opens = opened_by(resolved, entries, stage, "approve")
     moment = int(entries[-1].entry.time_ns)
-    waived = [one.id for one in open_for(entries, resolved, opens["stage"], moment)] if opens else []
+    waived = [obligation.id for obligation in open_for(entries, resolved, opens["stage"], moment)] if opens else []
     return {"opens": opens, "waives": waived}

@@ -36,30 +36,32 @@ def _loosens(entries: Sequence[Recorded], store: Store, old: ResolvedSpec, new: 
     `peergate amend --override` puts such a change in force in a person's name, with a reason.
     """
     failed = list(_failed(entries, store, old))
-    shown = [
+    visible = [
         {"failed": what, "limit": limit.key, "before": before, "after": after}
         for what, limit in failed
         if _looser(limit, before := limit.value(old.spec), after := limit.value(new.spec))
     ]
     if stage := next((what for what, limit in failed if limit in _HYPOTHESIS and what.startswith(_UNMET)), ""):
         limits = {limit.key for limit in _HYPOTHESIS}
-        shown += [
-            {"failed": stage, "limit": key, "before": one.before, "after": one.after}
-            for one in changes(old, new)
-            if (key := one.pointer[1:].replace("/", ".")).startswith("analysis.") and key not in limits
+        visible += [
+            {"failed": stage, "limit": key, "before": change.before, "after": change.after}
+            for change in changes(old, new)
+            if (key := change.pointer[1:].replace("/", ".")).startswith("analysis.") and key not in limits
         ]
-    if not shown:
+    if not visible:
         return Found("PASS", "no limit of what failed last is loosened", 0.0)
-    limits = listed(f"{one['limit']} from {one['before']} to {one['after']} after {one['failed']}" for one in shown)
+    limits = listed(
+        f"{value['limit']} from {value['before']} to {value['after']} after {value['failed']}" for value in visible
+    )
     detail = f"it loosens what just failed: {limits}; mend what failed, or put it in force with --override and a reason"
-    return Found("FAIL", detail, float(len(shown)), tuple(shown), repairable=False)
+    return Found("FAIL", detail, float(len(visible)), tuple(visible), repairable=False)
 
 
 def amendment_checks(
     entries: Sequence[Recorded], store: Store, old: ResolvedSpec, new: ResolvedSpec
 ) -> tuple[CheckResult, ...]:
     """Judge an amended design as it would be judged before a session, and what it changes after what has failed."""
-    own = (result(one, guarded(one.run, entries, store, old, new), new.spec, ()) for one in CHECKS)
+    own = (result(check, guarded(check.run, entries, store, old, new), new.spec, ()) for check in CHECKS)
     return (*check_design(new, store), *own)
 
 
@@ -70,14 +72,18 @@ def _looser(limit: Limit, before: float, after: float) -> bool:
 def _failed(entries: Sequence[Recorded], store: Store, old: ResolvedSpec) -> Iterator[tuple[str, Limit]]:
     """Yield what closed the newest gate of each stage that no later attempt or person has opened, with its limits."""
     limits = {check.id: check.limits for check in all_checks(old)}
-    newest = {one.body["stage"]: one for one in standing(entries) if one.entry.kind == "decision" and one.body["stage"]}
+    newest = {
+        value.body["stage"]: value
+        for value in standing(entries)
+        if value.entry.kind == "decision" and value.body["stage"]
+    }
     for stage, decided in newest.items():
-        kept = find(entries, f"packet/{stage}.{decided.body['attempt']}")
-        if decided.body["outcome"] == "approve" or accepted_attempt(entries, stage) or kept is None:
+        remaining = find(entries, f"packet/{stage}.{decided.body['attempt']}")
+        if decided.body["outcome"] == "approve" or accepted_attempt(entries, stage) or remaining is None:
             continue
-        packet = Packet.model_validate(store.get_value(kept.body["packet"]))
+        packet = Packet.model_validate(store.get_value(remaining.body["packet"]))
         for check in packet.checks:
             if check.closes:
                 yield from ((f"{check.id} at {stage}", limit) for limit in limits.get(check.id, ()))
-        if any(one.hypothesis and not one.met for one in packet.criteria):
+        if any(criterion.hypothesis and not criterion.met for criterion in packet.criteria):
             yield from ((f"{_UNMET}{stage}", limit) for limit in _HYPOTHESIS)

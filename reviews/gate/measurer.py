@@ -77,7 +77,7 @@ def _measured(evidence: Evidence, metrics: MetricSet | None) -> Found:
 def _tokens_in(evidence: Evidence) -> int | None:
     """Return the tokens that the rows count, where the manifest states their sum; else None."""
     form = kind_of(evidence.stage).rows.get("rows")
-    name = next((one for one in _COUNTED if form is not None and one in form.model_fields), None)
+    name = next((value for value in _COUNTED if form is not None and value in form.model_fields), None)
     if form is None or name is None or kind_of(evidence.stage).plugin:
         return None
     return sum(getattr(row, name) for row in read_rows(evidence.outputs.get("rows"), form, "rows"))

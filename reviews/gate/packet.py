@@ -94,9 +94,9 @@ def build_packet(
         code=plain(evidence.code, CODE_CHARACTERS),
         withdrawn=evidence.withdrawn,
         lineages={
-            role: tuple(one._asdict() for one in way)
+            role: tuple(value._asdict() for value in way)
             for role, way in evidence.lineages.items()
-            if any(one.script is not None for one in way)
+            if any(value.script is not None for value in way)
         },
     )
     return without_secrets(packet)
@@ -114,8 +114,8 @@ def criteria_results(resolved: ResolvedSpec, stage: Stage, metrics: MetricSet | 
     analysis = resolved.spec.analysis
     hypothesis = analysis.hypothesis() if stage.name == analysis.treatment else ()
     return (
-        *(_criterion(one, metrics, hypothesis=False) for one in stage.gate.criteria),
-        *(_criterion(one, metrics, hypothesis=True) for one in hypothesis),
+        *(_criterion(criterion, metrics, hypothesis=False) for criterion in stage.gate.criteria),
+        *(_criterion(criterion, metrics, hypothesis=True) for criterion in hypothesis),
     )
 
 
@@ -141,10 +141,10 @@ def evidence_digest(packet: Packet) -> str:
             "parameters": packet.granted_parameters,
             "metrics": packet.metrics,
             # Without figures: some count attempts or seconds.
-            "checks": [[one.id, one.status] for one in packet.checks if one.id not in _CHANGING],
-            "criteria": [one.model_dump(mode="json") for one in packet.criteria],
+            "checks": [[check.id, check.status] for check in packet.checks if check.id not in _CHANGING],
+            "criteria": [criterion.model_dump(mode="json") for criterion in packet.criteria],
             "rows": [packet.sample_rows, packet.flagged_rows],
-            "conditions": [one.model_dump(mode="json") for one in packet.conditions],
+            "conditions": [condition.model_dump(mode="json") for condition in packet.conditions],
             "lifted": packet.lifted,
         }
     )
@@ -184,10 +184,10 @@ def resolvable(span: Span, packet: Packet) -> bool:
     With a pointer (RFC 6901) it points into the packet as JSON, without one at lines of the log tail.
     """
     try:
-        found = _lines(span, packet.log_tail) if span.pointer is None else _point(packet, span.pointer)
+        matching_text = _lines(span, packet.log_tail) if span.pointer is None else _point(packet, span.pointer)
     except (KeyError, IndexError, ValueError):
         return False
-    text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+    text = matching_text if isinstance(matching_text, str) else json.dumps(matching_text, ensure_ascii=False)
     return span.quote in text
 
 
@@ -204,18 +204,18 @@ def _lines(span: Span, log: str) -> str:
 def _point(packet: Packet, pointer: str) -> Any:
     if not pointer.startswith("/"):
         raise ValueError("a pointer into a packet begins with '/'")
-    found: Any = packet.model_dump(mode="json")
+    result: Any = packet.model_dump(mode="json")
     for part in pointer[1:].split("/"):
         name = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list):
+        if isinstance(result, list):
             if not (name.isascii() and name.isdigit()) or (len(name) > 1 and name.startswith("0")):
                 raise ValueError(f"'{name}' is no index")
-            found = found[int(name)]
-        elif isinstance(found, dict):
-            found = found[name]
+            result = result[int(name)]
+        elif isinstance(result, dict):
+            result = result[name]
         else:
             raise KeyError(name)
-    return found
+    return result
 
 
 def _registered(resolved: ResolvedSpec) -> dict[str, Any]:
@@ -248,10 +248,10 @@ def _as_written(evidence: Evidence) -> Rows:
 def _without_ids(value: Any) -> Any:
     """Return JSON data without the token ids that rows keep for a witness, at any depth."""
     if isinstance(value, list):
-        return [_without_ids(one) for one in cast(list[Any], value)]
+        return [_without_ids(element) for element in cast(list[Any], value)]
     if isinstance(value, dict):
         items = cast(dict[str, Any], value).items()
-        return {name: _without_ids(one) for name, one in items if name not in TOKEN_IDS}
+        return {name: _without_ids(value) for name, value in items if name not in TOKEN_IDS}
     return value
 
 

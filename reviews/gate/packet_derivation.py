@@ -85,11 +85,13 @@ def _findings_before(entries: Sequence[Recorded], store: Store, stage: str, atte
     verdict = Verdict.model_validate(store.get_value(judged.body["verdict"]))
     return tuple(
         {
-            "severity": one.severity,
-            "statement": plain(one.statement, FINDING_CHARACTERS),
-            "required_change": plain(one.required_change.text, FINDING_CHARACTERS) if one.required_change else None,
+            "severity": finding.severity,
+            "statement": plain(finding.statement, FINDING_CHARACTERS),
+            "required_change": plain(finding.required_change.text, FINDING_CHARACTERS)
+            if finding.required_change
+            else None,
         }
-        for one in verdict.findings
+        for finding in verdict.findings
     )
 
 
@@ -97,8 +99,8 @@ def _unchanged_since(entries: Sequence[Recorded], store: Store, packet: Packet, 
     """Return the newest earlier attempt with the same evidence."""
     digest = evidence_digest(packet)
     for number in range(attempt - 1, 0, -1):
-        kept = find(entries, f"packet/{packet.stage}.{number}")
-        if kept and evidence_digest(Packet.model_validate(store.get_value(kept.body["packet"]))) == digest:
+        remaining = find(entries, f"packet/{packet.stage}.{number}")
+        if remaining and evidence_digest(Packet.model_validate(store.get_value(remaining.body["packet"]))) == digest:
             return number
     return None
 

@@ -47,36 +47,38 @@ def member_answer(store: Store, judged: Recorded) -> Answer:
 
 def merge(answers: Sequence[Answer], quorum: int) -> Verdict:
     """Return one verdict that holds everything the members said."""
-    said = [(one.reviewer, one.verdict) for one in answers if one.verdict is not None]
+    pairs = [(answer.reviewer, answer.verdict) for answer in answers if answer.verdict is not None]
     findings: list[Finding] = []
     conditions: list[Condition] = []
-    for number, (reviewer, verdict) in enumerate(said, 1):
+    for number, (reviewer, verdict) in enumerate(pairs, 1):
         findings += [
-            one.model_copy(update={"id": f"{number}-{one.id}", "statement": f"{reviewer}: {one.statement}"})
-            for one in verdict.findings
+            finding.model_copy(update={"id": f"{number}-{finding.id}", "statement": f"{reviewer}: {finding.statement}"})
+            for finding in verdict.findings
         ]
-        conditions += [one for one in verdict.conditions if one not in conditions]
-    approvals = sum(verdict.approve for _, verdict in said)
+        conditions += [condition for condition in verdict.conditions if condition not in conditions]
+    approvals = sum(verdict.approve for _, verdict in pairs)
     return Verdict(
         reviewer=NAME,
         findings=tuple(findings),
-        recommendation="; ".join(f"{reviewer}: {verdict.recommendation}" for reviewer, verdict in said) or "none",
-        reasoning="\n".join(f"{reviewer}: {verdict.reasoning}" for reviewer, verdict in said) or "nobody answered",
-        risks=tuple(dict.fromkeys(risk for _, verdict in said for risk in verdict.risks)),
+        recommendation="; ".join(f"{reviewer}: {verdict.recommendation}" for reviewer, verdict in pairs) or "none",
+        reasoning="\n".join(f"{reviewer}: {verdict.reasoning}" for reviewer, verdict in pairs) or "nobody answered",
+        risks=tuple(dict.fromkeys(risk for _, verdict in pairs for risk in verdict.risks)),
         conditions=tuple(conditions),
         approve=approvals >= quorum,
         # Only what no member could judge was not judged.
         not_judged=tuple(
-            one for one in (said[0][1].not_judged if said else ()) if all(one in each.not_judged for _, each in said)
+            text
+            for text in (pairs[0][1].not_judged if pairs else ())
+            if all(text in each.not_judged for _, each in pairs)
         ),
         votes=tuple(
             Vote(
-                reviewer=one.reviewer,
-                approve=None if one.verdict is None else one.verdict.approve,
-                verdict=None if one.verdict is None else one.verdict.content_digest(),
-                error=one.no_verdict.what if one.no_verdict else "",
+                reviewer=answer.reviewer,
+                approve=None if answer.verdict is None else answer.verdict.approve,
+                verdict=None if answer.verdict is None else answer.verdict.content_digest(),
+                error=answer.no_verdict.what if answer.no_verdict else "",
             )
-            for one in answers
+            for answer in answers
         ),
         quorum=quorum,
         no_verdict=_too_few(answers, quorum),
@@ -85,11 +87,11 @@ def merge(answers: Sequence[Answer], quorum: int) -> Verdict:
 
 def _too_few(answers: Sequence[Answer], quorum: int) -> NoVerdict | None:
     """Return why the panel has no verdict; None when it has one."""
-    silent = [one for one in answers if one.verdict is None]
+    silent = [answer for answer in answers if answer.verdict is None]
     if len(answers) - len(silent) >= quorum:
         return None
     gave = f"{len(answers) - len(silent)} of {len(answers)} members of the panel gave a verdict, {quorum} have to"
-    why = [f"{one.reviewer}: {one.no_verdict.what if one.no_verdict else 'nothing'}" for one in silent]
+    why = [f"{answer.reviewer}: {answer.no_verdict.what if answer.no_verdict else 'nothing'}" for answer in silent]
     return NoVerdict(cause="no_quorum", what="; ".join([gave, *why]), help=HELP["no_quorum"])
 
 

@@ -95,16 +95,17 @@ class Exchange:
     """What the reviewer looked up, in order."""
 
 
-FACTS = frozenset(one.name for one in fields(Exchange))
+FACTS = frozenset(field.name for field in fields(Exchange))
 """The names of what :func:`facts_of` returns."""
 
 
 def facts_of(exchange: Exchange, keep: Callable[[bytes], str]) -> dict[str, Any]:
     """Return what the trail records of an exchange; ``keep`` returns the digest of a body."""
     earlier = [
-        {"request": keep(one.request), "response": keep(one.response), "error": one.error} for one in exchange.earlier
+        {"request": keep(earlier.request), "response": keep(earlier.response), "error": earlier.error}
+        for earlier in exchange.earlier
     ]
-    looked = [vars(one) for one in exchange.looked]
+    looked = [vars(value) for value in exchange.looked]
     rest = {name: value for name, value in vars(exchange).items() if name not in ("earlier", "looked")}
     return (
         rest
@@ -140,7 +141,7 @@ def turned(verdict: Verdict, before: str, now: str) -> Verdict:
         )
         return finding.model_copy(update={"evidence": tuple(spans)})
 
-    return verdict.model_copy(update={"findings": tuple(turn(one) for one in verdict.findings)})
+    return verdict.model_copy(update={"findings": tuple(turn(finding) for finding in verdict.findings)})
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ def read_folder(folder: Path, progress: Callable[[int, int], None] = lambda read
         raise UserError(what, where=one_line(str(folder)), hint="name one of its folders")
     records: list[Record] = []
     for name, problem in sorted(files.items()):
-        shown = one_line(name)
-        records.append(unread(shown, problem, "transport_error") if problem else read_file(folder / name, shown))
+        text = one_line(name)
+        records.append(unread(text, problem, "transport_error") if problem else read_file(folder / name, text))
         progress(len(records), len(files))
     return Trail(tuple(records), tuple(passed))
 

@@ -66,9 +66,13 @@ def own_words(text: str) -> Words:
             other = level if _OTHERS.search(title) else 0
         # A quote and another speaker end at an empty line.
         hidden = not blank and (hidden or line.lstrip().startswith(">") or (not level and bool(_SPEAKER.match(line))))
-        said, before = tidy(title if level else line), line
-        shown = not (other or hidden or indented or blank)
-        lines.append(Line(number, _QUOTES.sub("\u00a4", said) if shown else "", level if shown else 0, item, said))
+        reported_text, before = tidy(title if level else line), line
+        flag = not (other or hidden or indented or blank)
+        lines.append(
+            Line(
+                number, _QUOTES.sub("\u00a4", reported_text) if flag else "", level if flag else 0, item, reported_text
+            )
+        )
     return Words(lines, text.split("\n"), bool(fence))
 
 

@@ -63,9 +63,9 @@ def read_bytes(raw: bytes, source: str, suffix: str = ".txt") -> Record:
     if not words.strip():
         return unread(source, "empty", "transport_error", digest, len(raw))
     reading, lines = read_verdict(own_words(words)), words.split("\n")
-    shown = reading.why if reading.line is None else f"{reading.line}: {lines[reading.line - 1].strip()}"
+    displayed_text = reading.why if reading.line is None else f"{reading.line}: {lines[reading.line - 1].strip()}"
     status = "verdict" if reading.verdict else "undetermined"
-    return Record(source, status, reading.verdict, one_line(shown), digest, reading.why, len(raw))
+    return Record(source, status, reading.verdict, one_line(displayed_text), digest, reading.why, len(raw))
 
 
 def _decoded(raw: bytes) -> str | None:

@@ -79,16 +79,16 @@ def words_of_json(text: str) -> str | Fault | None:
     parts = [part for value in values if isinstance(value, (dict, list)) for part in _parts(value, 0)]
     if fault := next((part for part in parts if isinstance(part, Fault)), None):
         return fault
-    said = [part[:1].upper() + part[1:] for part in map(str, parts) if part.strip()]
-    return plain("\n\n".join(said), len(text) * 4) if said else Fault("undetermined", "JSON without a verdict")
+    texts = [part[:1].upper() + part[1:] for part in map(str, parts) if part.strip()]
+    return plain("\n\n".join(texts), len(text) * 4) if texts else Fault("undetermined", "JSON without a verdict")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object with both values of a key that appears twice, so that neither can hide the other."""
-    held: dict[str, Any] = {}
+    current: dict[str, Any] = {}
     for key, value in pairs:
-        held[key] = [held[key], value] if key in held else value
-    return held
+        current[key] = [current[key], value] if key in current else value
+    return current
 
 
 def _parts(value: Any, depth: int) -> Iterator[str | Fault]:

@@ -155,7 +155,7 @@ def read_question(text: str, options: Sequence[str], who: str) -> QuestionAnswer
         raise ReviewerUnavailable("the answer neither names a risk nor says that there is none", where=who)
     if part.option is not None and not 1 <= part.option <= len(options):
         raise ReviewerUnavailable(f"the answer recommends option {part.option} of {len(options)}", where=who)
-    words = sum(len(one.split()) for one in (part.recommendation, part.reasoning, *part.risks))
+    words = sum(len(risk.split()) for risk in (part.recommendation, part.reasoning, *part.risks))
     if words > MAX_WORDS:
         raise ReviewerUnavailable(f"the answer has {words} words, at most {MAX_WORDS} are an answer", where=who)
     return QuestionAnswer(
@@ -192,19 +192,19 @@ def read_review(text: str, reading: Reading, who: str) -> ReviewAnswer:
     look_up = _LookUp(reading)
     best_case = look_up.best_case(part.best_case, who)
     issues = [
-        Issue(severity=one.severity, statement=one.statement, evidence=places)
-        for one in part.issues
-        if (places := look_up.of("issue", one.statement, one.evidence))
+        Issue(severity=issue.severity, statement=issue.statement, evidence=places)
+        for issue in part.issues
+        if (places := look_up.of("issue", issue.statement, issue.evidence))
     ]
     concerns = [
-        Concern(statement=one.statement, evidence=places)
-        for one in part.statistical_concerns
-        if (places := look_up.of("statistical concern", one.statement, one.evidence))
+        Concern(statement=concern_part.statement, evidence=places)
+        for concern_part in part.statistical_concerns
+        if (places := look_up.of("statistical concern", concern_part.statement, concern_part.evidence))
     ]
     return ReviewAnswer(
         summary=part.summary,
         best_case=best_case,
-        issues=tuple(sorted(issues, key=lambda one: _SEVERITIES[one.severity])),
+        issues=tuple(sorted(issues, key=lambda issue: _SEVERITIES[issue.severity])),
         recommendations=tuple(part.recommendations),
         statistical_concerns=tuple(concerns),
         overall_assessment=part.overall_assessment,
@@ -224,17 +224,17 @@ def read_adversarial(text: str, reading: Reading, who: str) -> AdversarialAnswer
     part = _whole(read_part(text, AdversarialPart, who), who)
     if not part.scorecard:
         raise ReviewerUnavailable("the answer judges no claim", where=who)
-    wrong = next((one for one in part.fixes if one.delta not in _SCALE or one.effort not in _SCALE), None)
+    wrong = next((fix for fix in part.fixes if fix.delta not in _SCALE or fix.effort not in _SCALE), None)
     if wrong is not None:
         message = f"a fix has delta {wrong.delta} and effort {wrong.effort}; both go from 1 to 5"
         raise ReviewerUnavailable(message, where=who)
     look_up = _LookUp(reading)
     best_case = look_up.best_case(part.best_case, who)
-    rows = [row for one in part.scorecard if (row := look_up.row(one)) is not None]
+    rows = [row for row_part in part.scorecard if (row := look_up.row(row_part)) is not None]
     overclaimed = [
-        Overclaim(statement=one.statement, stated_at=places[0], instead=one.instead)
-        for one in part.overclaimed
-        if (places := look_up.of("overclaim", one.statement, [one.stated_at]))
+        Overclaim(statement=overclaim_part.statement, stated_at=places[0], instead=overclaim_part.instead)
+        for overclaim_part in part.overclaimed
+        if (places := look_up.of("overclaim", overclaim_part.statement, [overclaim_part.stated_at]))
     ]
     return AdversarialAnswer(
         best_case=best_case,
@@ -250,7 +250,7 @@ def read_adversarial(text: str, reading: Reading, who: str) -> AdversarialAnswer
 
 def in_order(fixes: Iterable[Fix]) -> tuple[Fix, ...]:
     """Return fixes by priority (delta / effort), the greatest first; among equals the larger delta first."""
-    return tuple(sorted(fixes, key=lambda one: (-one.priority, -one.delta)))
+    return tuple(sorted(fixes, key=lambda fix: (-fix.priority, -fix.delta)))
 
 
 class _LookUp:
@@ -263,32 +263,40 @@ class _LookUp:
 
     def of(self, what: str, statement: str, pointed: Sequence[AnswerPlace]) -> tuple[Place, ...]:
         """Return the places that resolve; a finding without one is noted as unresolved."""
-        found = self._resolved(pointed)
-        if found:
-            self.dropped += len(pointed) - len(found)
+        places = self._resolved(pointed)
+        if places:
+            self.dropped += len(pointed) - len(places)
         else:
-            at = tuple(f"{one.file}:{one.first_line}-{one.last_line}" for one in pointed)
+            at = tuple(
+                f"{answer_place.file}:{answer_place.first_line}-{answer_place.last_line}" for answer_place in pointed
+            )
             self.unresolved.append(Unresolved(what=what, statement=statement, pointed_at=at))
-        return found
+        return places
 
     def best_case(self, part: BestCasePart, who: str) -> BestCase:
         """Return a best case; raises ReviewerUnavailable, so that it is asked for again, if no place of it resolves."""
-        found = self._resolved(part.evidence)
-        if not found:
-            at = ", ".join(f"{one.file}:{one.first_line}-{one.last_line}" for one in part.evidence) or "no place"
+        places = self._resolved(part.evidence)
+        if not places:
+            at = (
+                ", ".join(
+                    f"{answer_place.file}:{answer_place.first_line}-{answer_place.last_line}"
+                    for answer_place in part.evidence
+                )
+                or "no place"
+            )
             what = "the best case of the answer points at nothing that was read"
             raise ReviewerUnavailable(what, where=who, cause="out_of_schema", detail=at)
-        self.dropped += len(part.evidence) - len(found)
-        return BestCase(argument=part.argument, evidence=found)
+        self.dropped += len(part.evidence) - len(places)
+        return BestCase(argument=part.argument, evidence=places)
 
     def row(self, part: RowPart) -> ScoreRow | None:
         """Return a row of the scorecard; None when the claim is not where the answer points."""
         stated = self.of("claim", part.claim, [part.stated_at])
         if not stated:
             return None
-        found = self._resolved(part.evidence)
-        own = tuple(one for one in found if not overlap(one, stated))
-        self.dropped += len(part.evidence) - len(found)
+        places = self._resolved(part.evidence)
+        own = tuple(place for place in places if not overlap(place, stated))
+        self.dropped += len(part.evidence) - len(places)
         lowered = part.status != "unsupported" and not own
         return ScoreRow(
             claim=part.claim,
@@ -300,8 +308,11 @@ class _LookUp:
         )
 
     def _resolved(self, pointed: Sequence[AnswerPlace]) -> tuple[Place, ...]:
-        looked = (self.places.resolve(one.file, one.first_line, one.last_line, one.quote) for one in pointed)
-        return tuple(one for one in looked if one is not None)
+        looked = (
+            self.places.resolve(answer_place.file, answer_place.first_line, answer_place.last_line, answer_place.quote)
+            for answer_place in pointed
+        )
+        return tuple(place for place in looked if place is not None)
 
 
 _PartT = TypeVar("_PartT", bound=Part)
@@ -326,8 +337,8 @@ def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield name, value
     elif isinstance(value, list):
-        for index, one in enumerate(value):
-            yield from _texts(one, f"{name}[{index}]")
+        for index, element in enumerate(value):
+            yield from _texts(element, f"{name}[{index}]")
     elif isinstance(value, BaseModel):
         for field in type(value).model_fields:
             yield from _texts(getattr(value, field), f"{name}.{field}" if name else field)
@@ -338,8 +349,8 @@ def places_in(answer: Answer) -> Iterator[Place]:
     if isinstance(answer, ReviewAnswer | AdversarialAnswer) and answer.best_case is not None:
         yield from answer.best_case.evidence
     if isinstance(answer, ReviewAnswer):
-        for one in (*answer.issues, *answer.statistical_concerns):
-            yield from one.evidence
+        for issue in (*answer.issues, *answer.statistical_concerns):
+            yield from issue.evidence
     elif isinstance(answer, AdversarialAnswer):
         for row in answer.scorecard:
             yield row.stated_at

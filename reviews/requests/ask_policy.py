@@ -83,15 +83,17 @@ def apply(facts: Facts) -> PolicyAnswer:
     kind = facts.kind
     if kind in MUST_ASK:
         return _ask(kind, MUST_ASK[kind])
-    outside = [one for one in facts.proposed if not one.inside]
+    outside = [value for value in facts.proposed if not value.inside]
     if outside:
-        message = ", ".join(f"{one.name} = {one.value:g}" for one in outside)
-        limits = tuple(limit for one in outside for limit in one.limits)
+        message = ", ".join(f"{value.name} = {value.value:g}" for value in outside)
+        limits = tuple(limit for value in outside for limit in value.limits)
         return _ask("outside_range", f"{message} leaves what is registered: that is a deviation from the spec", limits)
     if facts.in_spec:
-        found = tuple(dict.fromkeys(value for named in facts.in_spec for value in named.values))
+        spec_values = tuple(dict.fromkeys(value for named in facts.in_spec for value in named.values))
         names = ", ".join(named.name for named in facts.in_spec)
-        return _answer("in_spec", f"the registered spec says it ({names}): what the spec says is not asked", found)
+        return _answer(
+            "in_spec", f"the registered spec says it ({names}): what the spec says is not asked", spec_values
+        )
     if facts.stakes in HIGH_STAKES and (facts.confidence is None or facts.confidence < SURE):
         sure = "not stated" if facts.confidence is None else f"{facts.confidence:g}"
         return _ask("stakes", f"stakes are {facts.stakes} and confidence is {sure}, below {SURE:g}")
@@ -103,7 +105,7 @@ def apply(facts: Facts) -> PolicyAnswer:
         return _ask("speaks_of", f"it is called {kind} and speaks of '{facts.guarded}', which is asked")
     if kind == "technical" and facts.stakes is None:
         return _ask("ambiguous", "a technical choice without stakes: in doubt it is asked")
-    inside: tuple[SpecValue, ...] = tuple(limit for one in facts.proposed for limit in one.limits)
+    inside: tuple[SpecValue, ...] = tuple(limit for value in facts.proposed for limit in value.limits)
     return _answer("in_range" if inside else kind, MUST_NOT_ASK[kind], inside)
 
 
@@ -120,13 +122,13 @@ def policy_digest() -> str:
 
 
 def _first(words: str, text: str) -> str:
-    found = re.search(rf"\b(?:{words})\b", text, re.IGNORECASE)
-    return found.group(0) if found else ""
+    match = re.search(rf"\b(?:{words})\b", text, re.IGNORECASE)
+    return match.group(0) if match else ""
 
 
-def _ask(rule: str, why: str, found: tuple[SpecValue, ...] = ()) -> PolicyAnswer:
-    return PolicyAnswer(ask=True, rule=f"ask.{rule}", why=why, found=found)
+def _ask(rule: str, why: str, spec_values: tuple[SpecValue, ...] = ()) -> PolicyAnswer:
+    return PolicyAnswer(ask=True, rule=f"ask.{rule}", why=why, found=spec_values)
 
 
-def _answer(rule: str, why: str, found: tuple[SpecValue, ...] = ()) -> PolicyAnswer:
-    return PolicyAnswer(ask=False, rule=f"answer.{rule}", why=why, found=found)
+def _answer(rule: str, why: str, spec_values: tuple[SpecValue, ...] = ()) -> PolicyAnswer:
+    return PolicyAnswer(ask=False, rule=f"answer.{rule}", why=why, found=spec_values)

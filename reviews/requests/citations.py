@@ -30,20 +30,22 @@ class Places:
 
     def resolve(self, file: str, first: int, last: int, quote: str) -> Place | None:
         """Return the place as it is in the file, or None when there is no such place."""
-        found = self._files.get(file)
-        if found is None:
+        read_file = self._files.get(file)
+        if read_file is None:
             return None
-        return self._resolve(found, first, last, quote) or self._resolve(found, first, last, _NUMBERED.sub("", quote))
+        return self._resolve(read_file, first, last, quote) or self._resolve(
+            read_file, first, last, _NUMBERED.sub("", quote)
+        )
 
-    def _resolve(self, found: ReadFile, first: int, last: int, quote: str) -> Place | None:
-        wanted, lines = _squeezed(quote), found.lines
+    def _resolve(self, read_file: ReadFile, first: int, last: int, quote: str) -> Place | None:
+        wanted, lines = _squeezed(quote), read_file.lines
         if 1 <= first <= last <= len(lines) and last - first < MAX_LINES:
             there = _squeezed("\n".join(lines[first - 1 : last]))
             if wanted and wanted in there and (len(wanted) >= SHORTEST_QUOTE or wanted == there):
-                return Place(file=found.name, first_line=first, last_line=last, quote=_cut(quote))
+                return Place(file=read_file.name, first_line=first, last_line=last, quote=_cut(quote))
         if len(wanted) >= SHORTEST_MOVED and len(starts := _starts(lines, wanted)) == 1:
             begin, end = starts[0]
-            return Place(file=found.name, first_line=begin, last_line=end, quote=_cut(quote), moved=True)
+            return Place(file=read_file.name, first_line=begin, last_line=end, quote=_cut(quote), moved=True)
         return None
 
     def holds(self, place: Place) -> bool:
@@ -65,12 +67,12 @@ def _starts(lines: list[str], wanted: str) -> list[tuple[int, int]]:
     squeezed = [_squeezed(line) for line in lines]
     owner = [number for number, text in enumerate(squeezed, 1) for _ in text]
     whole = "".join(squeezed)
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     at = whole.find(wanted)
-    while at >= 0 and len(found) < 2:
-        found.append((owner[at], owner[at + len(wanted) - 1]))
+    while at >= 0 and len(pairs) < 2:
+        pairs.append((owner[at], owner[at + len(wanted) - 1]))
         at = whole.find(wanted, at + 1)
-    return found
+    return pairs
 
 
 def _squeezed(text: str) -> str:

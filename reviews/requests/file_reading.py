@@ -90,24 +90,24 @@ class Reader:
         """Return what was read so far."""
         return Reading(files=tuple(self._files), left_out=tuple(self._left_out), more_left_out=self._more)
 
-    def add(self, given: str | Path, role: Role | Callable[[str], Role]) -> None:
+    def add(self, arguments: str | Path, role: Role | Callable[[str], Role]) -> None:
         """Read a file, or every text file below a folder; ``role`` may depend on the name.
 
         Raises:
             UserError: there is no such file or folder, it may not be read, or it is neither.
         """
-        path, mode = _look(given)
+        path, mode = _look(arguments)
         if not self._readable(path):
-            raise UserError(f"'{given}' may not be read here", hint="only files that its asker may see are sent")
-        name = _name_of(path, Path(given))
+            raise UserError(f"'{arguments}' may not be read here", hint="only files that its asker may see are sent")
+        name = _name_of(path, Path(arguments))
         is_a: Callable[[str], Role] = role if callable(role) else lambda _: role
         if stat.S_ISDIR(mode):
-            for inner, shown in self._walk(path, "" if name == "." else f"{name}/", path):
-                self._take(inner, shown, is_a(shown), named=False)
+            for inner, text in self._walk(path, "" if name == "." else f"{name}/", path):
+                self._take(inner, text, is_a(text), named=False)
         elif stat.S_ISREG(mode):
             self._take(path, name, is_a(name), named=True)
         else:
-            raise UserError(f"'{given}' is neither a file nor a folder")
+            raise UserError(f"'{arguments}' is neither a file nor a folder")
 
     def add_text(self, name: str, data: bytes, role: Role) -> None:
         """Take bytes that are not a file: inline context, values of a trail."""
@@ -160,20 +160,20 @@ class Reader:
     def add_beside(self, name: str, text: str) -> None:
         """Let a model look into a text with tools; not into one that it is shown, or has under another name."""
         text, _ = self._masker.mask(text)
-        shown = (file.text for file in self._files)
+        texts = (file.text for file in self._files)
         if not text.strip() or self._beside_characters + len(text) > MOST_BESIDE or len(self.beside) >= MOST_TEXTS:
             return
-        if text not in self.beside.values() and text.removesuffix("\n") not in shown:
+        if text not in self.beside.values() and text.removesuffix("\n") not in texts:
             self.beside[self._tool_name(name)] = text
             self._beside_characters += len(text)
 
     def add_rest_beside(self) -> None:
         """Let a model look into the text files that were not shown, which are too large or too many."""
-        shown = {file.name for file in self._files}
+        texts = {file.name for file in self._files}
         for name, path in self.sources.items():
             if len(self.beside) >= MOST_TEXTS or self._beside_characters >= MOST_BESIDE:
                 return
-            if name not in shown:
+            if name not in texts:
                 with suppress(OSError):
                     self.add_beside(name, _beginning_of(_read(path, 4 * MOST_READABLE)))
 
@@ -185,15 +185,15 @@ class Reader:
             self._left_out.append(LeftOut(name=_encodable(name), why=why, digest=digest, bytes=size))
 
     def _free_name(self, name: str) -> str:
-        taken, name = {*self.sources, *(file.name for file in self._files)}, _encodable(name)
+        texts, name = {*self.sources, *(file.name for file in self._files)}, _encodable(name)
         numbered = (f"{number}/{name}" for number in count(2))
-        return name if name not in taken else next(one for one in numbered if one not in taken)
+        return name if name not in texts else next(text for text in numbered if text not in texts)
 
     def _tool_name(self, name: str) -> str:
         """Return a name that a tool takes as an argument: letters, digits, and ``_.-``."""
         plain = (re.sub(r"[^A-Za-z0-9_.-]", "-", name).lstrip("-._") or "file")[-MOST_NAME:].lstrip("-._")
         numbered = (f"{plain}.{number}" for number in count(2))
-        return plain if plain not in self.beside else next(one for one in numbered if one not in self.beside)
+        return plain if plain not in self.beside else next(text for text in numbered if text not in self.beside)
 
     def _walk(self, folder: Path, prefix: str, root: Path) -> Iterator[tuple[Path, str]]:
         """Yield the regular files below a folder in the order of their names; what is skipped is noted."""
@@ -227,22 +227,22 @@ class Reader:
                 self.leave_out(name, "neither a file nor a folder")
 
 
-def _look(given: str | Path) -> tuple[Path, int]:
+def _look(arguments: str | Path) -> tuple[Path, int]:
     try:
-        path = Path(given).resolve(strict=True)
+        path = Path(arguments).resolve(strict=True)
         return path, path.stat().st_mode
     except FileNotFoundError as error:
-        raise UserError(f"there is no file or folder '{given}'") from error
+        raise UserError(f"there is no file or folder '{arguments}'") from error
     except (OSError, ValueError, RuntimeError) as error:  # No permission, a NUL in the name, a loop of links.
-        raise UserError(f"'{given}' cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise UserError(f"'{arguments}' cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _name_of(path: Path, given: Path) -> str:
+def _name_of(path: Path, input_path: Path) -> str:
     """Return the name a file is shown under: relative, so that no home folder shows whose work it is."""
     here = Path.cwd()
     if path.is_relative_to(here):
         return path.relative_to(here).as_posix()
-    return path.name or given.name or "files"
+    return path.name or input_path.name or "files"
 
 
 def _read(path: Path, limit: int) -> bytes:
@@ -277,7 +277,7 @@ def _beginning_of(data: bytes) -> str:
 
 def _looks_secret(name: str) -> bool:
     lower = name.lower()
-    return not lower.endswith(_CODE_SUFFIXES) and any(fnmatch(lower, one) for one in SECRET_NAMES.split())
+    return not lower.endswith(_CODE_SUFFIXES) and any(fnmatch(lower, part) for part in SECRET_NAMES.split())
 
 
 def _leads_into(entry: os.DirEntry[str], root: Path) -> bool:

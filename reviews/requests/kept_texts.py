@@ -13,9 +13,9 @@ from specs.trail.requested_review import AskedEntry, ReadFile
 class KeptTexts(Texts):
     """The texts of one request, as its ``asked`` entry names them."""
 
-    def __init__(self, asked: AskedEntry, store: Store) -> None:
+    def __init__(self, asked_entry: AskedEntry, store: Store) -> None:
         """Raises EvidenceMissing or AuditDamage if their list is missing or another one."""
-        self._table: Mapping[str, Digest] = store.get_value(asked.readable) if asked.readable else {}
+        self._table: Mapping[str, Digest] = store.get_value(asked_entry.readable) if asked_entry.readable else {}
         self._store = store
 
     @property

@@ -59,9 +59,9 @@ def ask_model(
     """
     text, form = question_text(request, reading, lookups.told() if lookups else ""), form_of(request.mode)
 
-    def read(said: str) -> Answer:
-        seen = reading.model_copy(update={"files": (*reading.files, *answers)})
-        return _reader(request, seen, problems, model.name)(said)
+    def read(text: str) -> Answer:
+        seen_reading = reading.model_copy(update={"files": (*reading.files, *answers)})
+        return _reader(request, seen_reading, problems, model.name)(text)
 
     repeats = DRAFTS - 1 if isinstance(request, DraftRequest) else 1
     return model.ask(instructions(request.mode), text, form, effort, read, waits, lookups, repeats=repeats)
@@ -89,7 +89,9 @@ def _shown(reading: Reading) -> str:
         width = len(str(len(lines)))
         head = f"FILE {number}: {json.dumps(file.name)}, role: {file.role}, {len(lines)} lines"
         parts.append("\n".join([head, *(f"{count:>{width}}| {line}" for count, line in enumerate(lines, 1))]))
-    left_out = [f"{json.dumps(one.name)}: {json.dumps(one.why)}" for one in reading.left_out[:_SHOWN_LEFT_OUT]]
+    left_out = [
+        f"{json.dumps(left_out.name)}: {json.dumps(left_out.why)}" for left_out in reading.left_out[:_SHOWN_LEFT_OUT]
+    ]
     more = len(reading.left_out) - len(left_out) + reading.more_left_out
     if left_out:
         sentences = [f"LEFT OUT, not shown: {len(left_out) + more} files", *left_out]

@@ -83,8 +83,10 @@ class Registered:
                 pointer = f"/stages/{index}/gate/criteria/{number}"
                 self._name(criterion.metric, SpecValue(pointer=pointer, value=str(criterion)))
             for name, limits in stage.ranges.items():
-                shown = SpecValue(pointer=f"/stages/{index}/ranges/{name}", value=f"{limits.min!r} to {limits.max!r}")
-                self._ranges.setdefault(name, []).append(shown)
+                spec_value = SpecValue(
+                    pointer=f"/stages/{index}/ranges/{name}", value=f"{limits.min!r} to {limits.max!r}"
+                )
+                self._ranges.setdefault(name, []).append(spec_value)
 
     def named_in(self, text: str) -> list[Named]:
         """Return the names of the spec that a text holds, in the order of the spec.
@@ -99,48 +101,51 @@ class Registered:
 
     def bearing_on(self, text: str) -> tuple[SpecValue, ...]:
         """Return what the spec registers of the things that a question is about: names it holds, topics, its stages."""
-        found = [value for named in self.named_in(text) for value in named.values]
+        spec_values = [value for named in self.named_in(text) for value in named.values]
         for words, places in _ABOUT:
             if re.search(rf"\b(?:{words})\b", text, re.IGNORECASE):
-                found += [
-                    one
-                    for one in self._every
-                    if one.pointer.startswith(tuple(f"{place}/" for place in places)) or one.pointer in places
+                spec_values += [
+                    spec_value
+                    for spec_value in self._every
+                    if spec_value.pointer.startswith(tuple(f"{place}/" for place in places))
+                    or spec_value.pointer in places
                 ]
         for index, name in enumerate(self._stages):
             if _stands_in(name, text):
                 places = (f"/stages/{index}/kind", f"/stages/{index}/parameters/", f"/stages/{index}/gate/criteria/")
-                criteria = [one for values in self._values.values() for one in values]
-                found += [one for one in (*self._every, *criteria) if one.pointer.startswith(places)]
-        return tuple(dict.fromkeys(found))[:MAX_FACTS]
+                criteria = [value for values in self._values.values() for value in values]
+                spec_values += [
+                    spec_value for spec_value in (*self._every, *criteria) if spec_value.pointer.startswith(places)
+                ]
+        return tuple(dict.fromkeys(spec_values))[:MAX_FACTS]
 
     def proposed_in(self, text: str) -> list[Proposed]:
         """Return the values that a text proposes for parameters, and whether every registered limit holds them.
 
         A parameter without a range must not be moved, so only its registered values are inside.
         """
-        found: list[Proposed] = []
+        results: list[Proposed] = []
         for name in sorted(self._parameters):
             proposal = rf"{_pattern(name)}\W{{0,3}}(?:\b(?:of|to|at|is|be)\b\s*)?({_NUMBER})"
             for value in map(float, re.findall(proposal, text, re.I)):
                 limits = self._of_stages(self._ranges.get(name, []), text)
                 registered = self._of_stages(self._values.get(name, []), text)
-                same = bool(registered) and all(_is_number(one.value, value) for one in registered)
-                inside = all(_holds(one.value, value) for one in limits) if limits else same
-                found.append(Proposed(name, value, inside, (limits or registered)[:MAX_FOUND]))
-        return found
+                same = bool(registered) and all(_is_number(spec_value.value, value) for spec_value in registered)
+                inside = all(_holds(spec_value.value, value) for spec_value in limits) if limits else same
+                results.append(Proposed(name, value, inside, (limits or registered)[:MAX_FOUND]))
+        return results
 
     def _of_stages(self, values: list[SpecValue], text: str) -> tuple[SpecValue, ...]:
         """Return the values of the stages that a text names; all of them when it names none that has one."""
         named = [f"/stages/{index}/" for index, name in enumerate(self._stages) if _stands_in(name, text)]
-        return tuple(one for one in values if one.pointer.startswith(tuple(named))) or tuple(values)
+        return tuple(value for value in values if value.pointer.startswith(tuple(named))) or tuple(values)
 
     def _add(self, path: tuple[str, ...], value: Any) -> None:
         key = path[-1]
         if "ranges" in path or "criteria" in path:  # They have forms of their own.
             return
-        shown = value if isinstance(value, str) else json.dumps(value)
-        here = SpecValue(pointer="/" + "/".join(path), value=shown[:MAX_VALUE_CHARACTERS])
+        text = value if isinstance(value, str) else json.dumps(value)
+        here = SpecValue(pointer="/" + "/".join(path), value=text[:MAX_VALUE_CHARACTERS])
         self._every.append(here)
         dotted = ".".join(part for part in path[-2:] if not part.isdigit())
         for name in dict.fromkeys((key, dotted)):
@@ -156,7 +161,7 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _leaves(inner, (*path, str(key)))
-    elif isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
+    elif isinstance(value, list) and any(isinstance(element, dict | list) for element in value):
         for index, inner in enumerate(value):
             yield from _leaves(inner, (*path, str(index)))
     elif value is not None and path:

@@ -35,7 +35,7 @@ from specs.trail.requested_review import (
 def requests_damage(entries: Sequence[Recorded], store: Store, notes: list[str]) -> Iterator[str]:
     """Yield one sentence for everything about requested reviews that does not hold."""
     if entries[0].entry.kind == "workspace":
-        others = {one.entry.kind for one in entries[1:]} - {"asked", "answered", "look", "spend", "keys"}
+        others = {entry.entry.kind for entry in entries[1:]} - {"asked", "answered", "look", "spend", "keys"}
         if others:
             yield f"trail: holds requested reviews and no session, and yet entries of kind {', '.join(sorted(others))}"
     for recorded in entries:
@@ -48,12 +48,12 @@ def requests_damage(entries: Sequence[Recorded], store: Store, notes: list[str])
         try:
             match kind:
                 case "asked":
-                    found = _asked(entries, store, recorded, notes)
+                    texts = _asked(entries, store, recorded, notes)
                 case "answered":
-                    found = _answered(entries, store, recorded)
+                    texts = _answered(entries, store, recorded)
                 case _:
-                    found = _looked(entries, recorded)
-            for problem in found:
+                    texts = _looked(entries, recorded)
+            for problem in texts:
                 yield f"{where}: {problem}"
         except EvidenceMissing as error:
             yield f"{where}: {error.message}"
@@ -64,7 +64,7 @@ def requests_damage(entries: Sequence[Recorded], store: Store, notes: list[str])
 def _asked(entries: Sequence[Recorded], store: Store, recorded: Recorded, notes: list[str]) -> Iterator[str]:
     body = AskedEntry.model_validate(recorded.body)
     before = entries[: recorded.entry.seq]
-    number = sum(one.entry.kind == "asked" for one in before) + 1
+    number = sum(value.entry.kind == "asked" for value in before) + 1
     if (recorded.entry.key, body.number) != (f"asked/{number}", number):
         yield f"is request {number} of this trail, and says {body.number}"
     request = REQUESTS[body.mode].model_validate_json(store.get(body.request))
@@ -87,8 +87,8 @@ def _asked(entries: Sequence[Recorded], store: Store, recorded: Recorded, notes:
 def _looked(entries: Sequence[Recorded], recorded: Recorded) -> Iterator[str]:
     """Check that it belongs to a request before it, whose audit carries it out again."""
     body = LookedUp.model_validate(recorded.body)
-    asked = find(entries[: recorded.entry.seq], f"asked/{body.attempt}")
-    if asked is None or (asked.body["read"], asked.body["reviewer"]) != (body.packet, body.reviewer):
+    request = find(entries[: recorded.entry.seq], f"asked/{body.attempt}")
+    if request is None or (request.body["read"], request.body["reviewer"]) != (body.packet, body.reviewer):
         yield f"was looked up for request {body.attempt}, which is not before it"
 
 
@@ -98,26 +98,28 @@ def _answered(entries: Sequence[Recorded], store: Store, recorded: Recorded) -> 
     if question is None or question.digest != body.asked:
         yield f"answers request {body.number}, which is not before it"
         return
-    asked = AskedEntry.model_validate(question.body)
-    reading = Reading.model_validate_json(store.get(asked.read))
+    asked_entry = AskedEntry.model_validate(question.body)
+    reading = Reading.model_validate_json(store.get(asked_entry.read))
     if (body.answer is None) != bool(body.error):
         yield "has an answer and an error, or neither"
-    looked = [as_file(number, one.answer, store.get(one.answer).decode()) for number, one in enumerate(body.looked, 1)]
-    answered_by_policy = asked.policy is not None and not asked.policy.ask
+    looked = [
+        as_file(number, value.answer, store.get(value.answer).decode()) for number, value in enumerate(body.looked, 1)
+    ]
+    answered_by_policy = asked_entry.policy is not None and not asked_entry.policy.ask
     if answered_by_policy != (body.by == "policy"):
         yield f"is answered by {body.by}, and the policy {'answers it' if answered_by_policy else 'has it asked'}"
     if body.answer is not None:
-        answer = ANSWERS[asked.mode].model_validate_json(store.get(body.answer))
-        seen = reading.model_copy(update={"files": (*reading.files, *looked)})
-        shown = {file.name for file in seen.files}
-        places = Places(seen)
-        lost = [str(one) for one in places_in(answer) if one.file in shown and not places.holds(one)]
+        answer = ANSWERS[asked_entry.mode].model_validate_json(store.get(body.answer))
+        seen_reading = reading.model_copy(update={"files": (*reading.files, *looked)})
+        texts = {file.name for file in seen_reading.files}
+        places = Places(seen_reading)
+        lost = [str(place) for place in places_in(answer) if place.file in texts and not places.holds(place)]
         if lost:
             yield f"points at {lost[0]}, which is not in what was read"
     if body.by == "model":
-        yield from _exchanged(entries[: recorded.entry.seq], store, asked, body, reading)
+        yield from _exchanged(entries[: recorded.entry.seq], store, asked_entry, body, reading)
     elif body.by == "recorded":
-        yield from _repeated(entries[: recorded.entry.seq], asked, body)
+        yield from _repeated(entries[: recorded.entry.seq], asked_entry, body)
     elif body.usd:
         yield f"cost {body.usd:g} USD, and no model was asked"
     settled = find(entries, f"settle/{body.reservation}") if body.reservation else None
@@ -126,7 +128,7 @@ def _answered(entries: Sequence[Recorded], store: Store, recorded: Recorded) -> 
 
 
 def _exchanged(
-    before: Sequence[Recorded], store: Store, asked: AskedEntry, body: AnsweredEntry, reading: Reading
+    before: Sequence[Recorded], store: Store, asked_entry: AskedEntry, body: AnsweredEntry, reading: Reading
 ) -> Iterator[str]:
     """Check that what was sent is kept, holds the prompt and all that was shown, and was reserved for."""
     if body.reservation is None or find(before, f"reserve/{body.reservation}") is None:
@@ -136,20 +138,20 @@ def _exchanged(
     if body.request is None:
         return
     sent = list(strings_in(json.loads(store.get(body.request))))
-    prompt = store.get(asked.instructions).decode() if asked.instructions else ""
+    prompt = store.get(asked_entry.instructions).decode() if asked_entry.instructions else ""
     # An API without a place for the schema carries it behind the prompt.
-    if not any(prompt in one for one in sent):
+    if not any(prompt in text for text in sent):
         yield "the body that was sent does not hold the recorded instructions"
     for file in reading.files:
-        if not any(all(line in one for line in file.lines) for one in sent):
+        if not any(all(line in text for line in file.lines) for text in sent):
             yield f"the body that was sent does not hold '{file.name}' as it was read"
 
 
-def _repeated(before: Sequence[Recorded], asked: AskedEntry, body: AnsweredEntry) -> Iterator[str]:
+def _repeated(before: Sequence[Recorded], asked_entry: AskedEntry, body: AnsweredEntry) -> Iterator[str]:
     """Check that an answer that is given again was given before, to the same request."""
     first = find(before, f"answered/{body.same_as}")
     question = find(before, f"asked/{body.same_as}")
     if first is None or question is None:
         yield f"repeats request {body.same_as}, which is not before it"
-    elif (question.body["same"], first.body["answer"], first.body["by"]) != (asked.same, body.answer, "model"):
+    elif (question.body["same"], first.body["answer"], first.body["by"]) != (asked_entry.same, body.answer, "model"):
         yield f"repeats request {body.same_as}, which was another one or has another answer"

@@ -73,28 +73,28 @@ def refuse_closed(trail: Trail) -> None:
 
 def same_digest(request: Request, reading: Reading, reviewer: Reviewer, beside: Mapping[str, Digest]) -> str:
     """Return the digest of what makes two requests the same: the question, what could be read, and who is asked."""
-    asked = request.model_dump(mode="json", include={"mode", *ASKED[request.mode]})
+    requested_dict = request.model_dump(mode="json", include={"mode", *ASKED[request.mode]})
     who = reviewer.model_dump(mode="json", include={"vendor", "model", "base_url", "api"})
-    left_out = [[one.name, one.why, one.digest] for one in reading.left_out]
-    return digest_value([asked, reading.content(), left_out, who, *([dict(beside)] if beside else [])])
+    left_out = [[left_out.name, left_out.why, left_out.digest] for left_out in reading.left_out]
+    return digest_value([requested_dict, reading.content(), left_out, who, *([dict(beside)] if beside else [])])
 
 
 def recorded_answer(entries: Iterable[Recorded], store: Store, same: str, tier: Tier) -> tuple[int, Answer] | None:
     """Return the number and the answer of the same request, if a model has answered it with at least this effort."""
-    asked: dict[int, AskedEntry] = {}
-    found: tuple[AskedEntry, str] | None = None
+    asked_entries: dict[int, AskedEntry] = {}
+    result: tuple[AskedEntry, str] | None = None
     for recorded in entries:
         if recorded.entry.kind == "asked":
-            one = AskedEntry.model_validate(recorded.body)
-            if one.same == same and _RANK[one.tier] >= _RANK[tier]:
-                asked[one.number] = one
+            asked_entry = AskedEntry.model_validate(recorded.body)
+            if asked_entry.same == same and _RANK[asked_entry.tier] >= _RANK[tier]:
+                asked_entries[asked_entry.number] = asked_entry
         elif recorded.entry.kind == "answered":
             answered = AnsweredEntry.model_validate(recorded.body)
-            if answered.number in asked and answered.by == "model" and answered.answer is not None:
-                found = asked[answered.number], answered.answer
-    if found is None:
+            if answered.number in asked_entries and answered.by == "model" and answered.answer is not None:
+                result = asked_entries[answered.number], answered.answer
+    if result is None:
         return None
-    question, digest = found
+    question, digest = result
     return question.number, ANSWERS[question.mode].model_validate_json(store.get(digest))
 
 
@@ -113,10 +113,10 @@ def record_answered(trail: Trail, body: AnsweredEntry) -> Recorded:
     """Record the answer to a request, or its error; raises Blocked if the session was closed meanwhile."""
     with trail.alone():
         if trail.find("close") is not None:
-            kept = body.answer or body.response or "nothing"
+            digest = body.answer or body.response or "nothing"
             raise Blocked(
                 f"session '{trail.session}' was closed while the reviewer was asked: its answer is not in the trail",
                 where=str(trail.path),
-                hint=f"kept in the store: {kept}; what was reserved for it counts as spent",
+                hint=f"kept in the store: {digest}; what was reserved for it counts as spent",
             )
         return trail.append("answered", f"answered/{body.number}", body.model_dump(mode="json"))

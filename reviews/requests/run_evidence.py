@@ -102,9 +102,9 @@ def _no_lines(evidence: Evidence, metric: str) -> tuple[Part, ...]:
 
 def _measured(entries: Sequence[Recorded], store: Store) -> dict[tuple[str, int], MetricSet]:
     return {
-        (one.body["stage"], one.body["attempt"]): MetricSet.model_validate_json(store.get(one.body["metrics"]))
-        for one in entries
-        if one.entry.kind == "metrics" and one.body["metrics"]
+        (entry.body["stage"], entry.body["attempt"]): MetricSet.model_validate_json(store.get(entry.body["metrics"]))
+        for entry in entries
+        if entry.entry.kind == "metrics" and entry.body["metrics"]
     }
 
 
@@ -112,32 +112,32 @@ def _metrics(metrics: MetricSet) -> bytes:
     """Write a metric set with one line a metric, so that a place in it is a line."""
     lines = [f'  "stage": {json.dumps(metrics.stage)}', f'  "attempt": {metrics.attempt}']
     for id, metric in metrics.metrics.items():
-        shown = {"value": metric.value} | metric.model_dump(mode="json", exclude={"id", "value"}, exclude_none=True)
-        lines.append(f"  {json.dumps(id)}: {json.dumps(shown)}")
+        visible = {"value": metric.value} | metric.model_dump(mode="json", exclude={"id", "value"}, exclude_none=True)
+        lines.append(f"  {json.dumps(id)}: {json.dumps(visible)}")
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 
 def _checks(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
     return [
-        {"stage": one.body["stage"], "attempt": one.body["attempt"], "check": result.id, "status": result.status}
+        {"stage": entry.body["stage"], "attempt": entry.body["attempt"], "check": result.id, "status": result.status}
         | {"blocking": result.blocking, "found": result.detail}
-        for one in entries
-        if one.entry.kind == "checks"
-        for result in map(CheckResult.model_validate, store.get_value(one.body["checks"]))
+        for entry in entries
+        if entry.entry.kind == "checks"
+        for result in map(CheckResult.model_validate, store.get_value(entry.body["checks"]))
     ]
 
 
 def _decisions(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
     names = ("stage", "attempt", "outcome", "reasons", "answer", "reason")
     return [
-        {"entry": one.entry.kind} | {name: one.body[name] for name in names if one.body.get(name) is not None}
-        for one in entries
-        if one.entry.kind in ("decision", "human", "override", "amendment", "retraction")
+        {"entry": entry.entry.kind} | {name: entry.body[name] for name in names if entry.body.get(name) is not None}
+        for entry in entries
+        if entry.entry.kind in ("decision", "human", "override", "amendment", "retraction")
     ]
 
 
 def _pretty(value: Any) -> bytes:
     if isinstance(value, list):
         # One line each: a list of checks is read line by line.
-        return ("[\n" + ",\n".join(json.dumps(one, ensure_ascii=False) for one in value) + "\n]\n").encode()
+        return ("[\n" + ",\n".join(json.dumps(element, ensure_ascii=False) for element in value) + "\n]\n").encode()
     return json.dumps(value, indent=2, ensure_ascii=False).encode()

@@ -60,13 +60,16 @@ class Checklist:
 
     def review(self, packet: Packet, packet_digest: str) -> Verdict:
         """Turn failed checks and unmet criteria into findings; approve when none of them blocks."""
-        checks = [one for one in enumerate(packet.checks) if one[1].status in CLOSED or one[1].status == "WARN"]
-        criteria = [one for one in enumerate(packet.criteria) if not one[1].met]
-        conditions = [one for one in enumerate(packet.conditions) if one[1].due and not one[1].met]
+        checks = [pair for pair in enumerate(packet.checks) if pair[1].status in CLOSED or pair[1].status == "WARN"]
+        criteria = [pair for pair in enumerate(packet.criteria) if not pair[1].met]
+        conditions = [pair for pair in enumerate(packet.conditions) if pair[1].due and not pair[1].met]
         findings = [
-            *(_of_check(packet_digest, index, one, lifted=one.id in packet.lifted) for index, one in checks),
-            *(_of_criterion(packet, packet_digest, index, one) for index, one in criteria),
-            *(_of_condition(packet, packet_digest, index, one) for index, one in conditions),
+            *(
+                _of_check(packet_digest, index, check_result, lifted=check_result.id in packet.lifted)
+                for index, check_result in checks
+            ),
+            *(_of_criterion(packet, packet_digest, index, criterion_result) for index, criterion_result in criteria),
+            *(_of_condition(packet, packet_digest, index, condition_result) for index, condition_result in conditions),
         ]
         blocking = sum(finding.severity == "blocking" for finding in findings)
         return Verdict(

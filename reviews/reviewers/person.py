@@ -55,11 +55,11 @@ def give(trail: Trail, store: Store, text: str) -> Recorded:
 
 def waiting(entries: Sequence[Recorded]) -> tuple[str, str]:
     """Return the waiting gate, as ``STAGE.ATTEMPT``, and its packet's digest; raises UserError if none waits."""
-    judged = {one.entry.key.partition("/")[2] for one in entries if one.entry.kind == "verdict"}
-    for one in reversed(entries):
-        at = one.entry.key.partition("/")[2]
-        if one.entry.kind == "packet" and at not in judged:
-            return at, one.body["packet"]
+    judged = {entry.entry.key.partition("/")[2] for entry in entries if entry.entry.kind == "verdict"}
+    for entry in reversed(entries):
+        at = entry.entry.key.partition("/")[2]
+        if entry.entry.kind == "packet" and at not in judged:
+            return at, entry.body["packet"]
     raise UserError("no gate waits for a verdict")
 
 
@@ -70,15 +70,15 @@ def _place(entries: Sequence[Recorded], store: Store, at: str) -> str:
     if spec.panel is None:
         turn = spec.reviewer
     else:
-        said: list[Answer] = []
-        while (found := find(entries, f"{key}/{len(said) + 1}")) is not None:
-            said.append(member_answer(store, found))
+        answers: list[Answer] = []
+        while (result := find(entries, f"{key}/{len(answers) + 1}")) is not None:
+            answers.append(member_answer(store, result))
         members, last = spec.panel.members, spec.panel.tie_breaker
-        key = f"{key}/{len(said) + 1}"
-        if len(said) < len(members):
-            turn = members[len(said)]
+        key = f"{key}/{len(answers) + 1}"
+        if len(answers) < len(members):
+            turn = members[len(answers)]
         else:
-            turn = last if len(said) == len(members) and disagree(merge(said, spec.panel.quorum)) else None
+            turn = last if len(answers) == len(members) and disagree(merge(answers, spec.panel.quorum)) else None
     if turn is None or turn.vendor != PERSON:
         who = turn.vendor if turn else "nobody"
         hint = "`peergate resume` continues; a person is asked when it is their turn"
@@ -89,11 +89,11 @@ def _place(entries: Sequence[Recorded], store: Store, at: str) -> str:
 def summary(packet: Packet) -> list[str]:
     """Return what a person should look at first, one line each: no text in a packet can begin a line."""
     lines = [f"gate {packet.stage} ({packet.kind})", f"objective: {packet.registered.get('objective', '')}"]
-    lines += [f"metric {name} = {one['value']:.6g} (n = {one['n']})" for name, one in packet.metrics.items()]
+    lines += [f"metric {name} = {metric['value']:.6g} (n = {metric['n']})" for name, metric in packet.metrics.items()]
     for result in packet.criteria:
         lines.append(f"criterion {result.criterion}: {result.measured()}, {'met' if result.met else 'NOT MET'}")
-    for one in packet.conditions:
-        lines.append(f"condition {one.id}{' (due)' if one.due else ''}: {one.condition.text}")
+    for condition in packet.conditions:
+        lines.append(f"condition {condition.id}{' (due)' if condition.due else ''}: {condition.condition.text}")
     for index, check in enumerate(packet.checks):
         if check.status in CLOSED or check.status == "WARN":
             lines.append(f"/checks/{index} {check.status} {check.id}: {check.detail}")
@@ -102,8 +102,8 @@ def summary(packet: Packet) -> list[str]:
     for name, rows in (("flagged_rows", packet.flagged_rows), ("sample_rows", packet.sample_rows)):
         for index, row in enumerate(rows[:SHOWN_ROWS]):
             lines.append(f"/{name}/{index} {json.dumps(row, ensure_ascii=False)}")
-    for index, found in enumerate(packet.previous_findings):
-        lines.append(f"/previous_findings/{index} {found['severity']}: {found['statement']}")
+    for index, previous_finding in enumerate(packet.previous_findings):
+        lines.append(f"/previous_findings/{index} {previous_finding['severity']}: {previous_finding['statement']}")
     lines.append("left out: " + ", ".join(f"{count} {name}" for name, count in packet.left_out.items() if count))
     return [one_line(line, LINE_CHARACTERS) for line in lines]
 
@@ -134,7 +134,7 @@ def template(packet: Packet) -> dict[str, Any]:
 
 def verdict_text(findings: Sequence[tuple[str, str]], reasoning: str, recommendation: str, approve: bool) -> str:
     """Return an answer as :func:`give` reads it; of each finding the place in the packet and what is wrong there."""
-    return json.dumps(_answer([_finding(*one) for one in findings], reasoning, recommendation, approve))
+    return json.dumps(_answer([_finding(*finding) for finding in findings], reasoning, recommendation, approve))
 
 
 def _finding(pointer: str, statement: str = "", change: str = "") -> dict[str, Any]:
@@ -152,14 +152,14 @@ def _answer(
 ) -> dict[str, Any]:
     empty: dict[str, list[str]] = {"conditions": [], "risks": [], "not_judged": []}
     # A person has read before they answer: what a model is asked to write down first stays empty.
-    said = {"analysis": "", "reasoning": reasoning, "recommendation": recommendation, "approve": approve}
-    return {"findings": findings, **empty, **said}
+    statements = {"analysis": "", "reasoning": reasoning, "recommendation": recommendation, "approve": approve}
+    return {"findings": findings, **empty, **statements}
 
 
 def _needed(read: Callable[[str], str], question: str) -> str:
-    while not (given := read(question).strip()):
+    while not (text := read(question).strip()):
         pass
-    return given
+    return text
 
 
 def _read(question: str) -> str:

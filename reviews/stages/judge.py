@@ -58,12 +58,12 @@ def judge_of(kind: StageKind) -> Judge:
     return _parts(module, message)
 
 
-def _parts(module: ModuleType, told: str) -> Judge:
+def _parts(module: ModuleType, text: str) -> Judge:
     parts: dict[str, Any] = {name: getattr(module, name, None) for name in Judge._fields if name != "checks"}
     checks: Any = getattr(module, "CHECKS", ())
     for name, part in parts.items():
         if part is not None and not callable(part):
-            raise PluginFault(f"its {name} is a {type(part).__name__}, not a function", where=told)
-    if not isinstance(checks, tuple | list) or not all(isinstance(one, Check) for one in checks):
-        raise PluginFault("its CHECKS are not a list of checks", where=told)
+            raise PluginFault(f"its {name} is a {type(part).__name__}, not a function", where=text)
+    if not isinstance(checks, tuple | list) or not all(isinstance(check, Check) for check in checks):
+        raise PluginFault("its CHECKS are not a list of checks", where=text)
     return Judge(checks=tuple(checks), **parts)

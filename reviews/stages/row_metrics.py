@@ -21,16 +21,23 @@ def measure_rows(kind: StageKind, evidence: Evidence) -> dict[str, Measured]:
     Raises:
         EvidenceMissing: rows are absent or unreadable, or a metric's population is empty and may not be.
     """
-    declared = [one for one in kind.metrics if isinstance(one, RowMetric) and one.value.of is not None]
-    subjects = {output: _subjects(kind, evidence, output) for output in dict.fromkeys(one.output for one in declared)}
-    return {one.id: _measured(one, found) for one in declared if (found := subjects[one.output]) is not None}
+    declared = [metric for metric in kind.metrics if isinstance(metric, RowMetric) and metric.value.of is not None]
+    subjects = {
+        output: _subjects(kind, evidence, output)
+        for output in dict.fromkeys(row_metric.output for row_metric in declared)
+    }
+    return {
+        row_metric.id: _measured(row_metric, matching_subjects)
+        for row_metric in declared
+        if (matching_subjects := subjects[row_metric.output]) is not None
+    }
 
 
 def lines_of_rows(kind: StageKind, evidence: Evidence, metric: RowMetric) -> tuple[Part, ...]:
     """Return the lines a metric counts, then its population's where that is not every line; errors as for the rows."""
     population = _part(kind, evidence, metric.over, metric.output, None)
-    parts = (_part(kind, evidence, one, one.output or metric.output, metric.over) for one in metric.value.parts)
-    counted = [one for one in parts if one is not None]
+    parts = (_part(kind, evidence, over, over.output or metric.output, metric.over) for over in metric.value.parts)
+    counted = [part for part in parts if part is not None]
     if population is not None and (not counted or len(population.lines) < population.of):
         counted.append(population)
     return tuple(counted)

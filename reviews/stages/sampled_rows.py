@@ -47,34 +47,38 @@ class Sampled(NamedTuple):
 
     def subjects(self) -> Subjects:
         """Return the rows for the rates that are declared over them."""
-        found, seen = list[SampledRow](), set[tuple[str, ...]]()
-        for one in self.samples:
-            found.append(SampledRow(one.empty, one.runaway, one.leaked, bool(one.words) and one.words in seen))
-            seen.add(one.words)
-        return Subjects(found, self.lines, self.of)
+        sampled_rows, seen_texts = list[SampledRow](), set[tuple[str, ...]]()
+        for sample in self.samples:
+            sampled_rows.append(
+                SampledRow(
+                    sample.empty, sample.runaway, sample.leaked, bool(sample.words) and sample.words in seen_texts
+                )
+            )
+            seen_texts.add(sample.words)
+        return Subjects(sampled_rows, self.lines, self.of)
 
 
 def sampled(evidence: Evidence) -> Sampled:
     """Return what is wrong with each row that was sampled; errors as :func:`read_rows` and :meth:`Evidence.granted`."""
-    given = evidence.granted(STAGE_KINDS[evidence.stage.kind].parameters)
+    contract = evidence.granted(STAGE_KINDS[evidence.stage.kind].parameters)
     path, what = evidence.outputs.get("rows"), "sampled rows"
-    if isinstance(given, SelfInstructParameters):
+    if isinstance(contract, SelfInstructParameters):
         calls = read_rows(path, SelfInstructRow, what)
         work = [line for line, row in enumerate(calls, 1) if row.probe == 0]
-        return Sampled(given, of_calls(calls), work, len(calls))
-    if isinstance(given, SampleResponsesParameters):
-        samples = of_answers(read_rows(path, SampleResponsesRow, what), given)
-    elif isinstance(given, BestOfNParameters):
-        samples = of_candidates(read_rows(path, CandidateRow, what), given)
-    elif isinstance(given, GenerateParameters):
-        samples = of_samples(read_rows(path, GenerationRow, what), given.stops)
+        return Sampled(contract, of_calls(calls), work, len(calls))
+    if isinstance(contract, SampleResponsesParameters):
+        samples = of_answers(read_rows(path, SampleResponsesRow, what), contract)
+    elif isinstance(contract, BestOfNParameters):
+        samples = of_candidates(read_rows(path, CandidateRow, what), contract)
+    elif isinstance(contract, GenerateParameters):
+        samples = of_samples(read_rows(path, GenerationRow, what), contract.stops)
     else:
-        assert isinstance(given, Sampling)
+        assert isinstance(contract, Sampling)
         samples = of_chains(read_rows(path, RevisionRow, what))
-    return Sampled(given, samples, list(range(1, len(samples) + 1)), len(samples))
+    return Sampled(contract, samples, list(range(1, len(samples) + 1)), len(samples))
 
 
 def why_broken_off(evidence: Evidence) -> str:
     """Say why the stage was broken off, by its granted limits, if it was; errors as :func:`sampled`."""
-    found = sampled(evidence)
-    return why_low(found.samples, found.parameters.quality)
+    result = sampled(evidence)
+    return why_low(result.samples, result.parameters.quality)

@@ -113,10 +113,10 @@ def resampled_ratio(
     import numpy as np
     from scipy.stats import bootstrap
 
-    def ratio(one: Any, other: Any, axis: int) -> Any:
-        return one.sum(axis=axis) / other.sum(axis=axis)
+    def ratio(value: Any, other: Any, axis: int) -> Any:
+        return value.sum(axis=axis) / other.sum(axis=axis)
 
-    found = bootstrap(
+    bootstrap_result = bootstrap(
         (np.asarray(above, float), np.asarray(below, float)),
         ratio,
         paired=True,
@@ -127,7 +127,7 @@ def resampled_ratio(
         method="percentile",
         rng=np.random.default_rng(seed),
     )
-    low, high = found.confidence_interval
+    low, high = bootstrap_result.confidence_interval
     return float(low), float(high)
 
 
@@ -142,7 +142,7 @@ def benjamini_hochberg(p_values: Sequence[float]) -> tuple[float, ...]:
         raise ValueError(f"{list(p_values)} are not all probabilities")
     m, least = len(p_values), Fraction(1)
     adjusted = [0.0] * m
-    for rank, place in zip(range(m, 0, -1), sorted(range(m), key=lambda one: -p_values[one]), strict=True):
+    for rank, place in zip(range(m, 0, -1), sorted(range(m), key=lambda value: -p_values[value]), strict=True):
         # In fractions: 1/32 as the fifth of eight is 0.05, and rounding between two steps may say less.
         least = min(least, Fraction(p_values[place]) * m / rank)
         adjusted[place] = float(least)

@@ -102,8 +102,8 @@ def wilcoxon_p(reference: Sequence[float], candidate: Sequence[float]) -> float:
         return 1.0
     sizes = np.abs(changed)
     exact = len(changed) <= 50 and len(np.unique(sizes)) == len(sizes)
-    found: Any = wilcoxon(changed, correction=not exact, method="exact" if exact else "approx")
-    return min(1.0, float(found.pvalue))
+    result: Any = wilcoxon(changed, correction=not exact, method="exact" if exact else "approx")
+    return min(1.0, float(result.pvalue))
 
 
 def sign_test(reference: Sequence[float], candidate: Sequence[float]) -> SignTest:
@@ -126,7 +126,7 @@ def bowker(table: Sequence[Sequence[int]]) -> Bowker:
     from scipy.stats import chi2 as chi_square
 
     pairs = [(table[i][j], table[j][i]) for i in range(k) for j in range(i) if table[i][j] + table[j][i]]
-    statistic = sum((one - other) ** 2 / (one + other) for one, other in pairs)
+    statistic = sum((value - other) ** 2 / (value + other) for value, other in pairs)
     # sf, never 1 - cdf: the latter is 0 for everything beyond 8 standard deviations.
     return Bowker(statistic, len(pairs), float(chi_square.sf(statistic, len(pairs))) if pairs else 1.0)
 
@@ -161,8 +161,8 @@ def detectable_dz(n: int, alpha: float, power: float) -> float:
     def short(dz: float) -> float:
         return paired_t_power(n, dz, alpha) - power
 
-    found: Any = brentq(short, 0.0, above, xtol=1e-9)
-    return float(found)
+    result: Any = brentq(short, 0.0, above, xtol=1e-9)
+    return float(result)
 
 
 def required_pairs(dz: float, alpha: float, power: float) -> int:
@@ -177,9 +177,9 @@ def required_pairs(dz: float, alpha: float, power: float) -> int:
     def reaches(n: int) -> bool:
         return n > 1 and paired_t_power(n, dz, alpha) >= power
 
-    if not reaches(found := crossing(reaches, 10_000_000)):
+    if not reaches(count := crossing(reaches, 10_000_000)):
         raise ValueError(f"dz {dz} needs more than ten million items")
-    return found
+    return count
 
 
 def _log_two_sided_t(t: float, df: int) -> float:

@@ -34,9 +34,9 @@ def evidence(rows: Sequence[WitnessRow]) -> dict[str, float]:
     }
 
 
-def joined(found: dict[str, float]) -> float:
+def joined(results: dict[str, float]) -> float:
     """Return the logarithm of the mean of likelihood ratios, from their logarithms."""
-    return _mean(list(found.values()))
+    return _mean(list(results.values()))
 
 
 def _tilted(rows: Sequence[WitnessRow], place: int) -> float:
@@ -63,7 +63,7 @@ def _copied(row: WitnessRow) -> float | None:
 def _mixed(ratios: Sequence[float | None], share: float) -> float:
     """Compare with answers of which this share is of the alternative."""
     drawn = math.log1p(-share)
-    return math.fsum(_sum([drawn, math.log(share) + one]) for one in ratios if one is not None)
+    return math.fsum(_sum([drawn, math.log(share) + ratio]) for ratio in ratios if ratio is not None)
 
 
 def _nats(tokens: Sequence[Token]) -> float:
@@ -81,4 +81,4 @@ def _mean(logarithms: Sequence[float]) -> float:
 def _sum(logarithms: Sequence[float]) -> float:
     """Return the logarithm of the sum of numbers that are given by their logarithms."""
     largest = max(logarithms)
-    return largest + math.log(math.fsum(math.exp(one - largest) for one in logarithms))
+    return largest + math.log(math.fsum(math.exp(logarithm - largest) for logarithm in logarithms))

@@ -76,6 +76,6 @@ def _components(table: Any) -> tuple[float, float, float]:
     grand, rows, columns = table.mean(), table.mean(axis=1), table.mean(axis=0)
     between_seeds = n * float(((rows - grand) ** 2).sum()) / (seeds - 1)
     between_items = seeds * float(((columns - grand) ** 2).sum()) / (n - 1)
-    left = table - rows[:, None] - columns[None, :] + grand
-    rest = float((left**2).sum()) / ((seeds - 1) * (n - 1))
+    remaining = table - rows[:, None] - columns[None, :] + grand
+    rest = float((remaining**2).sum()) / ((seeds - 1) * (n - 1))
     return max(0.0, (between_items - rest) / seeds), max(0.0, (between_seeds - rest) / n), rest

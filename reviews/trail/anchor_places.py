@@ -38,12 +38,12 @@ def keep_in_folder(folder: Path, walk: Walk, note: bytes) -> tuple[Path, int]:
         raise UserError("a trail without keys has no signed head to keep elsewhere")
     path = folder / note_name(policy.origin, walk.tree.size)
     older = sorted(path.parent.glob("*.note"))
-    for one in older:
-        problems = walk.against(read_anchor(one).head)
+    for current_path in older:
+        problems = walk.against(read_anchor(current_path).head)
         if problems:
             raise AuditDamage(
                 f"a head that was kept is not of this trail: it {problems[0]}",
-                where=str(one),
+                where=str(current_path),
                 hint="`peergate audit verify --anchor` with this note lists the damage; nothing was kept",
             )
     if not path.exists():

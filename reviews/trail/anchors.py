@@ -47,7 +47,7 @@ def read_policy(path: Path) -> Policy:
         return Policy.model_validate_json(_read(path, "policy"))
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(one) for one in first["loc"])
+        where = ".".join(str(value) for value in first["loc"])
         raise UserError(f"not a policy: {where}: {first['msg']}", where=str(path)) from error
 
 
@@ -58,22 +58,22 @@ def _read(path: Path, what: str) -> bytes:
         raise UserError(f"the {what} cannot be read: {error.strerror or error}", where=str(path)) from error
 
 
-def check_policy(walk: Walk, given: Policy | None, findings: Findings) -> None:
+def check_policy(walk: Walk, policy: Policy | None, findings: Findings) -> None:
     """Compare the trail's policy with the one that is trusted, if there is one."""
     if walk.policy is None:
-        if walk.signed or given is not None:
+        if walk.signed or policy is not None:
             findings.damage.append("policy: one was given, and the trail names no keys")
         else:
             findings.not_proven.append("who wrote: entries of this trail carry no signatures")
         return
-    if given is None:
+    if policy is None:
         what = "whose keys these are: the policy came with the trail (compare its digest, or give --policy)"
         findings.not_proven.append(what)
     else:
-        given = given.model_copy(update={"witnesses": walk.policy.witnesses})
-        if given not in walk.policies:
+        policy = policy.model_copy(update={"witnesses": walk.policy.witnesses})
+        if policy not in walk.policies:
             findings.damage.append(
-                f"policy: the one given ({given.content_digest()}) was never that of this trail "
+                f"policy: the one given ({policy.content_digest()}) was never that of this trail "
                 f"({walk.policy.content_digest()})"
             )
     for key in walk.policy.keys:
@@ -88,10 +88,10 @@ def check_policy(walk: Walk, given: Policy | None, findings: Findings) -> None:
     )
 
 
-def check_anchors(walk: Walk, anchors: Sequence[Anchor], given: Policy | None, findings: Findings) -> None:
+def check_anchors(walk: Walk, anchors: Sequence[Anchor], policy: Policy | None, findings: Findings) -> None:
     """Compare the trail with heads that were kept elsewhere, and say what stays unproven."""
-    trusted = given or walk.policy
-    witnesses = [parse_key(one) for one in trusted.witnesses] if trusted else []
+    trusted = policy or walk.policy
+    witnesses = [parse_key(witness) for witness in trusted.witnesses] if trusted else []
     sizes: list[int] = []
     for anchor in anchors:
         if walk.policy is None:
@@ -102,7 +102,9 @@ def check_anchors(walk: Walk, anchors: Sequence[Anchor], given: Policy | None, f
         if not problems:
             sizes.append(anchor.head.size)
             signed = who_signed(anchor.head, witnesses)
-            cosigned = [f"{one.key.name} at {_moment(one.seconds)}" for one in signed if one.seconds is not None]
+            cosigned = [
+                f"{value.key.name} at {_moment(value.seconds)}" for value in signed if value.seconds is not None
+            ]
             others = len(anchor.head.signatures) - 1 - len(cosigned)
             by = f", cosigned by {', '.join(cosigned)}" if cosigned else ""
             by += f", {others} further signatures of unknown keys" if others > 0 else ""

@@ -101,8 +101,8 @@ def _named(name: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
         for key in sorted(value):
             yield from _named(f"{name}.{key}", value[key], depth + 1)
     elif isinstance(value, list):
-        for number, one in enumerate(value):
-            yield from _named(f"{name}.{number}", one, depth + 1)
+        for number, element in enumerate(value):
+            yield from _named(f"{name}.{number}", element, depth + 1)
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True).encode
@@ -141,19 +141,19 @@ def _is_plain_number(written: bytes) -> bool:
 
 def canonical_body(body: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
     """Return the canonical bytes of a body and the value read from them; raises ValueError if the two would differ."""
-    written, said = b"", cast(Any, None)
+    written, statement = b"", cast(Any, None)
     with suppress(TypeError, ValueError, RecursionError):
         written = _dumps(body)
-        said = json.loads(written)
+        statement = json.loads(written)
     # What json turns into text and RFC 8785 refuses (a number as a key, say) does not read back as it was.
-    if said == body and _plain(written):
-        return written, said
+    if statement == body and _plain(written):
+        return written, statement
     written = canonical_bytes(body)
-    said = json.loads(written)
+    statement = json.loads(written)
     # Floats of 2**53 and beyond come back as integers JSON refuses.
-    if canonical_bytes(said) != written:
+    if canonical_bytes(statement) != written:
         raise ValueError("it reads back as something else")
-    return written, said
+    return written, statement
 
 
 def read_statement(payload: bytes) -> Entry:
@@ -196,7 +196,10 @@ def pae(payload: bytes) -> bytes:
 
 def signatures_text(*signatures: EnvelopeSignature) -> bytes:
     """Return the signatures as the envelope holds them."""
-    each = (b'{"keyid":%s,"sig":"%s"}' % (_text(one.key_id), base64.b64encode(one.data)) for one in signatures)
+    each = (
+        b'{"keyid":%s,"sig":"%s"}' % (_text(signature.key_id), base64.b64encode(signature.data))
+        for signature in signatures
+    )
     return b"[%s]" % b",".join(each)
 
 
@@ -217,8 +220,8 @@ def open_envelope(data: bytes) -> Opened:
         envelope = json.loads(data)
         payload = base64.b64decode(envelope["payload"], validate=True)
         signatures = tuple(
-            EnvelopeSignature(one["keyid"], base64.b64decode(one["sig"], validate=True))
-            for one in envelope["signatures"]
+            EnvelopeSignature(signature["keyid"], base64.b64decode(signature["sig"], validate=True))
+            for signature in envelope["signatures"]
         )
         again = seal(payload, signatures_text(*signatures))
     except (KeyError, TypeError, AttributeError, binascii.Error, ValueError, RecursionError) as error:

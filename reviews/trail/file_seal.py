@@ -42,7 +42,7 @@ def differs(path: Path) -> bool:
 
 def seal_damage(path: Path, walk: Walk, notes: list[str]) -> Iterator[str]:
     """Compare a trail with its seal; what is no damage goes to ``notes``."""
-    closed = any(one.entry.kind == "close" for one in walk.entries)
+    closed = any(entry.entry.kind == "close" for entry in walk.entries)
     try:
         written = read_regular(seal_path(path), MOST_BYTES)
         seal = json.loads(written)

@@ -132,15 +132,17 @@ class Walk:
         if not opened.signatures:
             self.damage.append(f"entry {number}: is not signed")
         allowed = policy.roles_of(policy.signed_as(entry.kind, entry.body))
-        for one in opened.signatures:
-            key = policy.key(one.key_id, number)
+        for signature in opened.signatures:
+            key = policy.key(signature.key_id, number)
             if key is None:
-                self.damage.append(f"entry {number} ({entry.kind}): signed with the unknown key {one.key_id[:16]}")
+                self.damage.append(
+                    f"entry {number} ({entry.kind}): signed with the unknown key {signature.key_id[:16]}"
+                )
             elif key.role not in allowed:
                 self.damage.append(
                     f"entry {number} ({entry.kind}): signed by '{key.role}', may be signed by {' or '.join(allowed)}"
                 )
-            elif not is_signed(bytes.fromhex(key.public), one.data, pae(opened.payload)):
+            elif not is_signed(bytes.fromhex(key.public), signature.data, pae(opened.payload)):
                 self.damage.append(f"entry {number} ({entry.kind}): the signature of '{key.role}' does not hold")
             else:
                 self.signed[key.role, key.id] += 1
@@ -165,14 +167,14 @@ class Walk:
             return []
         if head.origin != policy.origin:
             return [f"is of the log '{head.origin}', this is '{policy.origin}'"]
-        found: list[str] = []
+        texts: list[str] = []
         if not who_signed(head, log_keys(self.policies, head.size)):
-            found.append("is not signed with the key of this log")
+            texts.append("is not signed with the key of this log")
         if head.size > self.tree.size:
-            found.append(f"is of {head.size} entries, the trail has {self.tree.size}: entries were cut off")
+            texts.append(f"is of {head.size} entries, the trail has {self.tree.size}: entries were cut off")
         elif merkle.root_of(self.leaves[: head.size]) != head.root:
-            found.append(f"the first {head.size} entries have another root: this is another history")
-        return found
+            texts.append(f"the first {head.size} entries have another root: this is another history")
+        return texts
 
 
 def walk_trail(trail: TrailFile) -> Walk:
@@ -193,9 +195,9 @@ def walk_trail(trail: TrailFile) -> Walk:
 def log_keys(policies: list[Policy], size: int | None = None) -> list[NoteKey]:
     """Return the keys that may sign heads (of ``size`` entries)."""
     return [
-        NoteKey(one.origin, LOG_KEY, bytes.fromhex(key.public))
-        for one in policies[-1:]
-        for key in one.keys
+        NoteKey(policy.origin, LOG_KEY, bytes.fromhex(key.public))
+        for policy in policies[-1:]
+        for key in policy.keys
         if key.role == "log" and (size is None or (key.since < size and (key.until is None or size <= key.until)))
     ]
 
@@ -227,9 +229,9 @@ def _policy(value: Any) -> Policy | None:
     try:
         policy = Policy.model_validate_json(json.dumps(value), strict=True)
         exact = policy.canonical() == canonical_bytes(value)
-        witnesses = [str(parse_key(one)) for one in policy.witnesses]
+        witnesses = [str(parse_key(witness)) for witness in policy.witnesses]
     except (ValueError, TypeError, RecursionError, UserError):
         return None
-    ids = [one.id for one in policy.keys]
-    own = all(key_id(bytes.fromhex(one.public)) == one.id for one in policy.keys)
+    ids = [key.id for key in policy.keys]
+    own = all(key_id(bytes.fromhex(key.public)) == key.id for key in policy.keys)
     return policy if exact and own and len(set(ids)) == len(ids) and witnesses == list(policy.witnesses) else None

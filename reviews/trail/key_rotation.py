@@ -34,17 +34,17 @@ def rotate(keys: KeyFolder, trails: list[tuple[Path, str]], role: Role, *, by: s
         finally:
             trail.close()
     # The old key gets another name first, so that there is always a key.
-    kept = keys.path(f"{role}.old-{old[:16]}")
-    if not kept.exists():
-        kept.hardlink_to(keys.path(role))
+    kept_path = keys.path(f"{role}.old-{old[:16]}")
+    if not kept_path.exists():
+        kept_path.hardlink_to(keys.path(role))
     waiting.replace(keys.path(role))
     sync_folder(keys.folder)
     return new
 
 
 def _changed(policy: Policy, old: str, new: PolicyKey, seq: int, revoke: bool) -> Policy:
-    if all(one.id != old for one in policy.keys):
+    if all(key.id != old for key in policy.keys):
         raise UserError(f"the trail '{policy.origin}' was not signed with the key {old[:16]} of this workspace")
     ended = {"until": seq + 1, "revoked": revoke}
-    before = tuple(one.model_copy(update=ended) if one.id == old and one.until is None else one for one in policy.keys)
+    before = tuple(key.model_copy(update=ended) if key.id == old and key.until is None else key for key in policy.keys)
     return policy.model_copy(update={"keys": (*before, new.model_copy(update={"since": seq + 1}))})

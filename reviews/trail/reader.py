@@ -59,12 +59,12 @@ class TrailReader:
         if before is not None and before[:2] == (payload, signatures):
             return before[2]
         try:
-            found = recorded(payload.encode(), signatures.encode())
+            result = recorded(payload.encode(), signatures.encode())
         except (ValueError, AttributeError) as error:
             raise AuditDamage(f"entry {seq} is not a trail entry any more: {error}", where=str(self.path)) from error
         if len(self._read) < MOST_READ:
-            self._read[seq] = payload, signatures, found
-        return found
+            self._read[seq] = payload, signatures, result
+        return result
 
     def find(self, key: str) -> Recorded | None:
         """Return the entry with this key, if there is one."""

@@ -23,27 +23,29 @@ def unknown_code(entries: Sequence[Recorded], store: Store) -> str:
     """Say in a sentence what is unknown about the code that ran; empty if all of it was that of a commit."""
     states = [state for _, state in _states(entries, store)]
     counts = {
-        "ran code with changes that no commit holds": sum(one is not None and one.state == "changed" for one in states),
-        "ran code of an unknown commit": sum(one is not None and one.state == "unknown" for one in states),
-        "did not record the state of their code": sum(one is None for one in states),
+        "ran code with changes that no commit holds": sum(
+            state is not None and state.state == "changed" for state in states
+        ),
+        "ran code of an unknown commit": sum(state is not None and state.state == "unknown" for state in states),
+        "did not record the state of their code": sum(state is None for state in states),
     }
     parts = [f"{count} {what}" for what, count in counts.items() if count]
     return f"which code ran, beyond its digest: of {len(states)} processes {', '.join(parts)}" if parts else ""
 
 
 def _states(entries: Sequence[Recorded], store: Store) -> list[tuple[str, CodeState | None]]:
-    found: list[tuple[str, CodeState | None]] = []
-    for one in entries:
-        body = one.body
-        if one.entry.kind in ("open", "resume"):
+    pairs: list[tuple[str, CodeState | None]] = []
+    for entry in entries:
+        body = entry.body
+        if entry.entry.kind in ("open", "resume"):
             stated = body.get("code_state")
-            found.append(("session", None if stated is None else CodeState.model_validate(stated)))
-        elif one.entry.kind == "exit" and body["manifest"]:
+            pairs.append(("session", None if stated is None else CodeState.model_validate(stated)))
+        elif entry.entry.kind == "exit" and body["manifest"]:
             try:
-                found.append(("job", Manifest.model_validate_json(store.get(body["manifest"])).code_state))
+                pairs.append(("job", Manifest.model_validate_json(store.get(body["manifest"])).code_state))
             except (PeergateError, ValueError):
-                found.append(("job", None))
-    return found
+                pairs.append(("job", None))
+    return pairs
 
 
 def _counted(who: list[str]) -> str:

@@ -13,23 +13,23 @@ JUDGEMENTS: tuple[EntryKind, ...] = ("decision", "human")
 
 def retracted(entries: Sequence[Recorded]) -> frozenset[int]:
     """Return the numbers of the judgements that were taken back, directly or because they followed one that was."""
-    taken = [(one.body["since"], one.entry.seq) for one in entries if one.entry.kind == "retraction"]
-    judged = [one.entry.seq for one in entries if one.entry.kind in JUDGEMENTS]
-    return frozenset(seq for seq in judged if any(first <= seq < last for first, last in taken))
+    pairs = [(entry.body["since"], entry.entry.seq) for entry in entries if entry.entry.kind == "retraction"]
+    judged = [entry.entry.seq for entry in entries if entry.entry.kind in JUDGEMENTS]
+    return frozenset(seq for seq in judged if any(first <= seq < last for first, last in pairs))
 
 
 def standing(entries: Sequence[Recorded]) -> list[Recorded]:
     """Return the entries without the judgements that were taken back."""
     void = retracted(entries)
-    return [one for one in entries if one.entry.seq not in void]
+    return [entry for entry in entries if entry.entry.seq not in void]
 
 
 def newest_judgement(entries: Sequence[Recorded]) -> Recorded | None:
     """Return the newest decision, answer of a person or retraction; a retraction leaves nothing open."""
-    return next((one for one in reversed(entries) if one.entry.kind in (*JUDGEMENTS, "retraction")), None)
+    return next((entry for entry in reversed(entries) if entry.entry.kind in (*JUDGEMENTS, "retraction")), None)
 
 
 def next_attempt(entries: Sequence[Recorded], stage: str) -> int:
     """Return the number of the next attempt of a stage: numbers only grow, whatever was taken back."""
-    opened = [one.body.get("opens") for one in entries if one.entry.kind in JUDGEMENTS]
-    return max((one["attempt"] for one in opened if one and one["stage"] == stage), default=0) + 1
+    opened = [entry.body.get("opens") for entry in entries if entry.entry.kind in JUDGEMENTS]
+    return max((value["attempt"] for value in opened if value and value["stage"] == stage), default=0) + 1

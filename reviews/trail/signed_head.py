@@ -68,7 +68,7 @@ class Checkpoint:
         return f"{self.origin}\n{self.size}\n{base64.b64encode(self.root).decode()}\n"
 
     def __str__(self) -> str:
-        return f"{self.text}\n{''.join(one.line() for one in self.signatures)}"
+        return f"{self.text}\n{''.join(signature.line() for signature in self.signatures)}"
 
     def signed(self, *added: Signature) -> Checkpoint:
         """Return the checkpoint with more signatures."""
@@ -155,16 +155,16 @@ class Signed(NamedTuple):
 
 def who_signed(note: Checkpoint, keys: Iterable[NoteKey]) -> list[Signed]:
     """Return which of the keys truly signed a note. A wrong signature counts as none."""
-    found: list[Signed] = []
+    results: list[Signed] = []
     for key in keys:
-        for one in note.signatures:
-            if (one.name, one.key_id) != (key.name, key.id):
+        for signature in note.signatures:
+            if (signature.name, signature.key_id) != (key.name, key.id):
                 continue
             if key.kind == LOG_KEY:
-                if is_signed(key.public, one.data, note.text.encode()):
-                    found.append(Signed(key, None))
-            elif len(one.data) == 72:
-                seconds = int(struct.unpack(">Q", one.data[:8])[0])
-                if is_signed(key.public, one.data[8:], cosigned_text(note.text, seconds)):
-                    found.append(Signed(key, seconds))
-    return found
+                if is_signed(key.public, signature.data, note.text.encode()):
+                    results.append(Signed(key, None))
+            elif len(signature.data) == 72:
+                seconds = int(struct.unpack(">Q", signature.data[:8])[0])
+                if is_signed(key.public, signature.data[8:], cosigned_text(note.text, seconds)):
+                    results.append(Signed(key, seconds))
+    return results

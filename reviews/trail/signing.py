@@ -71,7 +71,7 @@ def signer_of(policy: Policy, what: str, seq: int, keys: KeyFolder, reviewer: Si
         PeergateError: the reviewer's process is missing.
     """
     able = [policy.current(role, seq) for role in policy.roles_of(what)]
-    wanted = next((one for one in able if one is not None), None)
+    wanted = next((policy_key for policy_key in able if policy_key is not None), None)
     if wanted is None:
         raise UserError(f"the policy of this trail lets nobody sign a '{what}' entry", where=policy.origin)
     own = reviewer if wanted.role in APART else keys.signer(wanted.role)
@@ -109,9 +109,9 @@ def signed_entry(edge: Edge, session: str, new: New, signer: Signer, clock: Stea
     """
     newest = edge.newest
     try:
-        written, said = envelope.canonical_body(new.body)
-        if (masked := current().value(said)) is not said:
-            written, said = envelope.canonical_body(masked)
+        written, statements = envelope.canonical_body(new.body)
+        if (masked := current().value(statements)) is not statements:
+            written, statements = envelope.canonical_body(masked)
         entry = Entry(
             seq=edge.tree.size,
             kind=new.kind,
@@ -121,7 +121,7 @@ def signed_entry(edge: Edge, session: str, new: New, signer: Signer, clock: Stea
             # Verifiers want times in order, and hours are counted by them: no clock that is set changes either.
             time_ns=str(clock.after(int(newest.entry.time_ns) if newest else 0)),
             previous=f"sha256:{edge.root.hex()}",
-            body=said,
+            body=statements,
             policy=new.policy.model_dump(mode="json") if new.policy else None,
         )
         payload = envelope.payload_of(entry, lambda _: written)

@@ -43,7 +43,7 @@ def tiles_of(leaves: Sequence[bytes]) -> Iterator[tuple[str, bytes]]:
             tile = hashes[number : number + WIDTH]
             yield tile_name(str(level), number // WIDTH, len(tile)), b"".join(tile)
         full = len(hashes) // WIDTH
-        hashes = [tree.root_of(hashes[WIDTH * one : WIDTH * (one + 1)]) for one in range(full)]
+        hashes = [tree.root_of(hashes[WIDTH * index : WIDTH * (index + 1)]) for index in range(full)]
         level += 1
 
 
@@ -51,7 +51,7 @@ def bundles_of(envelopes: Sequence[bytes]) -> Iterator[tuple[str, bytes]]:
     """Yield ``(path, bytes)`` of every entry bundle."""
     for number in range(0, len(envelopes), WIDTH):
         bundle = envelopes[number : number + WIDTH]
-        data = b"".join(len(one).to_bytes(2, "big") + one for one in bundle)
+        data = b"".join(len(data).to_bytes(2, "big") + data for data in bundle)
         yield tile_name("entries", number // WIDTH, len(bundle)), data
 
 
@@ -70,17 +70,17 @@ def read_bundles(folder: Path, size: int) -> list[bytes]:
 
 
 def _bundle(data: bytes, width: int, name: str) -> list[bytes]:
-    found: list[bytes] = []
+    matching_data: list[bytes] = []
     place = 0
     while place < len(data):
         end = place + 2 + int.from_bytes(data[place : place + 2], "big")
         if end > len(data) or place + 2 > len(data):
-            raise UserError(f"the bundle ends inside entry {len(found)}", where=name)
-        found.append(data[place + 2 : end])
+            raise UserError(f"the bundle ends inside entry {len(matching_data)}", where=name)
+        matching_data.append(data[place + 2 : end])
         place = end
-    if len(found) != width:
-        raise UserError(f"the bundle holds {len(found)} entries, not {width}", where=name)
-    return found
+    if len(matching_data) != width:
+        raise UserError(f"the bundle holds {len(matching_data)} entries, not {width}", where=name)
+    return matching_data
 
 
 class Proof(NamedTuple):
@@ -91,5 +91,5 @@ class Proof(NamedTuple):
     head: Checkpoint
 
     def __str__(self) -> str:
-        hashes = "".join(f"{base64.b64encode(one).decode()}\n" for one in self.path)
+        hashes = "".join(f"{base64.b64encode(data).decode()}\n" for data in self.path)
         return f"{PROOF}\nindex {self.seq}\n{hashes}\n{self.head}"

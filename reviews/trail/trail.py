@@ -68,10 +68,10 @@ class Trail(TrailReader):
             self._keep_out_the_fenced()
             return self.find(key) or self._add(New(kind, key, body, policy))
 
-        found = self.together(add)
-        if found.entry.kind != kind:
-            raise PeergateError(f"trail key '{key}' is already a '{found.entry.kind}' entry, not '{kind}'")
-        return found
+        result = self.together(add)
+        if result.entry.kind != kind:
+            raise PeergateError(f"trail key '{key}' is already a '{result.entry.kind}' entry, not '{kind}'")
+        return result
 
     @contextmanager
     def alone(self) -> Generator[None]:
@@ -153,7 +153,7 @@ class Trail(TrailReader):
             new = new._replace(policy=policy)
         what = policy.signed_as(new.kind, new.body)
         signer = edge.signers.get(what) or signer_of(policy, what, tree.size, self.keys, self.reviewer)
-        found, row = signed_entry(edge, self.session, new, signer, self.clock)
+        result, row = signed_entry(edge, self.session, new, signer, self.clock)
         tree.append(merkle.leaf_hash(row.envelope))
         root = tree.root()
         note = signed_note(policy, tree.size, root, self.keys)
@@ -163,8 +163,8 @@ class Trail(TrailReader):
             self._epoch = None
         if new.kind != "keys":
             # The same keys sign until a `keys` entry says otherwise.
-            self._edge = Edge(version, tree, root, found, policy, edge.signers | {what: signer})
-        return found
+            self._edge = Edge(version, tree, root, result, policy, edge.signers | {what: signer})
+        return result
 
     def _read_edge(self, version: int) -> Edge:
         with self._reading():

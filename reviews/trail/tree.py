@@ -25,7 +25,7 @@ class Frontier:
     """The full subtrees at the right edge of a growing tree: enough to append and to know the root."""
 
     def __init__(self, size: int = 0, hashes: Sequence[bytes] = ()) -> None:
-        if size < 0 or len(hashes) != size.bit_count() or any(len(one) != 32 for one in hashes):
+        if size < 0 or len(hashes) != size.bit_count() or any(len(data) != 32 for data in hashes):
             raise ValueError(
                 f"a tree of {size} entries has {max(size, 0).bit_count()} full subtrees, not {len(hashes)}"
             )
@@ -50,8 +50,8 @@ class Frontier:
         if not self.hashes:
             return EMPTY_ROOT
         root = self.hashes[-1]
-        for left in reversed(self.hashes[:-1]):
-            root = node_hash(left, root)
+        for data in reversed(self.hashes[:-1]):
+            root = node_hash(data, root)
         return root
 
 

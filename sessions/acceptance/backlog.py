@@ -77,30 +77,32 @@ class Backlog(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Return it as ``backlog --json`` shows it."""
-        items = [one._asdict() | {"worth": one.worth, "priority": one.priority} for one in self.items]
-        siblings = [one._asdict() for one in self.siblings]
+        items = [item._asdict() | {"worth": item.worth, "priority": item.priority} for item in self.items]
+        siblings = [sibling._asdict() for sibling in self.siblings]
         return {"ship_percent": self.now, "ceiling_percent": self.ceiling, "items": items, "siblings": siblings}
 
 
 def backlog_of(entries: Sequence[Recorded], store: Store) -> Backlog:
     """Return what is left of a session's criteria; raises EvidenceMissing as :func:`acceptance_of`."""
-    found = acceptance_of(entries, store)
+    acceptance = acceptance_of(entries, store)
     resolved, _ = registered_spec(entries, store)
-    total = sum(one.criterion.weight for one in found.criteria if one.state != "not_applicable")
-    left = [one for one in found.criteria if one.state in ("open", "retracted")]
-    items = [_item(entries, resolved, one, total) for one in left]
-    items.sort(key=lambda one: (bool(one.out_of_reach), -one.worth, one.id))
-    return Backlog(found.percent, _ceiling(found, items), tuple(items), tuple(siblings_of(entries, store, resolved)))
+    total = sum(criterion.criterion.weight for criterion in acceptance.criteria if criterion.state != "not_applicable")
+    criterion_states = [criterion for criterion in acceptance.criteria if criterion.state in ("open", "retracted")]
+    items = [_item(entries, resolved, criterion_state, total) for criterion_state in criterion_states]
+    items.sort(key=lambda item: (bool(item.out_of_reach), -item.worth, item.id))
+    return Backlog(
+        acceptance.percent, _ceiling(acceptance, items), tuple(items), tuple(siblings_of(entries, store, resolved))
+    )
 
 
-def _ceiling(found: Acceptance, items: Sequence[Item]) -> float | None:
-    if found.percent is None:
+def _ceiling(acceptance: Acceptance, items: Sequence[Item]) -> float | None:
+    if acceptance.percent is None:
         return None
-    return round(found.percent + sum(one.gain for one in items if not one.out_of_reach), 6)
+    return round(acceptance.percent + sum(item.gain for item in items if not item.out_of_reach), 6)
 
 
-def _item(entries: Sequence[Recorded], resolved: ResolvedSpec, one: CriterionState, total: int) -> Item:
-    criterion = one.criterion
+def _item(entries: Sequence[Recorded], resolved: ResolvedSpec, criterion_state: CriterionState, total: int) -> Item:
+    criterion = criterion_state.criterion
     names = _before(resolved, criterion.stage)
     # A stage whose approval shows nothing for the criterion has to run again itself.
     run = [name for name in names if name == criterion.stage or accepted_attempt(entries, name) is None]
@@ -113,9 +115,9 @@ def _item(entries: Sequence[Recorded], resolved: ResolvedSpec, one: CriterionSta
     return Item(
         id=criterion.id,
         text=criterion.text,
-        state=one.state,
+        state=criterion_state.state,
         issue=criterion.issue or "",
-        missing=one.why,
+        missing=criterion_state.why,
         needs=criterion.needs(),
         refuted_by=criterion.refuted_by(),
         gain=100 * criterion.weight / total,
@@ -130,15 +132,15 @@ def _item(entries: Sequence[Recorded], resolved: ResolvedSpec, one: CriterionSta
 
 def _before(resolved: ResolvedSpec, stage: str) -> list[str]:
     """Return the stages up to one, in their order: a session runs them one after the other."""
-    names = [one.name for one in resolved.spec.stages]
+    names = [stage.name for stage in resolved.spec.stages]
     return names[: names.index(stage) + 1]
 
 
 def _out_of_reach(entries: Sequence[Recorded], resolved: ResolvedSpec, usd: float) -> str:
-    closed = next((one for one in entries if one.entry.kind == "close"), None)
+    closed = next((entry for entry in entries if entry.entry.kind == "close"), None)
     if closed is not None:
         return f"the session is closed ({closed.body['decision']}): another one has to show it"
-    left = ledger.balance_of(entries, resolved.spec.budget).left_usd
-    if usd > left + 1e-9:
-        return f"its stages may cost {usd:.2f} USD, {left:.2f} USD are left"
+    remaining = ledger.balance_of(entries, resolved.spec.budget).left_usd
+    if usd > remaining + 1e-9:
+        return f"its stages may cost {usd:.2f} USD, {remaining:.2f} USD are left"
     return ""

@@ -40,13 +40,16 @@ class Retrospective(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Return it as ``retrospective --json`` shows it."""
-        counts = {answer: sum(one.answer == answer for one in self.recommendations) for answer in _ANSWERS}
+        counts = {
+            answer: sum(recommendation.answer == answer for recommendation in self.recommendations)
+            for answer in _ANSWERS
+        }
         audit = {
             "audit": self.audit,
             "counts": counts,
-            "recommendations": [one._asdict() for one in self.recommendations],
+            "recommendations": [recommendation._asdict() for recommendation in self.recommendations],
         }
-        return self.acceptance.as_json() | {"siblings": [one._asdict() for one in self.siblings]} | audit
+        return self.acceptance.as_json() | {"siblings": [sibling._asdict() for sibling in self.siblings]} | audit
 
 
 _ANSWERS: tuple[Answer, ...] = ("adopted", "rejected", "open")
@@ -59,33 +62,40 @@ def retrospective_of(entries: Sequence[Recorded], store: Store, audit: AuditFile
         UserError: the audit names a criterion that the session did not register.
         EvidenceMissing: as :func:`acceptance_of`.
     """
-    found = acceptance_of(entries, store)
+    acceptance = acceptance_of(entries, store)
     resolved, _ = registered_spec(entries, store)
-    rows = tuple(_reconciled(entries, found, one) for one in audit.recommendations) if audit else ()
-    return Retrospective(found, tuple(siblings_of(entries, store, resolved)), audit.audit if audit else "", rows)
+    rows = (
+        tuple(_reconciled(entries, acceptance, recommendation) for recommendation in audit.recommendations)
+        if audit
+        else ()
+    )
+    return Retrospective(acceptance, tuple(siblings_of(entries, store, resolved)), audit.audit if audit else "", rows)
 
 
-def _reconciled(entries: Sequence[Recorded], found: Acceptance, one: Recommendation) -> Reconciled:
-    states = {each.criterion.id: each for each in found.criteria}
-    if one.criterion is not None and one.criterion not in states:
+def _reconciled(entries: Sequence[Recorded], acceptance: Acceptance, recommendation: Recommendation) -> Reconciled:
+    states = {each.criterion.id: each for each in acceptance.criteria}
+    if recommendation.criterion is not None and recommendation.criterion not in states:
         known = ", ".join(states) or "none"
-        raise UserError(f"recommendation '{one.id}' names the criterion '{one.criterion}'", hint=f"registered: {known}")
-    amended = [each for each in entries if is_in_force(each) and _names(each.body["reason"], one.id)]
+        raise UserError(
+            f"recommendation '{recommendation.id}' names the criterion '{recommendation.criterion}'",
+            hint=f"registered: {known}",
+        )
+    amended = [each for each in entries if is_in_force(each) and _names(each.body["reason"], recommendation.id)]
     evidence = [f"entry {each.entry.seq} ({each.entry.kind})" for each in amended]
     whys = [f"amended: {plain(each.body['reason'], 200)}" for each in amended]
-    criterion = states[one.criterion] if one.criterion is not None else None
+    criterion = states[recommendation.criterion] if recommendation.criterion is not None else None
     if criterion is not None and criterion.proof is not None:
         evidence += [f"entry {criterion.proof.entry} (decision)", criterion.proof.evidence]
         whys.append(f"{criterion.criterion.id} is discharged: {criterion.proof.told}")
     # A criterion that nothing discharged outweighs an amendment: it says what the recommendation comes to.
     adopted = criterion.proof is not None if criterion is not None else bool(amended)
     if adopted:
-        return Reconciled(one.id, one.text, "adopted", "; ".join(whys), tuple(evidence))
-    if one.rejected is not None:
-        return Reconciled(one.id, one.text, "rejected", one.rejected, tuple(evidence))
+        return Reconciled(recommendation.id, recommendation.text, "adopted", "; ".join(whys), tuple(evidence))
+    if recommendation.rejected is not None:
+        return Reconciled(recommendation.id, recommendation.text, "rejected", recommendation.rejected, tuple(evidence))
     missing = [f"{criterion.criterion.id} is {criterion.state}: {criterion.why}"] if criterion is not None else []
     why = "; ".join([*whys, *missing]) or "no criterion is named, and no amendment in force names it in its reason"
-    return Reconciled(one.id, one.text, "open", why, tuple(evidence))
+    return Reconciled(recommendation.id, recommendation.text, "open", why, tuple(evidence))
 
 
 def _names(reason: str, id: str) -> bool:

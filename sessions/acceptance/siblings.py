@@ -30,9 +30,9 @@ def siblings_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpe
     # Imported here: all checks together take longer to import than `peergate status` takes otherwise.
     from reviews.gate.check_list import all_checks
 
-    judged = [one.body for one in entries if one.entry.kind == "checks" and one.body["stage"] is not None]
-    newest: dict[str, dict[str, str]] = {one["stage"]: one["summary"] for one in judged}
-    seen: set[tuple[str, str]] = set()
+    judged = [entry.body for entry in entries if entry.entry.kind == "checks" and entry.body["stage"] is not None]
+    newest: dict[str, dict[str, str]] = {value["stage"]: value["summary"] for value in judged}
+    seen_pairs: set[tuple[str, str]] = set()
     for defect in defects_in(entries, store):
         for stage in resolved.spec.stages:
             for other in all_checks(resolved):
@@ -40,7 +40,7 @@ def siblings_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpe
                 state = newest.get(stage.name, {}).get(other.id, "not judged")
                 same = family_of(other.id) == family_of(defect.check) and other.belongs_to(kind_of(stage))
                 itself = at == (defect.check, defect.stage)
-                if same and not itself and state not in ("PASS", "NOT_APPLICABLE") and at not in seen:
-                    seen.add(at)
-                    due = other.blocking and stage.name != defect.stage
-                    yield Sibling(other.id, stage.name, state, defect.told, due)
+                if same and not itself and state not in ("PASS", "NOT_APPLICABLE") and at not in seen_pairs:
+                    seen_pairs.add(at)
+                    flag = other.blocking and stage.name != defect.stage
+                    yield Sibling(other.id, stage.name, state, defect.told, flag)

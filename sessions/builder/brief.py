@@ -52,11 +52,11 @@ def write_brief(work: Work, view: StageView) -> str:
         f"# Session {session.name}: stage '{stage.name}' ({stage.kind}), attempt {attempt}, phase '{phase}'",
         _DO[phase],
         f"Objective: {spec.objective}",
-        f"Stages in order: {', '.join(f'{one.name} ({one.kind})' for one in spec.stages)}",
+        f"Stages in order: {', '.join(f'{stage.name} ({stage.kind})' for stage in spec.stages)}",
         f"Attempts of this stage: at most {stage.gate.max_rounds}; its job ends after {stage.max_minutes:g} minutes",
         f"Parameters now: {', '.join(f'{name} = {value}' for name, value in view.parameters.items())}",
         f"May be changed: {'; '.join(limits) or 'nothing'}",
-        f"Criteria of the gate: {'; '.join(str(one) for one in stage.gate.criteria) or 'none beside the checks'}",
+        f"Criteria of the gate: {'; '.join(str(criterion) for criterion in stage.gate.criteria) or 'only the checks'}",
         _left(entries, spec.budget, stage),
         *_obligations(session, wall, entries, stage),
         *_before(session, wall, entries, stage, attempt, view),
@@ -69,8 +69,8 @@ def write_brief(work: Work, view: StageView) -> str:
 def _left(entries: list[Recorded], budget: Budget, stage: Stage) -> str:
     """Return what may still be spent, without what is held back for others."""
     accounts = ledger.Accounts(entries, budget)
-    own = min(one.usd for one in accounts.limits("builder", stage))
-    job = min(one.usd for one in accounts.limits("job", stage))
+    own = min(limit.usd for limit in accounts.limits("builder", stage))
+    job = min(limit.usd for limit in accounts.limits("job", stage))
     hours = budget.max_hours - ledger.active_hours(entries)
     cap = attempt_usd(budget, stage)
     return (
@@ -82,8 +82,8 @@ def _left(entries: list[Recorded], budget: Budget, stage: Stage) -> str:
 def _obligations(session: Session, wall: Wall, entries: list[Recorded], stage: Stage) -> Iterator[str]:
     moment = int(entries[-1].entry.time_ns)
     parts = [
-        f"- {one.id}: {wall.clean(one.condition.text, STATEMENT)}"
-        for one in open_for(entries, session.resolved, stage.name, moment)
+        f"- {obligation.id}: {wall.clean(obligation.condition.text, STATEMENT)}"
+        for obligation in open_for(entries, session.resolved, stage.name, moment)
     ]
     if parts:
         yield "Conditions of earlier approvals that keep this stage from starting.\n" + enclose(
@@ -105,12 +105,14 @@ def _before(
     parts = [f"- {wall.clean(str(reason), STATEMENT)}" for reason in decided.body["reasons"]]
     if judged is not None:
         verdict = Verdict.model_validate(session.store.get_value(judged.body["verdict"]))
-        for one in verdict.findings:
-            change = f" Required: {wall.clean(one.required_change.text, STATEMENT)}" if one.required_change else ""
-            statement = wall.clean(one.statement, STATEMENT)
-            parts.append(f"- finding {wall.clean(one.id, 60)} ({one.severity}): {statement}{change}")
+        for finding in verdict.findings:
+            change = (
+                f" Required: {wall.clean(finding.required_change.text, STATEMENT)}" if finding.required_change else ""
+            )
+            statement = wall.clean(finding.statement, STATEMENT)
+            parts.append(f"- finding {wall.clean(finding.id, 60)} ({finding.severity}): {statement}{change}")
     required = ", ".join(f"{name} = {value:g}" for name, value in sorted(view.required.items())) or "none by number"
-    tasks = [f"- {wall.clean(one, STATEMENT)}" for one in view.tasks]
+    tasks = [f"- {wall.clean(task, STATEMENT)}" for task in view.tasks]
     if tasks:
         yield "Your task in this attempt, as the gate requires it in words:\n" + enclose("task", "\n".join(tasks))
     yield (
@@ -123,14 +125,14 @@ def _so_far(session: Session, entries: list[Recorded]) -> Iterator[str]:
     """Yield every attempt so far with its outcome and the metrics of its gate."""
     void = retracted(entries)
     parts: list[str] = []
-    for one in entries:
-        if one.entry.kind not in ("decision", "human") or not one.body.get("stage"):
+    for entry in entries:
+        if entry.entry.kind not in ("decision", "human") or not entry.body.get("stage"):
             continue
-        name, attempt = one.body["stage"], one.body["attempt"]
+        name, attempt = entry.body["stage"], entry.body["attempt"]
         stage = next((each for each in session.resolved.spec.stages if each.name == name), None)
-        outcome = one.body.get("outcome") or f"{one.body.get('answer')} (a person)"
-        taken = ", taken back" if one.entry.seq in void else ""
-        parts.append(f"- {name}.{attempt}: {outcome}{taken}{_figures(session, stage, attempt)}")
+        outcome = entry.body.get("outcome") or f"{entry.body.get('answer')} (a person)"
+        used = ", taken back" if entry.entry.seq in void else ""
+        parts.append(f"- {name}.{attempt}: {outcome}{used}{_figures(session, stage, attempt)}")
     if parts:
         yield "\n".join(["Decided so far:", *parts])
 
@@ -139,19 +141,19 @@ def _figures(session: Session, stage: Stage | None, attempt: int) -> str:
     measured = session.metrics(stage.name, attempt) if stage else None
     if stage is None or measured is None:
         return ""
-    found = measured.metrics
-    names = [one.metric for one in stage.gate.criteria if one.metric in found]
-    return "".join(f"; {name} {found[name].value:.4g}" for name in names)
+    metrics = measured.metrics
+    names = [criterion.metric for criterion in stage.gate.criteria if criterion.metric in metrics]
+    return "".join(f"; {name} {metrics[name].value:.4g}" for name in names)
 
 
 def _notes(session: Session, wall: Wall, entries: list[Recorded]) -> Iterator[str]:
     """Yield the builder's newest notes; all can be read by name."""
-    notes = [one for one in entries if one.entry.kind == "note"]
+    notes = [entry for entry in entries if entry.entry.kind == "note"]
     if not notes:
         return
     parts: list[str] = []
-    for number, one in list(enumerate(notes, 1))[-NEWEST_NOTES:]:
-        text = session.store.get(one.body["text"]).decode("utf-8", "replace")
-        at = f"{one.body['stage']}.{one.body['attempt']}"
-        parts.append(f"note.{number} ({one.body['what']}, {at}):\n{wall.clean(text, NOTE)}")
+    for number, value in list(enumerate(notes, 1))[-NEWEST_NOTES:]:
+        text = session.store.get(value.body["text"]).decode("utf-8", "replace")
+        at = f"{value.body['stage']}.{value.body['attempt']}"
+        parts.append(f"note.{number} ({value.body['what']}, {at}):\n{wall.clean(text, NOTE)}")
     yield f"Your notes ({len(notes)} in all; the newest):\n" + enclose("notes", "\n\n".join(parts))

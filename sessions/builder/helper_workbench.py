@@ -38,14 +38,14 @@ class HelperWorkbench(SessionWorkbench):
             f"At most {self._task.max_output_tokens} tokens of answers and {self._task.timeout_minutes:g} minutes.",
         ]
         for name in self._task.artifacts:
-            found = find_artifact(self._session, name)
-            if found is None:
+            readable = find_artifact(self._session, name)
+            if readable is None:
                 parts.append(f"There is no artifact '{name}' that may be read.")
                 continue
             # Cleaned before it is cut: half of a withheld text is not recognized.
-            text = self.work.wall.readable(found.digest, MOST_READABLE)
+            text = self.work.wall.readable(readable.digest, MOST_READABLE)
             more = f" (the first {SHOWN} characters; read_artifact has the rest)" if len(text) > SHOWN else ""
-            parts.append(f"{name}: {found.what}{more}\n" + enclose("artifact", text[:SHOWN]))
+            parts.append(f"{name}: {readable.what}{more}\n" + enclose("artifact", text[:SHOWN]))
         return self._wall.scrub("\n\n".join(parts))
 
     @property

@@ -37,11 +37,11 @@ ACTING = (
 def revisions_in_a_row(judgements: Iterable[Recorded], stage: str) -> int:
     """Count how often in a row a gate has sent a stage back since a person answered, from judgements in order."""
     count = 0
-    for one in judgements:
-        if one.entry.kind == "retraction":
+    for judgement in judgements:
+        if judgement.entry.kind == "retraction":
             count = 0
-        elif one.body["stage"] == stage:
-            count = count + 1 if one.body.get("outcome") == "revise" else 0
+        elif judgement.body["stage"] == stage:
+            count = count + 1 if judgement.body.get("outcome") == "revise" else 0
     return count
 
 
@@ -50,26 +50,26 @@ class PhaseRecord:
 
     def __init__(self, calls: Sequence[Recorded], results: Sequence[Recorded], turns: int, not_theirs: str) -> None:
         """Take the records; ``not_theirs`` is the digest of the result of calls that the session broke off."""
-        self._calls = {one.entry.key: one for one in calls}
+        self._calls = {call.entry.key: call for call in calls}
         self._results = results
         self._turns = turns
         self._not_theirs = not_theirs
         self._fresh: list[Recorded] = []
         """Results with a text that no earlier result had."""
-        seen: set[str] = set()
-        for one in results:
-            if not one.body["is_error"] and one.body["text"] not in seen:
-                self._fresh.append(one)
-            seen.add(one.body["text"])
+        seen_texts: set[str] = set()
+        for result in results:
+            if not result.body["is_error"] and result.body["text"] not in seen_texts:
+                self._fresh.append(result)
+            seen_texts.add(result.body["text"])
 
     def why_stop(self) -> str:
         """Return why a person must be asked; empty while the builder may continue."""
-        refused = takewhile(lambda one: one.body["is_error"], reversed(self._results))
-        if (failed := sum(one.body["text"] != self._not_theirs for one in refused)) >= MOST_ERRORS:
+        refused = takewhile(lambda value: value.body["is_error"], reversed(self._results))
+        if (failed := sum(value.body["text"] != self._not_theirs for value in refused)) >= MOST_ERRORS:
             return f"{failed} calls in a row were refused"
         if len(self._calls) >= MOST_CALLS:
             return f"{len(self._calls)} calls were made without an end"
-        last = max((self._calls[one.body["call"]].body["turn"] for one in self._fresh), default=0)
+        last = max((self._calls[value.body["call"]].body["turn"] for value in self._fresh), default=0)
         # The newest turn is still being carried out.
         if (idle := self._turns - 1 - last) >= MOST_IDLE_TURNS:
             return f"{idle} turns in a row brought nothing new"
@@ -82,18 +82,19 @@ class PhaseRecord:
         """Say whether a call has had the same result too often, without an effect since; ``refusal`` is its digest."""
         if call.body["tool"] in MAY_REPEAT:
             return False
-        acts = [one for one in self._fresh if self._calls[one.body["call"]].body["tool"] in ACTING]
+        acts = [value for value in self._fresh if self._calls[value.body["call"]].body["tool"] in ACTING]
         since = acts[-1].entry.seq if acts else -1
         same = {
             key
-            for key, one in self._calls.items()
-            if (one.body["tool"], one.body["arguments"]) == (call.body["tool"], call.body["arguments"])
+            for key, current_call in self._calls.items()
+            if (current_call.body["tool"], current_call.body["arguments"])
+            == (call.body["tool"], call.body["arguments"])
         }
         texts = [
-            one.body["text"]
-            for one in self._results
-            if one.body["call"] in same
-            and one.entry.seq > since
-            and one.body["text"] not in (refusal, self._not_theirs)
+            result.body["text"]
+            for result in self._results
+            if result.body["call"] in same
+            and result.entry.seq > since
+            and result.body["text"] not in (refusal, self._not_theirs)
         ]
         return len(texts) >= SAME_RESULTS and len(set(texts[-SAME_RESULTS:])) == 1

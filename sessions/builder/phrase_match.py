@@ -36,24 +36,24 @@ class Word(NamedTuple):
 
 def words_of(text: str) -> Iterator[Word]:
     """Yield the words of a text in order."""
-    for found in _TOKEN.finditer(text):
-        if found.lastgroup is None:
+    for match in _TOKEN.finditer(text):
+        if match.lastgroup is None:
             continue
-        form = found.group()
+        form = match.group()
         if form.isascii() and "\\" not in form:
-            yield Word(form.lower(), *found.span())
+            yield Word(form.lower(), *match.span())
             continue
         if "\\" in form:
             # An escape may mean a space, so the decoded text is split again, all of it at this place.
-            plain = _ESCAPED.sub(lambda one: chr(int(one[1], 16)), form)
+            plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), form)
             plain = plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
             for word in words_of(plain):
-                yield Word(word.form, *found.span())
+                yield Word(word.form, *match.span())
             continue
         # What a sign stands for may begin with a space: a mark that is shown alone.
         form = "".join(unicodedata.normalize("NFKC", _INVISIBLE.sub("", form)).casefold().split())
         if form:
-            yield Word(form, *found.span())
+            yield Word(form, *match.span())
 
 
 class Protected:
@@ -75,10 +75,10 @@ class Protected:
                 self._short.add(" ".join(forms))
                 continue
             self._long.setdefault(" ".join(forms[:run]), []).append(forms)
-            self._runs.update(one for one in self._runs_of(forms) if len(one) >= SHORTEST)
-        self._lengths = sorted({len(one.split()) for one in self._short}, reverse=True)
-        for found in self._long.values():
-            found.sort(key=len, reverse=True)
+            self._runs.update(text for text in self._runs_of(forms) if len(text) >= SHORTEST)
+        self._lengths = sorted({len(text.split()) for text in self._short}, reverse=True)
+        for matching_texts in self._long.values():
+            matching_texts.sort(key=len, reverse=True)
         for text in known if self._runs else ():
             self._runs.difference_update(self._runs_of([word.form for word in words_of(text)]))
 
@@ -114,4 +114,4 @@ class Protected:
                 return len(whole)
         if run in self._runs:
             return self._run
-        return next((one for one in self._lengths if " ".join(forms[start : start + one]) in self._short), 0)
+        return next((length for length in self._lengths if " ".join(forms[start : start + length]) in self._short), 0)

@@ -162,18 +162,18 @@ def _answers(root: Path, rows: tuple[str, ...]) -> Protected:
 
 def _long_texts(line: str) -> Iterator[str]:
     """Yield the texts of a row with enough words; a row may be anything."""
-    found: list[str] = []
+    texts: list[str] = []
     try:
-        map_strings(json.loads(line), lambda text: found.append(text) or text)
+        map_strings(json.loads(line), lambda text: texts.append(text) or text)
     except (ValueError, RecursionError):
         return
-    yield from (one for one in found if len(one.split()) >= ANSWER_RUN)
+    yield from (text for text in texts if len(text.split()) >= ANSWER_RUN)
 
 
 @lru_cache(maxsize=1)
 def _instructions() -> Protected:
     texts = [files("reviews").joinpath(name).read_text(encoding="utf-8") for name in _INSTRUCTIONS]
-    ours = [enclose("data", ""), *(one.description for one in TOOLS), *(json.dumps(one.schema()) for one in TOOLS)]
+    ours = [enclose("data", ""), *(tool.description for tool in TOOLS), *(json.dumps(tool.schema()) for tool in TOOLS)]
     return Protected(texts, INSTRUCTIONS_RUN, ours)
 
 
@@ -186,12 +186,14 @@ def _verifier(session: Seen) -> Protected:
 
 def _names(session: Seen) -> re.Pattern[str] | None:
     """Return the pattern of models and addresses of reviewers: a builder must not know who judges it."""
-    found: set[str] = set()
-    for one in session.resolved.spec.reviewers():
-        if one.asks_a_model and one.model:
-            found |= {f"{one.vendor}:{one.model}", one.model} | ({one.base_url} if one.base_url else set())
-    longest_first = sorted(found, key=len, reverse=True)
-    return re.compile("|".join(re.escape(one) for one in longest_first), re.IGNORECASE) if longest_first else None
+    texts: set[str] = set()
+    for reviewer in session.resolved.spec.reviewers():
+        if reviewer.asks_a_model and reviewer.model:
+            texts |= {f"{reviewer.vendor}:{reviewer.model}", reviewer.model} | (
+                {reviewer.base_url} if reviewer.base_url else set()
+            )
+    longest_first = sorted(texts, key=len, reverse=True)
+    return re.compile("|".join(re.escape(text) for text in longest_first), re.IGNORECASE) if longest_first else None
 
 
 def _printable(text: str) -> str:
@@ -205,4 +207,4 @@ def rows_on_heldout(session: Seen) -> Iterator[str]:
     seeing = {stage.name for stage in spec.stages if sees_heldout(spec, stage)}
     for ended in session.trail.iterate("exit"):
         if ended.body["stage"] in seeing:
-            yield from (one["digest"] for one in ended.body["outputs"].values() if one["stored"])
+            yield from (output["digest"] for output in ended.body["outputs"].values() if output["stored"])

@@ -22,10 +22,10 @@ _OPENED_BY: dict[str, _OpenedBy] = {"approve": "approval", "revise": "revision",
 def opener_of(session: Session, stage: str, attempt: int) -> Recorded:
     """Return the judgement that opened an attempt; raises PeergateError if nothing opened it."""
     opens = {"stage": stage, "attempt": attempt}
-    found = [one for one in session.trail.iterate("decision", "human") if one.body.get("opens") == opens]
-    if not found:
+    results = [value for value in session.trail.iterate("decision", "human") if value.body.get("opens") == opens]
+    if not results:
         raise PeergateError("no decision opens this attempt", where=f"{session.name}.{stage}.{attempt}")
-    return found[-1]
+    return results[-1]
 
 
 def open_stage(session: Session) -> grants.Opening:
@@ -77,18 +77,24 @@ def expected_s(session: Session, stage: Stage) -> float:
 
     Before there is one, as long as its training is forecast; 0 if nothing is known.
     """
-    begun = {one.body["key"]: int(one.entry.time_ns) for one in session.trail.iterate("launch")}
+    counts = {value.body["key"]: int(value.entry.time_ns) for value in session.trail.iterate("launch")}
     took: dict[str, float] = {}
     for ended in session.trail.iterate("exit"):
-        if (first := begun.get(ended.body["key"])) is not None:
+        if (first := counts.get(ended.body["key"])) is not None:
             took[ended.body["stage"]] = (int(ended.entry.time_ns) - first) / 1e9
     if stage.name in took:
         return took[stage.name]
-    alike = [one.name for one in session.resolved.spec.stages if one.kind == stage.kind and one.name in took]
+    alike = [
+        current_stage.name
+        for current_stage in session.resolved.spec.stages
+        if current_stage.kind == stage.kind and current_stage.name in took
+    ]
     if alike:
         return took[alike[-1]]
     try:
-        return next((one.hours * 3600 for one in forecasts(session.resolved) if one.stage == stage.name), 0.0)
+        return next(
+            (forecast.hours * 3600 for forecast in forecasts(session.resolved) if forecast.stage == stage.name), 0.0
+        )
     except (PeergateError, OSError):  # The files of the spec are gone: nothing is known.
         return 0.0
 
@@ -98,4 +104,6 @@ def _tasks(session: Session, opener: Recorded) -> tuple[str, ...]:
     if opener.entry.kind != "decision" or opener.body["outcome"] != "revise":
         return ()
     decision = Decision.model_validate(session.store.get_value(opener.body["decision"]))
-    return tuple(one.text for one in decision.required_changes if one.parameter is None)
+    return tuple(
+        required_change.text for required_change in decision.required_changes if required_change.parameter is None
+    )

@@ -71,9 +71,9 @@ class SessionWorkbench:
         self.gave_up = ""
         """Why a person is asked although the builder did not ask."""
         mine = self._mine()
-        self._turns = sum(one.entry.kind == "turn" for one in mine)
-        self._results: list[Recorded] = [one for one in mine if one.entry.kind == "result"]
-        self._calls: list[Recorded] = [one for one in mine if one.entry.kind == "call"]
+        self._turns = sum(value.entry.kind == "turn" for value in mine)
+        self._results: list[Recorded] = [value for value in mine if value.entry.kind == "result"]
+        self._calls: list[Recorded] = [value for value in mine if value.entry.kind == "call"]
         self._answer_interrupted()
         self._end_again()
         self._look_after()
@@ -161,25 +161,27 @@ class SessionWorkbench:
     @property
     def sent_back(self) -> int:
         """How many submissions were sent back for their claims."""
-        submitted = {one.entry.key for one in self._calls if one.body["tool"] == "submit_stage"}
-        refused = [one for one in self._results if one.body["is_error"] and one.body["call"] in submitted]
-        return sum(self._session.store.get(one.body["text"]).startswith(SENT_BACK.encode()) for one in refused)
+        submitted = {call.entry.key for call in self._calls if call.body["tool"] == "submit_stage"}
+        refused = [result for result in self._results if result.body["is_error"] and result.body["call"] in submitted]
+        return sum(self._session.store.get(value.body["text"]).startswith(SENT_BACK.encode()) for value in refused)
 
     def history(self) -> tuple[PastTurn, ...]:
         """Return the recorded turns of this phase with the results of their calls."""
         store = self._session.store
         by_turn: dict[int, list[ToolResult]] = {}
-        answered = {one.body["call"]: one for one in self._results}
+        answered = {result.body["call"]: result for result in self._results}
         for call in self._calls:
-            if (one := answered.get(call.entry.key)) is not None:
-                text, is_error = self._text(one.body["text"]), one.body["is_error"]
-                image = self._image(one.body.get("image"))
+            if (value := answered.get(call.entry.key)) is not None:
+                text, is_error = self._text(value.body["text"]), value.body["is_error"]
+                image = self._image(value.body.get("image"))
                 result = ToolResult(call=call.body["call_id"], text=text, is_error=is_error, image=image)
                 by_turn.setdefault(call.body["turn"], []).append(result)
         return tuple(
-            PastTurn(Turn.model_validate(store.get_value(one.body["said"])), tuple(by_turn.get(one.body["number"], ())))
-            for one in self._mine()
-            if one.entry.kind == "turn"
+            PastTurn(
+                Turn.model_validate(store.get_value(value.body["said"])), tuple(by_turn.get(value.body["number"], ()))
+            )
+            for value in self._mine()
+            if value.entry.kind == "turn"
         )
 
     def reserve(self, cap_usd: float) -> str:
@@ -201,30 +203,30 @@ class SessionWorkbench:
     def record(self, turn: Turn, reservation: str, request: bytes, response: bytes) -> None:
         """Record a turn before its calls are carried out, and settle what it cost, both or nothing."""
         store, wall = self._session.store, self._wall
-        said = turn.model_copy(
+        reported_turn = turn.model_copy(
             update={
                 "text": wall.scrub(turn.text),
                 "model": wall.clean(turn.model, 200),
                 "verbatim": wall.scrub_json(turn.verbatim) if turn.verbatim else "",
                 "calls": tuple(
                     ToolCall(
-                        id=wall.clean(one.id, 200),
-                        name=wall.clean(one.name, 64),
-                        arguments=wall.scrub_json(one.arguments[:MOST_ARGUMENTS]),
+                        id=wall.clean(call.id, 200),
+                        name=wall.clean(call.name, 64),
+                        arguments=wall.scrub_json(call.arguments[:MOST_ARGUMENTS]),
                     )
-                    for one in turn.calls
+                    for call in turn.calls
                 ),
             }
         )
         # A stream spells texts in pieces, and no piece can be recognized as withheld.
-        in_pieces = b"data:" in response and (said.text, said.calls) != (turn.text, turn.calls)
+        in_pieces = b"data:" in response and (reported_turn.text, reported_turn.calls) != (turn.text, turn.calls)
         body = {
             **self._at,
             "number": self._turns + 1,
-            "said": store.put_value(said),
+            "said": store.put_value(reported_turn),
             "request": store.put(wall.scrub_bytes(request)),
             "response": store.put(IN_PIECES if in_pieces else wall.scrub_bytes(response)),
-            "model": said.model,
+            "model": reported_turn.model,
             "stop": turn.stop,
             "usage": turn.usage.model_dump(mode="json") if turn.usage else None,
             "usd": turn.usd,
@@ -241,7 +243,7 @@ class SessionWorkbench:
         self.written += turn.usage.output_tokens if turn.usage else 0
         budget = self._session.resolved.spec.budget
         accounts = ledger.Accounts(self._session.trail.iterate("spend"), budget)
-        self._session.display.turn(said, accounts.taken("builder", "helper"), budget.builder_usd)
+        self._session.display.turn(reported_turn, accounts.taken("builder", "helper"), budget.builder_usd)
         self._look_after()
 
     def _image(self, digest: str | None) -> str:
@@ -251,19 +253,19 @@ class SessionWorkbench:
         return self._session.store.get(digest).decode("utf-8", "replace")
 
     def _carry_out(self, call: ToolCall, arguments: str) -> str:
-        tool = next((one for one in self.tools if one.name == call.name), None)
+        tool = next((tool for tool in self.tools if tool.name == call.name), None)
         if tool is None:
             name = self._wall.clean(call.name, 64)
-            raise Refused(f"there is no tool '{name}'; there are {', '.join(one.name for one in self.tools)}")
+            raise Refused(f"there is no tool '{name}'; there are {', '.join(tool.name for tool in self.tools)}")
         if self.phase not in tool.phases:
             raise Refused(f"{tool.name} is not open now: this is the phase '{self.phase}'")
         if len(call.arguments) > MOST_ARGUMENTS:
             arguments = call.arguments
         return CARRY_OUT[tool.name](self.work, read_arguments(tool, arguments))
 
-    def _record_result(self, intent: Recorded, id: str, told: str, is_error: bool) -> ToolResult:
+    def _record_result(self, intent: Recorded, id: str, reported_text: str, is_error: bool) -> ToolResult:
         """Record the result of a call; its effect on the phase has happened or follows from this entry."""
-        text = self._wall.clean(told, MOST_RESULT)
+        text = self._wall.clean(reported_text, MOST_RESULT)
         body: dict[str, Any] = {
             "stage": intent.body["stage"],
             "attempt": intent.body["attempt"],
@@ -293,14 +295,14 @@ class SessionWorkbench:
 
     def _answer_interrupted(self) -> None:
         """Answer calls during which the process died, with their effect; those that end a phase are carried out now."""
-        answered = {one.body["call"] for one in self._results}
+        answered = {result.body["call"] for result in self._results}
         for intent in self._calls:
             if intent.entry.key in answered:
                 continue
             id, tool = intent.body["call_id"], intent.body["tool"]
             if tool in ENDING:
-                given = self._text(intent.body["arguments"])
-                text, is_error = self._tried(intent, ToolCall(id=id, name=tool, arguments=given), given)
+                input_text = self._text(intent.body["arguments"])
+                text, is_error = self._tried(intent, ToolCall(id=id, name=tool, arguments=input_text), input_text)
             else:
                 effect = what_came_of(self._session, self._wall, intent)
                 text, is_error = effect or INTERRUPTED, effect is None
@@ -308,10 +310,10 @@ class SessionWorkbench:
 
     def _end_again(self) -> None:
         """End the phase if a recorded call ended it before the process died, unless an amendment forbids it since."""
-        calls = {one.entry.key: one for one in self._calls}
-        for last in [one for one in self._results if one.body["ends_phase"]]:
+        calls = {call.entry.key: call for call in self._calls}
+        for last in [result for result in self._results if result.body["ends_phase"]]:
             call = calls[last.body["call"]]
-            tool = next((one for one in self.tools if one.name == call.body["tool"]), None)
+            tool = next((tool for tool in self.tools if tool.name == call.body["tool"]), None)
             if tool is None or self.work.done:
                 continue
             self.work.call = call.entry.key
@@ -320,9 +322,9 @@ class SessionWorkbench:
 
     def _mine(self) -> list[Recorded]:
         return [
-            one
-            for one in self._session.trail.iterate("turn", "call", "result")
-            if one.entry.key.partition("/")[2].rpartition(".")[0] == self._prefix
+            value
+            for value in self._session.trail.iterate("turn", "call", "result")
+            if value.entry.key.partition("/")[2].rpartition(".")[0] == self._prefix
         ]
 
 
@@ -339,12 +341,15 @@ def what_came_of(session: Session, wall: Wall, call: Recorded) -> str | None:
 def _review(session: Session, wall: Wall, call: Recorded, mode: Mode) -> str | None:
     """Return the recorded answer to the request that a call sent, if there is one."""
     # One call is carried out at a time, so requests after its entry are its own.
-    later = (one for one in session.trail.iterate("asked") if one.entry.seq > call.entry.seq)
-    sent = [AskedEntry.model_validate(one.body) for one in later]
-    asked = next((one for one in sent if one.mode == mode and one.by == session.builder.name), None)
-    found = session.trail.find(f"answered/{asked.number}") if asked else None
-    if found is None:
+    later = (value for value in session.trail.iterate("asked") if value.entry.seq > call.entry.seq)
+    sent = [AskedEntry.model_validate(value.body) for value in later]
+    asked_entry = next(
+        (asked_entry for asked_entry in sent if asked_entry.mode == mode and asked_entry.by == session.builder.name),
+        None,
+    )
+    result = session.trail.find(f"answered/{asked_entry.number}") if asked_entry else None
+    if result is None:
         return None
-    answered = AnsweredEntry.model_validate(found.body)
+    answered = AnsweredEntry.model_validate(result.body)
     answer = ANSWERS[mode].model_validate_json(session.store.get(answered.answer)) if answered.answer else None
     return tell(wall, answered, answer) if answer else None

@@ -44,7 +44,7 @@ class Rerun(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """Return the form of `check run --json`."""
         metrics = self.metrics.model_dump(mode="json")["metrics"] if self.metrics else None
-        return self._asdict() | {"metrics": metrics, "checks": [one.model_dump(mode="json") for one in self.checks]}
+        return self._asdict() | {"metrics": metrics, "checks": [check.model_dump(mode="json") for check in self.checks]}
 
 
 app = typer.Typer(help="List and explain the checks of every stage, and run them again.", no_args_is_help=True)
@@ -53,17 +53,17 @@ app = typer.Typer(help="List and explain the checks of every stage, and run them
 @app.command("list")
 def list_checks(as_json: Json = False) -> None:
     """List every check: id, stage kinds, blocking or advice, threshold, question."""
-    found = listing()
+    results = listing()
     if as_json:
-        print_json({"checks": [one.as_json() for one in found]})
+        print_json({"checks": [value.as_json() for value in results]})
         return
     every = set(known_names())
-    for one in found:
-        by = "" if one.distribution == "peergate" else f", from {one.distribution}"
-        threshold = f", {one.threshold}" if one.threshold else ""
-        kinds = "every stage" if every <= set(one.stage_kinds) else ", ".join(one.stage_kinds)
-        _print_wrapped("", f"{one.id}: {one.weight}{threshold}{by}")
-        _print_wrapped("    ", one.title)
+    for value in results:
+        by = "" if value.distribution == "peergate" else f", from {value.distribution}"
+        threshold = f", {value.threshold}" if value.threshold else ""
+        kinds = "every stage" if every <= set(value.stage_kinds) else ", ".join(value.stage_kinds)
+        _print_wrapped("", f"{value.id}: {value.weight}{threshold}{by}")
+        _print_wrapped("    ", value.title)
         _print_wrapped("    ", f"stages: {kinds}")
     print_line()
     print_line("`peergate check explain CHECK` shows what a check does and where it comes from")
@@ -74,24 +74,24 @@ def explain_check(
     id: Annotated[str, typer.Argument(help="Id of a check, for example leakage.overlap.")], as_json: Json = False
 ) -> None:
     """Explain one check: where it comes from, what it needs, and its code."""
-    found = find_check(id)
+    check = find_check(id)
     if as_json:
-        print_json(found.as_json() | {"remedy": remedy_of(found.id), "what": found.what(), "code": found.code()})
+        print_json(check.as_json() | {"remedy": remedy_of(check.id), "what": check.what(), "code": check.code()})
         return
-    print_line(f"{_line(found.id)}: {_line(found.title)}")
-    print_line(f"  {masked_line(found.what(), 4000)}")
-    print_line(f"  stage kinds: {', '.join(found.stage_kinds)}{' (treatment only)' if found.only_treatment else ''}")
-    print_line(f"  weight: {found.weight}")
-    print_line(f"  threshold: {_line(found.threshold or 'none')}")
-    for limit in found.limits:
+    print_line(f"{_line(check.id)}: {_line(check.title)}")
+    print_line(f"  {masked_line(check.what(), 4000)}")
+    print_line(f"  stage kinds: {', '.join(check.stage_kinds)}{' (treatment only)' if check.only_treatment else ''}")
+    print_line(f"  weight: {check.weight}")
+    print_line(f"  threshold: {_line(check.threshold or 'none')}")
+    for limit in check.limits:
         default = "no default" if limit.default() is None else f"default {limit.default():g}"
         print_line(f"    {limit.key} in the spec, {default}{f': {limit.meaning()}' if limit.meaning() else ''}")
-    if remedy := remedy_of(found.id):
+    if remedy := remedy_of(check.id):
         print_line(f"  against it: {remedy}")
-    print_line(f"  source: {_line(found.source)}")
-    print_line(f"  from: {_line(found.distribution)}")
+    print_line(f"  source: {_line(check.source)}")
+    print_line(f"  from: {_line(check.distribution)}")
     print_line()
-    print_block(found.code(), 20_000)
+    print_block(check.code(), 20_000)
 
 
 @app.command("run")
@@ -108,13 +108,13 @@ def run_again(
     """
     run = chosen(run, runs)
     entries = read_entries(run / TRAIL)
-    done = [_again(run, entries, *one) for one in ended(entries, stage, attempt)]
-    code = exit_code([check for one in done for check in one.checks])
+    done = [_again(run, entries, *pair) for pair in ended(entries, stage, attempt)]
+    code = exit_code([check for rerun in done for check in rerun.checks])
     if as_json:
-        print_json({"run": str(run), "exit_code": int(code), "attempts": [one.as_json() for one in done]})
+        print_json({"run": str(run), "exit_code": int(code), "attempts": [rerun.as_json() for rerun in done]})
     else:
-        for one in done:
-            _print(one)
+        for rerun in done:
+            _print(rerun)
         facts = {ExitCode.REJECTED: "a blocking check fails", ExitCode.BLOCKED: "a blocking check has no answer"}
         print_line(f"{run}: {facts.get(code, 'no check closes a gate')}; nothing was written", err=True)
     raise SystemExit(int(code))
@@ -124,18 +124,18 @@ def ended(entries: Sequence[Recorded], stage: str | None, attempt: int | None) -
     """Return the ended attempts that were asked for, or the newest of each stage, in order; UserError without any."""
     if attempt is not None and stage is None:
         raise UserError("--attempt needs --stage", hint="numbers of attempts are counted within a stage")
-    found: dict[str, list[int]] = {}
-    if any(one.entry.kind == "checks" and one.body.get("stage") == DESIGN for one in entries):
-        found[DESIGN] = [1]
-    for one in entries:
-        if one.entry.kind in ("exit", "lost"):
-            found.setdefault(one.body["stage"], []).append(one.body["attempt"])
-    if stage is not None and stage not in found:
-        raise UserError(f"no attempt of stage '{stage}' has ended", hint=f"stages with one: {', '.join(found) or '-'}")
-    if stage is not None and attempt is not None and attempt not in found[stage]:
-        known = ", ".join(map(str, found[stage]))
+    counts: dict[str, list[int]] = {}
+    if any(entry.entry.kind == "checks" and entry.body.get("stage") == DESIGN for entry in entries):
+        counts[DESIGN] = [1]
+    for entry in entries:
+        if entry.entry.kind in ("exit", "lost"):
+            counts.setdefault(entry.body["stage"], []).append(entry.body["attempt"])
+    if stage is not None and stage not in counts:
+        raise UserError(f"no attempt of stage '{stage}' has ended", hint=f"stages with one: {', '.join(counts) or '-'}")
+    if stage is not None and attempt is not None and attempt not in counts[stage]:
+        known = ", ".join(map(str, counts[stage]))
         raise UserError(f"attempt {attempt} of stage '{stage}' has not ended", hint=f"attempts that have: {known}")
-    return [(name, attempt or max(numbers)) for name, numbers in found.items() if stage in (None, name)]
+    return [(name, attempt or max(numbers)) for name, numbers in counts.items() if stage in (None, name)]
 
 
 def exit_code(checks: Sequence[CheckResult]) -> ExitCode:
@@ -159,14 +159,14 @@ def _again(run: Path, entries: list[Recorded], stage: str, attempt: int) -> Reru
     return Rerun(stage, attempt, metrics, why, run_checks(evidence, metrics))
 
 
-def _print(one: Rerun) -> None:
-    print_line(f"{_line(one.stage)}.{one.attempt}")
-    if one.metrics is None:
-        print_line(f"  not measured: {_line(one.why_not_measured)}")
-    for metric in one.metrics.metrics.values() if one.metrics else ():
+def _print(rerun: Rerun) -> None:
+    print_line(f"{_line(rerun.stage)}.{rerun.attempt}")
+    if rerun.metrics is None:
+        print_line(f"  not measured: {_line(rerun.why_not_measured)}")
+    for metric in rerun.metrics.metrics.values() if rerun.metrics else ():
         interval = f" [{metric.interval[0]:.4g}, {metric.interval[1]:.4g}]" if metric.interval else ""
         print_line(f"  {metric.id} = {metric.value:.6g}{interval} (n = {metric.n})")
-    for check in one.checks:
+    for check in rerun.checks:
         advice = "" if check.blocking else " (advice)"
         print_line(f"  {check.status:<14} {check.id}{advice}: {_line(check.detail)}")
         for row in check.shown:

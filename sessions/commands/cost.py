@@ -47,7 +47,7 @@ def told_of(name: str, entries: list[Recorded], resolved: ResolvedSpec) -> dict[
     coming = _next(entries, resolved, now, budget.max_hours - hours)
     stage: Stage | str = spec.stage(coming["stage"]) if coming else "none"
     short = waits_for_budget(entries)
-    by_name: dict[str, Stage] = {one.name: one for one in spec.stages}
+    by_name: dict[str, Stage] = {stage.name: stage for stage in spec.stages}
     # The design gate, amendments and requests cost too.
     places = list(dict.fromkeys([*by_name, *(line.stage for line in now.lines.values())]))
     return {
@@ -92,9 +92,9 @@ def _held_back(now: Accounts) -> list[dict[str, Any]]:
     budget, review, teardown = now.budget, now.review_left_usd, now.teardown_left_usd
     # Evaluation's share is whole while there is money for it.
     evaluation = min(budget.evaluation_usd, _positive(now.left_usd - review - teardown))
-    left = {"evaluation": evaluation, "review": review, "teardown": teardown}
-    usd = {name: getattr(budget, f"{name}_usd") for name in left}
-    return [{"share": name, "usd": round(usd[name], 6), "left_usd": round(left[name], 6)} for name in left]
+    remaining = {"evaluation": evaluation, "review": review, "teardown": teardown}
+    usd = {name: getattr(budget, f"{name}_usd") for name in remaining}
+    return [{"share": name, "usd": round(usd[name], 6), "left_usd": round(remaining[name], 6)} for name in remaining]
 
 
 def _next(entries: list[Recorded], resolved: ResolvedSpec, now: Accounts, left_hours: float) -> dict[str, Any] | None:
@@ -115,11 +115,11 @@ def _next(entries: list[Recorded], resolved: ResolvedSpec, now: Accounts, left_h
     }
 
 
-def _print(told: dict[str, Any]) -> None:
+def _print(messages: dict[str, Any]) -> None:
     print_line(
-        f"{told['name']}: {told['spent_usd']:.4f} USD spent, {told['reserved_usd']:.4f} reserved, "
-        f"{told['left_usd']:.4f} of {told['max_cost_usd']:g} left; "
-        f"{told['hours']:.2f} h of {told['max_hours']:g} h"
+        f"{messages['name']}: {messages['spent_usd']:.4f} USD spent, {messages['reserved_usd']:.4f} reserved, "
+        f"{messages['left_usd']:.4f} of {messages['max_cost_usd']:g} left; "
+        f"{messages['hours']:.2f} h of {messages['max_hours']:g} h"
     )
     print_line()
     tables = {
@@ -130,12 +130,12 @@ def _print(told: dict[str, Any]) -> None:
     for number, (name, heads) in enumerate(tables.items()):
         if number:
             print_line()
-        rows = [tuple(one.values()) for one in told[name]]
+        rows = [tuple(value.values()) for value in messages[name]]
         print_table(heads, [(row[0], *("-" if usd is None else f"{usd:.4f}" for usd in row[1:])) for row in rows])
-    if told["storage_usd_per_gb"] is None:
+    if messages["storage_usd_per_gb"] is None:
         print_line()
         print_line("keeping outputs: the spec states no rate, so it is not counted")
-    if (coming := told["next"]) is not None:
+    if (coming := messages["next"]) is not None:
         fits = "fits" if coming["fits"] else "does not fit"
         print_line()
         print_line(
@@ -143,7 +143,7 @@ def _print(told: dict[str, Any]) -> None:
             f"may cost {coming['attempt_may_cost_usd']:.4f} USD and take {coming['may_take_hours']:.2f} h, "
             f"{coming['may_take_usd']:.4f} USD are left for it: {fits}"
         )
-    for reason in told["waits"]:
+    for reason in messages["waits"]:
         print_line()
         print_line(f"waits for a larger budget: {masked_line(reason, 500)}")
 

@@ -70,8 +70,8 @@ def retract(
 ) -> None:
     """Take a decision back, with everything that was granted after it."""
     run = chosen(run, runs)
-    taken = human_actions.retract(run, entry, by or getpass.getuser(), reason, Terminal())
-    _said(taken, f"taken back: {', '.join(taken.body['judgements'])}")
+    used = human_actions.retract(run, entry, by or getpass.getuser(), reason, Terminal())
+    _said(used, f"taken back: {', '.join(used.body['judgements'])}")
     entries, store = read_entries(run / TRAIL), Store(run / STORE)
     if any(entry.entry.kind == "close" for entry in entries):
         print_line(
@@ -105,11 +105,11 @@ def amend(
     """
     if (spec is None) == (max_cost is None):
         raise UserError("say what is changed", hint="a spec, or --max-cost USD")
-    given = (by or getpass.getuser(), reason, override, Terminal())
+    arguments = (by or getpass.getuser(), reason, override, Terminal())
     if max_cost is not None:
-        recorded = human_actions.raise_budget(chosen(run, runs), max_cost, *given)
+        recorded = human_actions.raise_budget(chosen(run, runs), max_cost, *arguments)
     else:
-        recorded = human_actions.amend(chosen(run, runs), find_spec(str(spec)), *given)
+        recorded = human_actions.amend(chosen(run, runs), find_spec(str(spec)), *arguments)
     body = recorded.body
     in_force = body["outcome"] == "approve" or body["overridden"]
     _said(recorded, f"amendment: {body['outcome']}{', overridden' if body['overridden'] else ''}")

@@ -85,11 +85,11 @@ def init(
             message, where="--against", hint="--against path:FOLDER, such as the model of an earlier session"
         )
     made = make_starter(named, template, data, verifier, first, other, sessions, _selection(columns, drop))
-    taken = [one for one in made.files if (folder / one).exists() and not _same(folder / one, made.files[one])]
-    if taken:
+    texts = [text for text in made.files if (folder / text).exists() and not _same(folder / text, made.files[text])]
+    if texts:
         hint = "name another folder: peergate init DIR"
-        raise UserError(f"{', '.join(taken)} would be overwritten; nothing was written", where=str(folder), hint=hint)
-    told = [*made.told, *require_accepted(made.files, folder, data)]
+        raise UserError(f"{', '.join(texts)} would be overwritten; nothing was written", where=str(folder), hint=hint)
+    reported_texts = [*made.told, *require_accepted(made.files, folder, data)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file, text in made.files.items():
@@ -97,10 +97,10 @@ def init(
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror}", where=str(folder)) from error
     if as_json:
-        print_json({"folder": str(folder), "files": sorted(made.files), "chosen": told})
+        print_json({"folder": str(folder), "files": sorted(made.files), "chosen": reported_texts})
         return
     print_line(f"{folder}: {', '.join(sorted(made.files))}")
-    for line in told:
+    for line in reported_texts:
         print_line(f"  {line}")
     print_line(f"next: peergate start {quote(str(folder))}" if folder.name else "next: peergate start")
 
@@ -124,5 +124,5 @@ def _same(path: Path, text: bytes) -> bool:
 
 
 def _name_of(folder: Path) -> str:
-    found = re.sub(r"[^a-z0-9_]+", "_", folder.resolve().name.lower()).strip("_")
-    return found[:40] if re.match(r"[a-z]", found) else "experiment"
+    text = re.sub(r"[^a-z0-9_]+", "_", folder.resolve().name.lower()).strip("_")
+    return text[:40] if re.match(r"[a-z]", text) else "experiment"

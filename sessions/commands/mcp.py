@@ -74,10 +74,10 @@ def serve(
     except ModuleNotFoundError as error:
         raise UserError(f"package '{error.name}' is not installed", hint=install_hint("mcp")) from error
     warn_of_readers(find_runs(runs))
-    found = find_target(target, runs, name, profile)
+    matching_target = find_target(target, runs, name, profile)
     serving = Serving(_transport(http, token_file))
     try:
-        run = serving.serve(found)
+        run = serving.serve(matching_target)
     except Paused as paused:
         print_line(f"paused; `peergate mcp {session_words(runs / str(paused))}` continues", err=True)
         raise SystemExit(int(ExitCode.INTERRUPTED)) from None

@@ -24,7 +24,7 @@ def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the names of sessions that begin with what was typed, for the shell."""
     runs = Path(ctx.params.get("runs") or os.environ.get(RUNS_VARIABLE) or DEFAULT_RUNS)
     try:
-        return sorted(one.name for one in runs.iterdir() if one.name.startswith(incomplete) and is_run(one))
+        return sorted(path.name for path in runs.iterdir() if path.name.startswith(incomplete) and is_run(path))
     except OSError:
         return []
 
@@ -36,11 +36,11 @@ def complete_spec(incomplete: str) -> list[str]:
 
     folder = Path(incomplete).parent if incomplete and not incomplete.endswith("/") else Path(incomplete)
     try:
-        found = [f"{one}/" if one.is_dir() else str(one) for one in folder.iterdir()]
+        texts = [f"{path}/" if path.is_dir() else str(path) for path in folder.iterdir()]
     except OSError:
-        found = []
-    files = (one for one in found if one.endswith(("/", ".yaml", ".yml")))
-    return sorted(one for one in (*shipped(), *files) if one.startswith(incomplete))
+        texts = []
+    files = (text for text in texts if text.endswith(("/", ".yaml", ".yml")))
+    return sorted(text for text in (*shipped(), *files) if text.startswith(incomplete))
 
 
 Runs = Annotated[
@@ -102,29 +102,31 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with an argument or option for each field of its dataclass parameters, in their place."""
     signature = inspect.signature(command, eval_str=True)
     groups: dict[str, Any] = {
-        name: one.annotation for name, one in signature.parameters.items() if is_dataclass(one.annotation)
+        name: parameter.annotation
+        for name, parameter in signature.parameters.items()
+        if is_dataclass(parameter.annotation)
     }
-    shown: list[inspect.Parameter] = []
-    for name, one in signature.parameters.items():
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in signature.parameters.items():
         hints = get_type_hints(groups[name], include_extras=True) if name in groups else {}
         for each in fields(groups[name]) if hints else ():
             default = inspect.Parameter.empty if each.default is MISSING else each.default
-            shown.append(one.replace(name=each.name, annotation=hints[each.name], default=default))
-        shown += [] if hints else [one]
+            parameters.append(parameter.replace(name=each.name, annotation=hints[each.name], default=default))
+        parameters += [] if hints else [parameter]
 
-    spread_out = signature.replace(parameters=shown)
+    spread_out = signature.replace(parameters=parameters)
 
     @wraps(command)
-    def called(*given: Any, **named: Any) -> None:
-        bound = spread_out.bind(*given, **named)
+    def called(*arguments: Any, **named: Any) -> None:
+        bound = spread_out.bind(*arguments, **named)
         bound.apply_defaults()
         values = bound.arguments
         for name, kind in groups.items():
-            values[name] = kind(**{one.name: values.pop(one.name) for one in fields(kind)})
+            values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
         command(**values)
 
     vars(called)["__signature__"] = spread_out
-    called.__annotations__ = {one.name: one.annotation for one in shown}
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return called
 
 
@@ -134,14 +136,14 @@ def need_reason(answer: Answer | None, reason: str) -> None:
         raise UserError("an answer needs a reason", hint='for example --reason "the first job ran out of memory"')
 
 
-def chosen(given: Path | None, runs: Path) -> Path:
+def chosen(path: Path | None, runs: Path) -> Path:
     """Return the run folder that a person means: by name, by path, or the newest of ``runs``, which is then named.
 
     Raises:
         UserError: the newest is wanted, and there is no session.
     """
-    if given is not None and given != NEWEST:
-        return run_folder(given, runs)
+    if path is not None and path != NEWEST:
+        return run_folder(path, runs)
     # Slow: reads trails, or a database.
     from sessions.commands.output import say
     from sessions.report.session_list import newest

@@ -46,16 +46,16 @@ def print_block(text: str, limit: int, indent: str = "") -> None:
 
 def print_table(headers: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     """Print a plain aligned table."""
-    shown = [tuple(masked_line(cell, LINE_CHARACTERS) for cell in row) for row in rows]
-    widths = [max(len(row[column]) for row in [headers, *shown]) for column in range(len(headers))]
-    for row in (headers, tuple("-" * width for width in widths), *shown):
+    texts = [tuple(masked_line(cell, LINE_CHARACTERS) for cell in row) for row in rows]
+    widths = [max(len(row[column]) for row in [headers, *texts]) for column in range(len(headers))]
+    for row in (headers, tuple("-" * width for width in widths), *texts):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def print_error(error: PeergateError) -> None:
     """Print an error on stderr: a line for what happened, or for every problem of a file, and a hint."""
     whole = [f"{error.where}: {error.message}" if error.where else error.message]
-    first, *more = [str(one) for one in error.problems] or [""] if isinstance(error, SpecError) else whole
+    first, *more = [str(problem) for problem in error.problems] or [""] if isinstance(error, SpecError) else whole
     print_line(f"peergate: {masked_line(first, _ERROR_CHARACTERS)}", err=True)
     for line in more:
         print_line(masked_line(line, _ERROR_CHARACTERS), err=True)

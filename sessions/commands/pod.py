@@ -124,17 +124,17 @@ def up(
     place = place_of(pods, session_name(wanted.name, resolved.spec.name))
     place.folder.mkdir(parents=True, exist_ok=True)
     connection = place.connection(file)
-    found: list[Check] = []
+    checks: list[Check] = []
 
-    def report(one: Check) -> None:
-        found.append(one)
+    def report(check: Check) -> None:
+        checks.append(check)
         if not as_json:
-            print_line(f"{one.status}  {one.id:<10}  {masked_line(one.detail, 1000)}")
-            if one.status != "PASS" and one.hint:
-                print_line(f"      {masked_line(one.hint, 1000)}")
+            print_line(f"{check.status}  {check.id:<10}  {masked_line(check.detail, 1000)}")
+            if check.status != "PASS" and check.hint:
+                print_line(f"      {masked_line(check.hint, 1000)}")
 
     try:
-        pins = tuple(one for one in (pin, file.host_key) if one) if pin is None else (pin,)
+        pins = tuple(text for text in (pin, file.host_key) if text) if pin is None else (pin,)
         key = host_key.confirm(connection, pins, _ask_person if sys.stdin.isatty() else None)
         report(Check("host_key", "PASS", f"{key.kind} {key.fingerprint}"))
         record = prepare(connection, place, file, resolved, bundle, report)
@@ -142,7 +142,7 @@ def up(
     finally:
         connection.close()
         if as_json:
-            print_json({"session": place.name, "checks": [one._asdict() for one in found]})
+            print_json({"session": place.name, "checks": [check._asdict() for check in checks]})
     say(f"the pod is ready; `peergate pod start {place.name}{_option(pods)}` starts the session")
 
 
@@ -223,7 +223,7 @@ def _told(ended: Ended, place: Place, pods: Path) -> ExitCode:
         say(f"it waits for a person: {again} --answer retry|approve|stop --reason WHY")
     else:
         say(f"the orchestrator ended with {status.code}; {again} continues")
-    known = {int(one): one for one in ExitCode}
+    known = {int(exit_code): exit_code for exit_code in ExitCode}
     return known.get(status.code or 0, ExitCode.FAULT) if status.code else ExitCode.BLOCKED
 
 
@@ -240,10 +240,10 @@ def down(
     place, record, connection = _known(name, pods)
     with closing(connection):
         pulled = end_pod(connection, place, record, say, pause=pause)
-    kept = f"{pulled.entries} entries are kept in {place.run}" if pulled else "there was no session"
+    text = f"{pulled.entries} entries are kept in {place.run}" if pulled else "there was no session"
     ended = "its processes are ended, the machine is yours to end"
     machine = "the shutdown command was run" if record.pod.shutdown else ended
-    print_line(f"{name}: the pod is ended, {machine}; {kept}")
+    print_line(f"{name}: the pod is ended, {machine}; {text}")
 
 
 def _known(name: str, pods: Path) -> tuple[Place, PodRecord, Connection]:

@@ -38,13 +38,19 @@ def seeds(
     as_json: Json = False,
 ) -> None:
     """Compare sessions of one design: the gain with seeds and items both as samples."""
-    read = [seeded(place.folder, place.entries(), place.store) for place in (session_at(one, runs) for one in sessions)]
+    read = [
+        seeded(place.folder, place.entries(), place.store)
+        for place in (session_at(session, runs) for session in sessions)
+    ]
     over, items = together(read), len(read[0].pairs)
     if as_json:
         print_json(as_data(read, over))
         return
     reached = {True: "reached", False: "not reached"}
-    rows = [(one.session, str(one.seed), f"{one.gain:+.4f}", f"{one.p:.3g}", reached[one.reaches]) for one in read]
+    rows = [
+        (value.session, str(value.seed), f"{value.gain:+.4f}", f"{value.p:.3g}", reached[value.reaches])
+        for value in read
+    ]
     print_table(("session", "seed", "gain", "exact McNemar p", "as registered"), rows)
     low, high = over.interval
     print_line(f"gain over {len(read)} seeds and {items} items: {over.difference:+.4f}")
@@ -61,8 +67,14 @@ def as_data(read: Sequence[Seeded], over: OverSeeds) -> dict[str, Any]:
     """Return everything the command prints, in the form of its JSON."""
     return {
         "sessions": [
-            {"session": one.session, "seed": one.seed, "gain": one.gain, "p": one.p, "as_registered": one.reaches}
-            for one in read
+            {
+                "session": value.session,
+                "seed": value.seed,
+                "gain": value.gain,
+                "p": value.p,
+                "as_registered": value.reaches,
+            }
+            for value in read
         ],
         "items": len(read[0].pairs),
         "gain": over.difference,
@@ -93,9 +105,9 @@ def replicate(
     # Slow: the session graph.
     from sessions.replication import count_seeds, first_of, plan_seeds, record_seeds, run_seeds
 
-    given = chosen(run, runs)
-    if (folder := first_of(given)) != given:
-        say(f"{given.name} is one of the further seeds of {folder.name}")
+    path = chosen(run, runs)
+    if (folder := first_of(path)) != path:
+        say(f"{path.name} is one of the further seeds of {folder.name}")
     if not (show or yes):
         _confirm(folder, further)
     if further is not None:
@@ -107,15 +119,15 @@ def replicate(
             print_line(f"paused in {paused}; `peergate replicate {session_words(folder)}` continues", err=True)
             raise SystemExit(int(ExitCode.INTERRUPTED)) from paused
     counted = count_seeds(folder) if show else record_seeds(folder, by or getpass.getuser())
-    found, plan = counted.found, counted.plan
+    replication, plan = counted.found, counted.plan
     if as_json:
-        print_json({"unfinished": list(counted.unfinished), "recorded": counted.is_recorded, **found.as_json()})
+        print_json({"unfinished": list(counted.unfinished), "recorded": counted.is_recorded, **replication.as_json()})
     else:
         rows = [
-            (one.session, str(one.seed), f"{one.comparison.gain:+.4f}", f"{one.comparison.p:.3g}")
-            if one.comparison
-            else (one.session, str(one.seed), "failed", one.why)
-            for one in found.seeds
+            (seed.session, str(seed.seed), f"{seed.comparison.gain:+.4f}", f"{seed.comparison.p:.3g}")
+            if seed.comparison
+            else (seed.session, str(seed.seed), "failed", seed.why)
+            for seed in replication.seeds
         ]
         print_table(("session", "seed", "gain", "exact McNemar p, or why it failed"), rows)
         if counted.unfinished:
@@ -123,7 +135,7 @@ def replicate(
                 f"{len(counted.unfinished)} of {len(plan.seeds)} have not ended: {', '.join(counted.unfinished)}"
             )
         else:
-            print_line(f"{folder.name}: {found.told()}")
+            print_line(f"{folder.name}: {replication.told()}")
             print_line(f"verify: peergate audit verify {shown_path(folder)}")
     if counted.unfinished:
         raise SystemExit(int(ExitCode.BLOCKED))

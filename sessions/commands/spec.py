@@ -49,12 +49,12 @@ def check(
     # Slow: the checks of the gate.
     from sessions.preflight import data_fit, design_forecast, machine_warnings
 
-    gates = {name: design_forecast(one) for name, one in checked.items()}
+    gates = {name: design_forecast(resolved_spec) for name, resolved_spec in checked.items()}
     here = refused.get(profile or default_profile(path))
-    code = int(here.exit_code if here else max(one.exit_code for one in gates.values()))
+    code = int(here.exit_code if here else max(forecast.exit_code for forecast in gates.values()))
     lacking = {name or "": _in_words(error) for name, error in refused.items()}
     if as_json:
-        design = {name or "": one.as_json() for name, one in gates.items()}
+        design = {name or "": forecast.as_json() for name, forecast in gates.items()}
         message = {"spec": str(path), "ok": not code, "problems": [], **_as_json(checked)}
         print_json(message | {"lacking_here": lacking, "design": design})
     else:
@@ -63,7 +63,11 @@ def check(
             message = "ok" if starts else "no problem in the file"
             print_line(f"{path}{'' if name is None else f', profile {name}'}: {message}")
             refusal = f"not on this machine: {lacking[name or '']}" if lacking[name or ""] else ""
-            fit = [f"{dotted(one.loc)}: {one.message} ({one.hint})" for one in data_fit(resolved) if not one.closing]
+            fit = [
+                f"{dotted(fault.loc)}: {fault.message} ({fault.hint})"
+                for fault in data_fit(resolved)
+                if not fault.closing
+            ]
             warnings = machine_warnings(resolved)
             for line in (*_spec_lines(resolved), *warnings, *fit, *gates[name].lines(), *filter(None, [refusal])):
                 print_line(f"  {line}")
@@ -86,27 +90,27 @@ def _loaded(
     """
     from sessions.preflight import require_startable
 
-    found: list[Problem] = []
+    problems: list[Problem] = []
     checked: dict[str | None, ResolvedSpec] = {}
     refused: dict[str | None, PeergateError] = {}
-    for one in profiles:
+    for profile in profiles:
         try:
-            checked[one] = load_spec(path, one)
-            require_startable(checked[one], path, one, DEFAULT_RUNS)
+            checked[profile] = load_spec(path, profile)
+            require_startable(checked[profile], path, profile, DEFAULT_RUNS)
         except SpecError as error:
-            found += [problem for problem in error.problems if problem not in found]
+            problems += [problem for problem in error.problems if problem not in problems]
         except PluginFault:
             raise
         except PeergateError as error:
-            if one not in checked:
+            if profile not in checked:
                 raise
-            refused[one] = error
-    if found and as_json:
-        print_json({"spec": str(path), "ok": False, "problems": [vars(problem) for problem in found]})
+            refused[profile] = error
+    if problems and as_json:
+        print_json({"spec": str(path), "ok": False, "problems": [vars(problem) for problem in problems]})
         raise SystemExit(int(SpecError.exit_code))
-    if found:
-        raise SpecError(found)
-    return checked, {one: refused.get(one) for one in checked}
+    if problems:
+        raise SpecError(problems)
+    return checked, {text: refused.get(text) for text in checked}
 
 
 def _in_words(error: PeergateError | None) -> str:
@@ -121,13 +125,17 @@ def _as_json(checked: dict[str | None, ResolvedSpec]) -> dict[str, Any]:
         return {name or "": of(resolved) for name, resolved in checked.items()}
 
     registered = by_profile(ResolvedSpec.registration)
-    memory = by_profile(lambda one: [plan._asdict() for plan in plans(one.spec, Path(one.origin))])
-    costs = by_profile(lambda one: estimate(one).as_json())
+    memory = by_profile(
+        lambda resolved_spec: [plan._asdict() for plan in plans(resolved_spec.spec, Path(resolved_spec.origin))]
+    )
+    costs = by_profile(lambda resolved_spec: estimate(resolved_spec).as_json())
     return {
-        "digests": by_profile(lambda one: dict(one.data_digests)),
+        "digests": by_profile(lambda resolved_spec: dict(resolved_spec.data_digests)),
         **({"registrations": registered} if None not in checked else {"registration": registered[""]}),
-        "notes": by_profile(lambda one: list(notes(one.spec))),
-        "data_notes": by_profile(lambda one: {name: list(told) for name, told in one.data_notes().items()}),
+        "notes": by_profile(lambda resolved_spec: list(notes(resolved_spec.spec))),
+        "data_notes": by_profile(
+            lambda resolved_spec: {name: list(data_note) for name, data_note in resolved_spec.data_notes().items()}
+        ),
         "planned": {name: {"cost": costs[name], "memory": memory[name]} for name in costs},
     }
 
@@ -138,21 +146,21 @@ def kinds(as_json: Json = False) -> None:
     known = [STAGE_KINDS[name] for name in known_names()]
     if as_json:
         facts = {
-            one.name: {
-                "distribution": one.plugin or "peergate",
-                "inputs": dict(one.inputs),
-                "outputs": dict(one.outputs),
-                "metrics": [metric.id for metric in one.metrics],
+            stage_kind.name: {
+                "distribution": stage_kind.plugin or "peergate",
+                "inputs": dict(stage_kind.inputs),
+                "outputs": dict(stage_kind.outputs),
+                "metrics": [metric.id for metric in stage_kind.metrics],
             }
-            for one in known
+            for stage_kind in known
         }
         print_json({"kinds": facts})
         return
-    for one in known:
-        print_line(f"{one.name} ({one.plugin or 'peergate'})")
-        print_line(f"  reads: {', '.join(one.inputs) or 'what the stage names'}; leaves: {', '.join(one.outputs)}")
-        if one.metrics:
-            print_line(f"  metrics: {', '.join(metric.id for metric in one.metrics)}")
+    for kind in known:
+        print_line(f"{kind.name} ({kind.plugin or 'peergate'})")
+        print_line(f"  reads: {', '.join(kind.inputs) or 'what the stage names'}; leaves: {', '.join(kind.outputs)}")
+        if kind.metrics:
+            print_line(f"  metrics: {', '.join(metric.id for metric in kind.metrics)}")
 
 
 def _spec_lines(resolved: ResolvedSpec) -> Iterator[str]:
@@ -161,8 +169,8 @@ def _spec_lines(resolved: ResolvedSpec) -> Iterator[str]:
     named = {"heldout": resolved.spec.heldout, **resolved.spec.data}
     for name, digest in sorted(resolved.data_digests.items()):
         yield f"{named[name].path}: {digest}"
-    for name, told in sorted(resolved.data_notes().items()):
-        for line in told:
+    for name, texts in sorted(resolved.data_notes().items()):
+        for line in texts:
             yield f"{named[name].path}: {line}"
     for line in notes(resolved.spec):
         yield f"note: {line}"
@@ -194,11 +202,17 @@ def pin_files(
     path = find_spec(str(spec)) if spec.is_dir() else spec
     pinned = pin(path)
     if as_json:
-        print_json({"spec": str(path), "pinned": [one._asdict() for one in pinned]})
+        print_json({"spec": str(path), "pinned": [pin._asdict() for pin in pinned]})
         return
-    for one in pinned:
-        done = "as it was" if one.before == one.digest else f"before: {one.before}" if one.before else "new"
-        print_line(f"{one.where}: {one.path} {one.digest} ({done})")
+    for current_pin in pinned:
+        done = (
+            "as it was"
+            if current_pin.before == current_pin.digest
+            else f"before: {current_pin.before}"
+            if current_pin.before
+            else "new"
+        )
+        print_line(f"{current_pin.where}: {current_pin.path} {current_pin.digest} ({done})")
 
 
 @app.command("sign")
@@ -238,14 +252,14 @@ def _signed_lines(resolved: ResolvedSpec) -> Iterator[str]:
     changed = {name: value for name, value in spec.thresholds if value != getattr(usual, name)}
     yield f"thresholds other than usual: {', '.join(f'{name} {value}' for name, value in changed.items()) or 'none'}"
     for stage in spec.stages:
-        criteria = "; ".join(str(one) for one in stage.gate.criteria) or "the checks alone"
+        criteria = "; ".join(str(criterion) for criterion in stage.gate.criteria) or "the checks alone"
         yield f"{stage.name}: {stage.kind}, at most {stage.gate.max_rounds} attempts; criteria: {criteria}"
 
 
-def _party(one: Builder | Reviewer) -> str:
+def _party(value: Builder | Reviewer) -> str:
     """Return who builds or judges, and which address is sent your key."""
-    named = f"{one.vendor}:{one.model}" if one.model else one.vendor
-    return f"{named} at {one.base_url}" if one.base_url else named
+    named = f"{value.vendor}:{value.model}" if value.model else value.vendor
+    return f"{named} at {value.base_url}" if value.base_url else named
 
 
 @app.command("schema")

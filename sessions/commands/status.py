@@ -61,24 +61,34 @@ def list_sessions(
     """List the sessions of a folder."""
     if not all_of_database and not runs.is_dir() and below(runs):
         raise UserError("there is no such folder", where=str(runs), hint="--runs names the folder of the run folders")
-    found = everywhere(runs) if all_of_database else listed(runs)
+    overviews = everywhere(runs) if all_of_database else listed(runs)
     if as_json:
-        print_json({"sessions": [one.as_json() for one in found]})
+        print_json({"sessions": [overview.as_json() for overview in overviews]})
         return
-    if not found:
+    if not overviews:
         print_line(f"no sessions in {runs}", err=True)
         return
     rows = [
-        (one.name, one.state, one.decision or "-", one.stage or "-", (one.started or "-")[:16].replace("T", " "))
-        for one in found
+        (
+            overview.name,
+            overview.state,
+            overview.decision or "-",
+            overview.stage or "-",
+            (overview.started or "-")[:16].replace("T", " "),
+        )
+        for overview in overviews
     ]
     names = ("name", "state", "decision", "stage", "started (UTC)")
     if all_of_database:
-        names, rows = (*names, "place"), [(*row, str(one.path)) for row, one in zip(rows, found, strict=True)]
+        names, rows = (
+            (*names, "place"),
+            [(*row, str(overview.path)) for row, overview in zip(rows, overviews, strict=True)],
+        )
     print_table(names, rows)
     explained = ("waiting", "damaged", "paused")
-    for one in [one for one in found if (one.state in explained or one.decision == "cancelled") and one.reasons]:
-        print_line(f"{one.name}: {masked_line(one.reasons[0], 200)}")
+    for session in overviews:
+        if session.reasons and (session.state in explained or session.decision == "cancelled"):
+            print_line(f"{session.name}: {masked_line(session.reasons[0], 200)}")
 
 
 @app.command()
@@ -116,9 +126,9 @@ def status(
     budget = resolved.spec.budget
     spent = ledger.balance_of(entries, budget)
     decisions = [
-        {"stage": one.body.get("stage"), "attempt": one.body.get("attempt"), "outcome": one.body["outcome"]}
-        for one in entries
-        if one.entry.kind == "decision"
+        {"stage": entry.body.get("stage"), "attempt": entry.body.get("attempt"), "outcome": entry.body["outcome"]}
+        for entry in entries
+        if entry.entry.kind == "decision"
     ]
     builder = builder_status(entries, budget)
     conditions = obligations(entries, time.time_ns())
@@ -127,14 +137,19 @@ def status(
     job = running_job(run, entries)
     if as_json:
         places = {"spent_usd": 6, "reserved_usd": 6, "left_usd": 6, "hours": 4, "left_hours": 4}
-        shown = [
-            {"id": one.id, "stage": one.condition.stage, "text": one.condition.text, "state": one.state}
-            for one in conditions
+        visible = [
+            {
+                "id": obligation.id,
+                "stage": obligation.condition.stage,
+                "text": obligation.condition.text,
+                "state": obligation.state,
+            }
+            for obligation in conditions
         ]
         whole = {"budget": {name: round(getattr(spent, name), digits) for name, digits in places.items()}}
-        whole |= {"decisions": decisions, "conditions": shown, "builder": builder, "acceptance": acceptance.as_json()}
+        whole |= {"decisions": decisions, "conditions": visible, "builder": builder, "acceptance": acceptance.as_json()}
         whole |= {"scorecard": scorecard}
-        whole |= {"job": job and {name: one for name, one in job.items() if name != "losses"}}
+        whole |= {"job": job and {name: value for name, value in job.items() if name != "losses"}}
         whole |= {"further_seeds": further_seeds(entries, Store(run / STORE))}
         print_json(state.as_json() | whole)
         return
@@ -144,16 +159,16 @@ def status(
         print_line(masked_line(result["sentence"] if result else "its result cannot be read", 2000))
     else:
         _print_now(state, job, builder)
-    for one in decisions:
-        print_line(f"  gate {one['stage'] or 'design'}.{one['attempt']}: {one['outcome']}")
+    for decision in decisions:
+        print_line(f"  gate {decision['stage'] or 'design'}.{decision['attempt']}: {decision['outcome']}")
     for reason in state.reasons:
         print_line(f"    - {masked_line(reason, 2000)}")
     print_line(f"spent {spent.spent_usd:.4f} USD, left {spent.left_usd:.4f} USD and {spent.left_hours * 60:.0f} min")
     if seeds := further_seeds(entries, Store(run / STORE)):
         print_line(f"  {masked_line(seeds, 2000)}")
-    for one in conditions:
-        text = masked_line(one.condition.text, 500)
-        print_line(f"  condition {one.id} before {one.condition.stage}: {one.state}: {text}")
+    for obligation in conditions:
+        text = masked_line(obligation.condition.text, 500)
+        print_line(f"  condition {obligation.id} before {obligation.condition.stage}: {obligation.state}: {text}")
     claims = [f"scorecard: {scorecard['told']}; the report has the rows"] if scorecard else []
     print_indented((*acceptance_lines(acceptance), *claims), 500)
     if state.state == "waiting":
@@ -187,20 +202,22 @@ def _print_now(state: Overview, job: Mapping[str, Any] | None, builder: dict[str
 
 def job_in_words(job: Mapping[str, Any]) -> str:
     """Return how far the running job is, with what it says of itself: untrusted words."""
-    note = [f"{name} {one if isinstance(one, str) else format(one, '.4g')}" for name, one in job["note"].items()]
+    note = [
+        f"{name} {value if isinstance(value, str) else format(value, '.4g')}" for name, value in job["note"].items()
+    ]
     what = "witness" if job["witness"] else "job"
-    return f"{what}: {job['done']} of {job['total']} {job['unit']}{''.join(f', {one}' for one in note)}"
+    return f"{what}: {job['done']} of {job['total']} {job['unit']}{''.join(f', {text}' for text in note)}"
 
 
 def builder_status(entries: Sequence[Recorded], budget: Budget) -> dict[str, Any] | None:
     """Return the newest phase of the builder, its last call and its spending; None before its first call or turn."""
-    newest = next((one for one in reversed(entries) if one.entry.kind in ("call", "turn")), None)
+    newest = next((entry for entry in reversed(entries) if entry.entry.kind in ("call", "turn")), None)
     if newest is None:
         return None
     at = {name: newest.body[name] for name in ("stage", "attempt", "phase")}
-    mine = [one for one in entries if one.entry.kind in ("call", "turn") and at.items() <= one.body.items()]
-    calls = [one for one in mine if one.entry.kind == "call"]
-    results = {one.body["call"]: one.body["is_error"] for one in entries if one.entry.kind == "result"}
+    mine = [entry for entry in entries if entry.entry.kind in ("call", "turn") and at.items() <= entry.body.items()]
+    calls = [value for value in mine if value.entry.kind == "call"]
+    results = {entry.body["call"]: entry.body["is_error"] for entry in entries if entry.entry.kind == "result"}
     last = calls[-1] if calls else None
     return at | {
         "turns": len(mine) - len(calls),
@@ -226,9 +243,11 @@ def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
         text = path.read_text(encoding="utf-8")
         # A report is not written again: later retractions, and further seeds, are shown above it.
         if overview(run).decision == "retracted":
-            taken_back = [line for one in entries if one.entry.kind == "retraction" for line in one.body["reasons"]]
-    elif (asked := question(entries)) is not None:
-        print_line(result_of(asked), err=True)
+            taken_back = [
+                line for entry in entries if entry.entry.kind == "retraction" for line in entry.body["reasons"]
+            ]
+    elif (request := question(entries)) is not None:
+        print_line(result_of(request), err=True)
         data, text = told_so_far(run, TRAIL, STORE)
     else:
         hint = f"`peergate status {session_words(run)}` shows its state"
@@ -263,20 +282,37 @@ def diagnose(
     threshold and rows, a chain of whys, and actions ranked by gain over effort. Nothing in the run is changed.
     """
     run = require_run(chosen(run, runs))
-    found = diagnose_run(run, stage, attempt)
+    diagnosis = diagnose_run(run, stage, attempt)
     drawn = (
-        curve_plots.draw(plots, [curve_plots.Drawn(one.stage, one.attempt, one.curves, one.marks()) for one in found])
+        curve_plots.draw(
+            plots,
+            [
+                curve_plots.Drawn(
+                    current_diagnosis.stage,
+                    current_diagnosis.attempt,
+                    current_diagnosis.curves,
+                    current_diagnosis.marks(),
+                )
+                for current_diagnosis in diagnosis
+            ],
+        )
         if plots
         else []
     )
     if as_json:
-        print_json({"run": str(run), "attempts": [one.as_json() for one in found], "plots": drawn})
+        print_json(
+            {
+                "run": str(run),
+                "attempts": [current_diagnosis.as_json() for current_diagnosis in diagnosis],
+                "plots": drawn,
+            }
+        )
         return
-    if not found:
+    if not diagnosis:
         print_line(nothing_begun(run))
     columns = shutil.get_terminal_size().columns
-    for one in found:
-        for line in diagnosis_lines(one, columns):
+    for current_diagnosis in diagnosis:
+        for line in diagnosis_lines(current_diagnosis, columns):
             print_line(line)
         print_line()
     for name in drawn:
@@ -300,16 +336,16 @@ def transcript(
     attempts = list(Transcript(place.store).attempts(place.entries()))
     if attempt is not None:
         stage, number = _place(attempt)
-        chosen = [one for one in attempts if one.stage == stage and number in (None, one.attempt)]
+        chosen = [attempt for attempt in attempts if attempt.stage == stage and number in (None, attempt.attempt)]
         if not chosen:
-            there = ", ".join(f"{one.stage}.{one.attempt}" for one in attempts) or "nothing yet"
+            there = ", ".join(f"{attempt.stage}.{attempt.attempt}" for attempt in attempts) or "nothing yet"
             raise UserError(f"nothing is on record of '{attempt}'", where=str(place.folder), hint=f"there is: {there}")
         attempts = chosen
     if as_json:
-        print_json({"session": place.folder.resolve().name, "attempts": [one.as_json() for one in attempts]})
+        print_json({"session": place.folder.resolve().name, "attempts": [attempt.as_json() for attempt in attempts]})
         return
-    for one in attempts:
-        for line in lines_of(one):
+    for current_attempt in attempts:
+        for line in lines_of(current_attempt):
             print_line(line)
         print_line()
 
@@ -351,28 +387,28 @@ def print_summary(run: Path) -> None:
         _print_next_steps(entries, run)
 
 
-def _print_model(left: dict[str, Any] | None, where: str, run: Path, *, accepted: bool) -> None:
+def _print_model(remaining: dict[str, Any] | None, where: str, run: Path, *, accepted: bool) -> None:
     """Print, as the last line of a closed session, where its model is and how to take it."""
-    if left is None:
+    if remaining is None:
         return
     take = f"peergate get model {session_words(run)}"
     if accepted:
-        print_line(f"model: {where}/{left['path']}; `{take}` copies it")
+        print_line(f"model: {where}/{remaining['path']}; `{take}` copies it")
     else:
-        print_line(f"model, not accepted: {where}/{left['path']}; `{take} --unaccepted` copies it")
+        print_line(f"model, not accepted: {where}/{remaining['path']}; `{take} --unaccepted` copies it")
 
 
 def _print_next_steps(entries: list[Recorded], run: Path) -> None:
     """Print what a person can do, as the report says it, with the session named as it is from here."""
     named = session_words(run)
     print_line("what you can do:")
-    asked = question(entries)
+    request = question(entries)
     store = Store(run / STORE)
     resolved, _ = registered_spec(entries, store)
-    if waits_for_verdict(entries) is not None or asked is None:
+    if waits_for_verdict(entries) is not None or request is None:
         print_ways_out(waiting_for(entries, run, store, resolved)["answers"])
         return
-    print_ways_out(answers_to(entries, asked, named, store, resolved))
+    print_ways_out(answers_to(entries, request, named, store, resolved))
     _print_remedies([each._asdict() for each in remedies(entries, store)])
 
 
@@ -397,7 +433,7 @@ def _in_words(builder: dict[str, Any]) -> str:
 
 
 def _place(named: str) -> tuple[str, int | None]:
-    found = re.fullmatch(r"([a-z][a-z0-9_]*)(?:\.([0-9]{1,4}))?", named)
-    if found is None:
+    match = re.fullmatch(r"([a-z][a-z0-9_]*)(?:\.([0-9]{1,4}))?", named)
+    if match is None:
         raise UserError(f"'{named}' is no attempt", hint="STAGE or STAGE.ATTEMPT, for example sample.2")
-    return found[1], int(found[2]) if found[2] else None
+    return match[1], int(match[2]) if match[2] else None

@@ -77,7 +77,7 @@ def view(
         place = place_of(None if run == NEWEST else run, runs)
         is_session = not is_export(place.folder) and place.trail.name == TRAIL
         folder = place.folder.resolve()
-        heads = tuple(read_anchor(one) for one in anchor or ())
+        heads = tuple(read_anchor(path) for path in anchor or ())
         scope = Scope(folder.parent, None if is_session and not heads else place, anchors=heads)
         # The address that is printed leads to a page whose name needs no quoting.
         path = f"s/{quote(folder.name)}/" if re.fullmatch(r"[\w.-]+", folder.name, re.ASCII) else ""

@@ -45,32 +45,32 @@ def actions_for(
 ) -> tuple[Action, ...]:
     """Return an action for each detector that fired and has a remedy, the most worthwhile first."""
     first = binding(results)
-    found: list[Action] = []
-    for one in results:
-        remedy = remedy_of_result(one)
-        if first is None or not fired(one) or not remedy:
+    actions: list[Action] = []
+    for result in results:
+        remedy = remedy_of_result(result)
+        if first is None or not fired(result) or not remedy:
             continue
-        same = detector_of(one).cause == detector_of(first).cause
-        gain = SURE if one.closes else LIKELY if same else POSSIBLE
-        again = _again(resolved, attempt.stage, from_data=detector_of(one).cause == "data")
+        same = detector_of(result).cause == detector_of(first).cause
+        gain = SURE if result.closes else LIKELY if same else POSSIBLE
+        again = _again(resolved, attempt.stage, from_data=detector_of(result).cause == "data")
         minutes, measured = minutes_of(entries, resolved, again)
-        found.append(Action(remedy, one.id, gain, minutes, again, measured))
+        actions.append(Action(remedy, result.id, gain, minutes, again, measured))
     # The cause before its symptom, where both are worth as much.
-    found.sort(key=lambda one: (-one.worth, first is None or one.against != first.id))
-    return tuple(found)
+    actions.sort(key=lambda action: (-action.worth, first is None or action.against != first.id))
+    return tuple(actions)
 
 
 def _again(resolved: ResolvedSpec, stage: str, *, from_data: bool) -> tuple[str, ...]:
     """Return the stages that run again: the training, what it reads where that is to change, and what reads it."""
-    stages = {one.name: one for one in resolved.spec.stages}
-    taken = {stage}
+    stages = {stage.name: stage for stage in resolved.spec.stages}
+    texts = {stage}
     if from_data:
         sources = {reference.partition(".")[0] for reference in stages[stage].inputs.values()}
-        taken |= sources & stages.keys()
-    for name, one in stages.items():
-        if {reference.partition(".")[0] for reference in one.inputs.values()} & taken:
-            taken.add(name)
-    return tuple(name for name in stages if name in taken)
+        texts |= sources & stages.keys()
+    for name, current_stage in stages.items():
+        if {reference.partition(".")[0] for reference in current_stage.inputs.values()} & texts:
+            texts.add(name)
+    return tuple(name for name in stages if name in texts)
 
 
 def minutes_of(entries: Sequence[Recorded], resolved: ResolvedSpec, again: Sequence[str]) -> tuple[float, bool]:
@@ -78,7 +78,9 @@ def minutes_of(entries: Sequence[Recorded], resolved: ResolvedSpec, again: Seque
     session = entries[0].entry.session
     total, measured = 0.0, True
     for name in again:
-        numbers = [one.body["attempt"] for one in entries if one.entry.kind == "plan" and one.body["stage"] == name]
+        numbers = [
+            entry.body["attempt"] for entry in entries if entry.entry.kind == "plan" and entry.body["stage"] == name
+        ]
         settled = find(entries, f"settle/{session}.{name}.{max(numbers)}") if numbers else None
         seconds = settled.body.get("seconds") if settled else None
         if seconds is None:

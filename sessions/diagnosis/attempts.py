@@ -70,7 +70,7 @@ class Attempt(NamedTuple):
 def newest_of(entries: Sequence[Recorded], resolved: ResolvedSpec) -> list[tuple[str, int]]:
     """Return the newest planned attempt of each stage that trains, in the order of the spec."""
     training = [stage.name for stage in resolved.spec.stages if kind_of(stage).trains]
-    newest = {one.body["stage"]: one.body["attempt"] for one in entries if one.entry.kind == "plan"}
+    newest = {entry.body["stage"]: entry.body["attempt"] for entry in entries if entry.entry.kind == "plan"}
     return [(name, newest[name]) for name in training if name in newest]
 
 
@@ -99,8 +99,8 @@ def attempt_of(
 
 def _metrics(store: Store, measured: Recorded | None) -> dict[str, Any]:
     digest = measured.body["metrics"] if measured else None
-    found = store.get_value(digest)["metrics"] if digest else {}
-    return {name: one["value"] for name, one in found.items()}
+    result = store.get_value(digest)["metrics"] if digest else {}
+    return {name: value["value"] for name, value in result.items()}
 
 
 def _given(store: Store, launch: Recorded | None) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _recorded(resolved: ResolvedSpec, store: Store, stage: str, ended: Recorded 
         losses=tuple(row.loss for row in rows),
         rates=tuple(row.learning_rate for row in rows),
         norms=tuple(row.grad_norm for row in rows),
-        speeds=tuple(row.tokens / one for row, one in zip(timed, seconds, strict=True)),
+        speeds=tuple(row.tokens / second for row, second in zip(timed, seconds, strict=True)),
         kept_out=_kept_out(store, ended),
     )
 
@@ -155,7 +155,7 @@ def _seconds(store: Store, ended: Recorded, count: int) -> list[float]:
         seconds = Manifest.model_validate_json(store.get(ended.body["manifest"])).facts.get("step_seconds")
     if not isinstance(seconds, list) or len(seconds) > count:
         return []
-    times = [float(one) for one in seconds if isinstance(one, int | float) and 0 < one < math.inf]
+    times = [float(second) for second in seconds if isinstance(second, int | float) and 0 < second < math.inf]
     return times if len(times) == len(seconds) else []
 
 
@@ -165,13 +165,13 @@ def _stated(path: Path) -> Curves:
         lines = read_end(path, PROGRESS_BYTES)[0].splitlines()
     except (NotReadable, OSError):
         return Curves()
-    found: dict[int, tuple[float, float]] = {}
+    pairs: dict[int, tuple[float, float]] = {}
     planned: int | None = None
     for line in lines:
         with suppress(ValueError, TypeError):
-            one = Progress.model_validate(json.loads(line))
-            loss = one.note.get("loss")
+            progress = Progress.model_validate(json.loads(line))
+            loss = progress.note.get("loss")
             if isinstance(loss, float) and math.isfinite(loss):
-                found[one.done], planned = (loss, one.time), one.total
-    steps = sorted(found)
-    return Curves(tuple(steps), tuple(found[step][0] for step in steps), stated=True, planned=planned)
+                pairs[progress.done], planned = (loss, progress.time), progress.total
+    steps = sorted(pairs)
+    return Curves(tuple(steps), tuple(pairs[step][0] for step in steps), stated=True, planned=planned)

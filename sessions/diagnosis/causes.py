@@ -83,42 +83,48 @@ DETECTORS: dict[str, Detector] = {
 _LOST = ("jobs.exit", "witness.")
 
 
-def fired(found: CheckResult) -> bool:
+def fired(check_result: CheckResult) -> bool:
     """Say whether a check found something; without evidence it found nothing, except that a job or witness was lost."""
-    return found.status in ("FAIL", "WARN", "ERROR") or (found.status == "BLOCKED" and found.id.startswith(_LOST))
+    return check_result.status in ("FAIL", "WARN", "ERROR") or (
+        check_result.status == "BLOCKED" and check_result.id.startswith(_LOST)
+    )
 
 
-def detector_of(found: CheckResult) -> Detector:
+def detector_of(check_result: CheckResult) -> Detector:
     """Return the detector of a check, which has to be one; of a job that broke, by the end of its log."""
-    one = DETECTORS[found.id]
-    if found.status == "BLOCKED" and found.id != "jobs.exit":
+    detector = DETECTORS[check_result.id]
+    if check_result.status == "BLOCKED" and check_result.id != "jobs.exit":
         # What a witness lacked may be what its job did not leave.
-        return one._replace(depth="symptom")
-    if found.id != "jobs.exit":
-        return one
-    ending = ending_of_check(found)
+        return detector._replace(depth="symptom")
+    if check_result.id != "jobs.exit":
+        return detector
+    ending = ending_of_check(check_result)
     if ending.name == "diverged":
-        return one._replace(cause="optimisation", parameters=_RATES)
-    return one._replace(parameters=ending.parameters)
+        return detector._replace(cause="optimisation", parameters=_RATES)
+    return detector._replace(parameters=ending.parameters)
 
 
-def binding(found: Sequence[CheckResult]) -> CheckResult | None:
+def binding(check_results: Sequence[CheckResult]) -> CheckResult | None:
     """Return the check that names the cause to mend first; None where nothing was found.
 
     Certain faults go before warnings. Within them infrastructure goes before the optimisation, and that before data; a
     cause goes before the course that it explains, and that before its symptom.
     """
 
-    def rank(one: CheckResult) -> tuple[bool, int, int]:
-        detector = detector_of(one)
-        return one.status == "WARN", CAUSES.index(detector.cause), -DEPTHS.index(detector.depth)
+    def rank(check_result: CheckResult) -> tuple[bool, int, int]:
+        detector = detector_of(check_result)
+        return check_result.status == "WARN", CAUSES.index(detector.cause), -DEPTHS.index(detector.depth)
 
-    return min((one for one in found if one.id in DETECTORS and fired(one)), key=rank, default=None)
+    return min(
+        (check_result for check_result in check_results if check_result.id in DETECTORS and fired(check_result)),
+        key=rank,
+        default=None,
+    )
 
 
-def steps_in(found: CheckResult) -> tuple[int, ...]:
+def steps_in(check_result: CheckResult) -> tuple[int, ...]:
     """Return the optimizer steps that a check shows, which are lines of the rows; the first of many."""
-    return tuple(row["step"] for row in found.shown if isinstance(row.get("step"), int))
+    return tuple(row["step"] for row in check_result.shown if isinstance(row.get("step"), int))
 
 
 def rows_in_words(lines: Sequence[int]) -> str:

@@ -31,15 +31,15 @@ class Drawn(NamedTuple):
         return f"{PREFIX}{self.stage}.svg"
 
 
-def draw(folder: Path, shown: Sequence[Drawn]) -> list[str]:
+def draw(folder: Path, visible: Sequence[Drawn]) -> list[str]:
     """Draw each attempt that has points; returns the file names."""
     folder.mkdir(parents=True, exist_ok=True)
-    every = [one for one in shown if one.curves.steps]
+    every = [value for value in visible if value.curves.steps]
     if every:
         set_up()
-    for one in every:
-        save(_figure(one), folder / one.file)
-    return [one.file for one in every]
+    for value in every:
+        save(_figure(value), folder / value.file)
+    return [value.file for value in every]
 
 
 def set_up() -> None:
@@ -62,11 +62,11 @@ def save(figure: Any, path: Path) -> None:
     FigureCanvasSVG(figure).print_svg(path, metadata={"Date": None})
 
 
-def _figure(one: Drawn) -> Any:
+def _figure(value: Drawn) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    curves = one.curves
+    curves = value.curves
     panels = [
         ("loss", curves.losses),
         ("learning rate", curves.rates),
@@ -85,7 +85,7 @@ def _figure(one: Drawn) -> Any:
         axes.set_ylabel(name)
     if curves.kept_out:
         every[0].plot(*zip(*curves.kept_out, strict=True), marker="o", color="#2ca02c", label="loss, kept out")
-    for (check, lines), colour in zip(one.marks, MARKS, strict=False):
+    for (check, lines), colour in zip(value.marks, MARKS, strict=False):
         for place, axes in enumerate(every):
             for begin, end in _spans(lines):
                 label = check if place == 0 and begin == _spans(lines)[0][0] else None
@@ -96,21 +96,21 @@ def _figure(one: Drawn) -> Any:
     last.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     last.xaxis.set_major_formatter(FuncFormatter(_whole))
     own = ", as the job states it" if curves.stated else ""
-    figure.suptitle(f"Training of {one_line(one.stage, NAME_CHARACTERS)}, attempt {one.attempt}{own}", fontsize=11)
-    if one.marks or curves.kept_out:
+    figure.suptitle(f"Training of {one_line(value.stage, NAME_CHARACTERS)}, attempt {value.attempt}{own}", fontsize=11)
+    if value.marks or curves.kept_out:
         figure.legend(frameon=False, ncols=2, loc="outside lower center")
     return figure
 
 
 def _spans(steps: Sequence[int]) -> list[tuple[int, int]]:
     """Return runs of steps that follow each other, as their first and last."""
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     for step in sorted(set(steps)):
-        if found and step == found[-1][1] + 1:
-            found[-1] = (found[-1][0], step)
+        if pairs and step == pairs[-1][1] + 1:
+            pairs[-1] = (pairs[-1][0], step)
         else:
-            found.append((step, step))
-    return found
+            pairs.append((step, step))
+    return pairs
 
 
 def _whole(value: float, _: object) -> str:

@@ -71,21 +71,25 @@ class Diagnosis(NamedTuple):
 
     def marks(self) -> list[tuple[str, tuple[int, ...]]]:
         """Return the detectors that fired with the steps that show it."""
-        return [(one.check, one.lines) for one in self.readings if one.status in ("FAIL", "WARN") and one.lines]
+        return [
+            (reading.check, reading.lines)
+            for reading in self.readings
+            if reading.status in ("FAIL", "WARN") and reading.lines
+        ]
 
     def as_json(self, *, curves: bool = True) -> dict[str, Any]:
         """Return the form of `diagnose --json`; a report holds it without the points of the curves."""
-        found = self._asdict() | {
-            "readings": [one._asdict() for one in self.readings],
-            "whys": [one._asdict() for one in self.whys],
-            "actions": [one._asdict() | {"worth": round(one.worth, 4)} for one in self.actions],
-            "hypotheses": [one._asdict() for one in self.hypotheses],
+        results = self._asdict() | {
+            "readings": [reading._asdict() for reading in self.readings],
+            "whys": [why._asdict() for why in self.whys],
+            "actions": [action._asdict() | {"worth": round(action.worth, 4)} for action in self.actions],
+            "hypotheses": [hypothesis._asdict() for hypothesis in self.hypotheses],
             "curves": self.curves._asdict(),
         }
         if not self.hypotheses:
             # Reports of sessions that tested none stay as they were.
-            del found["hypotheses"]
-        return found if curves else {name: value for name, value in found.items() if name != "curves"}
+            del results["hypotheses"]
+        return results if curves else {name: value for name, value in results.items() if name != "curves"}
 
 
 def diagnose(run: Path, stage: str | None = None, number: int | None = None) -> list[Diagnosis]:
@@ -100,8 +104,8 @@ def diagnose(run: Path, stage: str | None = None, number: int | None = None) -> 
     entries, store = read_entries(run / TRAIL), Store(run / STORE)
     resolved, _ = registered_spec(entries, store)
     return [
-        _of(entries, store, resolved, one, _computed(run, entries, store, resolved, one))
-        for one in (
+        _of(entries, store, resolved, attempt, _computed(run, entries, store, resolved, attempt))
+        for attempt in (
             attempt_of(entries, store, resolved, *place, run) for place in _chosen(entries, resolved, stage, number)
         )
     ]
@@ -109,16 +113,20 @@ def diagnose(run: Path, stage: str | None = None, number: int | None = None) -> 
 
 def recorded(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> list[Diagnosis]:
     """Diagnose the newest attempts from trail and store alone: the same entries give the same diagnosis."""
-    found = (attempt_of(entries, store, resolved, *place) for place in newest_of(entries, resolved))
-    return [_of(entries, store, resolved, one, one.checks) for one in found if one.checks or one.launched]
+    attempts = (attempt_of(entries, store, resolved, *place) for place in newest_of(entries, resolved))
+    return [
+        _of(entries, store, resolved, attempt, attempt.checks)
+        for attempt in attempts
+        if attempt.checks or attempt.launched
+    ]
 
 
 def nothing_begun(run: Path) -> str:
     """Return why a session without a begun training has nothing to diagnose."""
     stages = registered_spec(read_entries(run / TRAIL), Store(run / STORE))[0].spec.stages
-    if training := [one.name for one in stages if kind_of(one).trains]:
+    if training := [stage.name for stage in stages if kind_of(stage).trains]:
         return f"nothing to diagnose: no training was begun ({', '.join(training)})"
-    scripts = [one.name for one in stages if kind_of(one).runs_code]
+    scripts = [stage.name for stage in stages if kind_of(stage).runs_code]
     why = f"; a script, as in {', '.join(scripts)}, is judged by what it leaves: peergate report" if scripts else ""
     return f"nothing to diagnose: no stage of this session trains by itself{why}"
 
@@ -137,8 +145,10 @@ def _chosen(
         raise UserError("--attempt needs --stage", hint="numbers of attempts are counted within a stage")
     if stage is None:
         return newest
-    planned = [one.body["attempt"] for one in entries if one.entry.kind == "plan" and one.body["stage"] == stage]
-    training = [one.name for one in resolved.spec.stages if kind_of(one).trains]
+    planned = [
+        entry.body["attempt"] for entry in entries if entry.entry.kind == "plan" and entry.body["stage"] == stage
+    ]
+    training = [stage.name for stage in resolved.spec.stages if kind_of(stage).trains]
     if stage not in training:
         raise UserError(f"'{stage}' is no stage that trains", hint=f"stages that do: {', '.join(training) or 'none'}")
     if not planned or number not in (None, *planned):
@@ -152,10 +162,10 @@ def _computed(
     run: Path, entries: list[Recorded], store: Store, resolved: ResolvedSpec, attempt: Attempt
 ) -> tuple[CheckResult, ...]:
     """Return the recorded results and, of an attempt that ended, those of detectors that the gate did not run."""
-    have = {one.id for one in attempt.checks}
+    have = {check.id for check in attempt.checks}
     if not attempt.ended:
         return attempt.checks
-    missing = [one for one in _detectors(resolved, attempt.stage) if one.id not in have]
+    missing = [check for check in _detectors(resolved, attempt.stage) if check.id not in have]
     if not missing:
         return attempt.checks
     from reviews.gate.measurer import measure
@@ -168,9 +178,16 @@ def _computed(
         metrics = measure(evidence)
     except EvidenceMissing:
         metrics = None
-    now = (apply(one, evidence, metrics) for one in missing)
+    now = (apply(check, evidence, metrics) for check in missing)
     # A witness that has not ended is no lost one: only a gate says that.
-    return (*attempt.checks, *(one for one in now if one.status != "BLOCKED" or not one.id.startswith("witness.")))
+    return (
+        *attempt.checks,
+        *(
+            check_result
+            for check_result in now
+            if check_result.status != "BLOCKED" or not check_result.id.startswith("witness.")
+        ),
+    )
 
 
 def _detectors(resolved: ResolvedSpec, stage: str) -> list[Check]:
@@ -178,7 +195,7 @@ def _detectors(resolved: ResolvedSpec, stage: str) -> list[Check]:
     from reviews.gate.check_list import all_checks
 
     kind = kind_of(resolved.spec.stage(stage))
-    return [one for one in all_checks(resolved) if one.id in DETECTORS and one.belongs_to(kind)]
+    return [check for check in all_checks(resolved) if check.id in DETECTORS and check.belongs_to(kind)]
 
 
 def _of(
@@ -188,15 +205,23 @@ def _of(
     attempt: Attempt,
     results: Sequence[CheckResult],
 ) -> Diagnosis:
-    sources = {one.id: one.source for one in _detectors(resolved, attempt.stage)}
-    seen = {one.id for one in attempt.checks}
-    every = [one for one in results if one.id in DETECTORS]
-    every.sort(key=lambda one: (not fired(one), one.status == "WARN", CAUSES.index(detector_of(one).cause)))
+    sources = {check.id: check.source for check in _detectors(resolved, attempt.stage)}
+    seen_texts = {check.id for check in attempt.checks}
+    every = [result for result in results if result.id in DETECTORS]
+    every.sort(
+        key=lambda check_result: (
+            not fired(check_result),
+            check_result.status == "WARN",
+            CAUSES.index(detector_of(check_result).cause),
+        )
+    )
     first = binding(every)
     numbers = sorted(
-        one.body["attempt"]
-        for one in entries
-        if one.entry.kind == "plan" and one.body["stage"] == attempt.stage and one.body["attempt"] <= attempt.attempt
+        entry.body["attempt"]
+        for entry in entries
+        if entry.entry.kind == "plan"
+        and entry.body["stage"] == attempt.stage
+        and entry.body["attempt"] <= attempt.attempt
     )
     return Diagnosis(
         stage=attempt.stage,
@@ -205,8 +230,11 @@ def _of(
         cause=detector_of(first).cause if first else None,
         check=first.id if first else None,
         told=_in_words(every) if every else "no check has run: the attempt has not come to its gate",
-        readings=tuple(_reading(one, sources.get(one.id, ""), one.id in seen) for one in every),
-        absent=tuple(sorted(sources.keys() - {one.id for one in every})),
+        readings=tuple(
+            _reading(check_result, sources.get(check_result.id, ""), check_result.id in seen_texts)
+            for check_result in every
+        ),
+        absent=tuple(sorted(sources.keys() - {check_result.id for check_result in every})),
         whys=whys_of(entries, store, resolved, attempt, every),
         actions=actions_for(entries, resolved, attempt, every),
         hypotheses=tuple(
@@ -229,19 +257,19 @@ def _in_words(results: Sequence[CheckResult]) -> str:
     return f"{IN_WORDS[detector_of(first).cause]} ({first.id}, {first.status})"
 
 
-def _reading(found: CheckResult, source: str, recorded: bool) -> Reading:
+def _reading(check_result: CheckResult, source: str, recorded: bool) -> Reading:
     return Reading(
-        check=found.id,
-        title=found.title,
-        cause=detector_of(found).cause,
-        status=found.status,
-        blocking=found.blocking,
-        detail=found.detail,
-        figure=found.figure,
-        threshold=found.threshold,
+        check=check_result.id,
+        title=check_result.title,
+        cause=detector_of(check_result).cause,
+        status=check_result.status,
+        blocking=check_result.blocking,
+        detail=check_result.detail,
+        figure=check_result.figure,
+        threshold=check_result.threshold,
         source=source,
-        lines=steps_in(found),
-        shown=found.shown,
-        remedy=remedy_of_result(found) if fired(found) else "",
+        lines=steps_in(check_result),
+        shown=check_result.shown,
+        remedy=remedy_of_result(check_result) if fired(check_result) else "",
         recorded=recorded,
     )

@@ -40,20 +40,26 @@ def whys_of(
     if outcome is None and first is None:
         return ()
     steps = [outcome, _comparison(entries, store, resolved), _course(attempt)]
-    cited = {one for step in steps if step for one in step.cites}
+    cited = {cite for step in steps if step for cite in step.cites}
     if first is not None:
         detector = detector_of(first)
         same = [
-            one for one in results if one.id != first.id and fired(one) and detector_of(one).cause == detector.cause
+            result
+            for result in results
+            if result.id != first.id and fired(result) and detector_of(result).cause == detector.cause
         ]
-        same.sort(key=lambda one: DEPTHS.index(detector_of(one).depth))
-        above = [one for one in same if DEPTHS.index(detector_of(one).depth) < DEPTHS.index(detector.depth)]
-        steps += [_found(one) for one in above if f"check {one.id}" not in cited]
+        same.sort(key=lambda check_result: DEPTHS.index(detector_of(check_result).depth))
+        above = [
+            check_result
+            for check_result in same
+            if DEPTHS.index(detector_of(check_result).depth) < DEPTHS.index(detector.depth)
+        ]
+        steps += [_found(check_result) for check_result in above if f"check {check_result.id}" not in cited]
         beside = "beside what closed the gate, " if _closed_otherwise(attempt, results) else ""
         steps.append(_found(first, f"{beside}{IN_WORDS[detector.cause]}: "))
         steps.append(_granted(entries, attempt, detector.parameters))
     elif attempt.checks:
-        passed = sum(one.status == "PASS" for one in results)
+        passed = sum(result.status == "PASS" for result in results)
         cites = (f"checks/{attempt.stage}.{attempt.attempt}",)
         steps.append(Why(f"the training explains it by nothing that is looked for: {passed} detectors passed", cites))
     return tuple(step for step in steps if step)
@@ -61,14 +67,14 @@ def whys_of(
 
 def _closed_otherwise(attempt: Attempt, results: Sequence[CheckResult]) -> bool:
     """Say whether checks closed the gate of the training, and none of them is a detector."""
-    closing = [one for one in attempt.checks if one.closes]
-    return bool(closing) and not any(one.closes and fired(one) for one in results)
+    closing = [check for check in attempt.checks if check.closes]
+    return bool(closing) and not any(result.closes and fired(result) for result in results)
 
 
 def _outcome(entries: Sequence[Recorded], store: Store, attempt: Attempt) -> Why | None:
     """Return how the session, or the attempt, ended badly; None where it did not, or has not ended."""
-    closed = next((one for one in entries if one.entry.kind == "close"), None)
-    last = next((one for one in reversed(entries) if one.entry.kind == "decision"), None)
+    closed = next((entry for entry in entries if entry.entry.kind == "close"), None)
+    last = next((entry for entry in reversed(entries) if entry.entry.kind == "decision"), None)
     if closed is not None and closed.body["decision"] not in GOOD:
         where = f" at the gate of {_place(last)}" if last else ""
         message = f"the session ended with '{closed.body['decision']}'{where}"
@@ -87,29 +93,29 @@ def _outcome(entries: Sequence[Recorded], store: Store, attempt: Attempt) -> Why
 def _because(entries: Sequence[Recorded], store: Store, last: Recorded | None) -> str:
     if last is None:
         return ""
-    found = checks_of(entries, store, last.body["stage"] or "design", last.body["attempt"])
-    closing = [f"{one.id} {one.status}" for one in found if one.closes]
+    check_results = checks_of(entries, store, last.body["stage"] or "design", last.body["attempt"])
+    closing = [f"{check_result.id} {check_result.status}" for check_result in check_results if check_result.closes]
     return f": {', '.join(closing[:5])}" if closing else f": {last.body['reasons'][0]}" if last.body["reasons"] else ""
 
 
 def _comparison(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> Why | None:
     """Return the registered comparison where it was reached and missed."""
-    found = comparison_of(entries, store, resolved)
-    if found is None or "accuracy_gain" not in found["metrics"]:
+    results = comparison_of(entries, store, resolved)
+    if results is None or "accuracy_gain" not in results["metrics"]:
         return None
-    metrics: dict[str, Any] = found["metrics"]
+    metrics: dict[str, Any] = results["metrics"]
     gain, p = (Metric.model_validate(metrics[name]) for name in ("accuracy_gain", "mcnemar_p"))
-    asked = resolved.spec.analysis
-    if holds(gain.exact(), ">=", asked.minimum_effect) and holds(p.exact(), "<", asked.alpha):
+    analysis = resolved.spec.analysis
+    if holds(gain.exact(), ">=", analysis.minimum_effect) and holds(p.exact(), "<", analysis.alpha):
         return None
     message = f"the gain is {gain.value:+.4g} with p = {p.value:.2g}"
-    limits = f"registered were a gain of at least {asked.minimum_effect:g} and p below {asked.alpha:g}"
-    return Why(f"{message}; {limits}", (f"metrics accuracy_gain, mcnemar_p of {asked.treatment}",))
+    limits = f"registered were a gain of at least {analysis.minimum_effect:g} and p below {analysis.alpha:g}"
+    return Why(f"{message}; {limits}", (f"metrics accuracy_gain, mcnemar_p of {analysis.treatment}",))
 
 
 def _course(attempt: Attempt) -> Why | None:
     """Return the course of the loss, as measured from the rows."""
-    names = [(name, one) for name, one in attempt.metrics.items() if name.endswith(("first_loss", "last_loss"))]
+    names = [(name, metric) for name, metric in attempt.metrics.items() if name.endswith(("first_loss", "last_loss"))]
     if len(names) != 2:
         return None
     (first, before), (last, after) = names
@@ -118,13 +124,13 @@ def _course(attempt: Attempt) -> Why | None:
     return Why(message, (f"metrics {first}, {last}", *((rows,) if attempt.curves.steps else ())))
 
 
-def _found(one: CheckResult, before: str = "") -> Why:
-    figure = f"figure {one.figure:.4g}" if one.figure is not None else ""
-    limit = f"threshold {one.threshold}" if one.threshold else ""
-    rows = rows_in_words(steps_in(one))
-    log = log_lines(one)
-    told = f"{before}{one.detail}{f'; its log ends: {log[-1].strip()}' if log else ''}"
-    return Why(told, tuple(filter(None, (f"check {one.id}", figure, limit, rows))))
+def _found(acceptance_criterion: CheckResult, before: str = "") -> Why:
+    figure = f"figure {acceptance_criterion.figure:.4g}" if acceptance_criterion.figure is not None else ""
+    limit = f"threshold {acceptance_criterion.threshold}" if acceptance_criterion.threshold else ""
+    rows = rows_in_words(steps_in(acceptance_criterion))
+    log = log_lines(acceptance_criterion)
+    text = f"{before}{acceptance_criterion.detail}{f'; its log ends: {log[-1].strip()}' if log else ''}"
+    return Why(text, tuple(filter(None, (f"check {acceptance_criterion.id}", figure, limit, rows))))
 
 
 def _granted(entries: Sequence[Recorded], attempt: Attempt, names: tuple[str, ...]) -> Why | None:
@@ -145,4 +151,4 @@ def _place(decision: Recorded) -> str:
 
 
 def _entries(*recorded: Recorded | None) -> tuple[str, ...]:
-    return tuple(f"entry {one.entry.seq} ({one.entry.kind})" for one in recorded if one is not None)
+    return tuple(f"entry {value.entry.seq} ({value.entry.kind})" for value in recorded if value is not None)

@@ -33,7 +33,7 @@ class Hypothesis(NamedTuple):
 
 def hypotheses_of(attempts: Sequence[Attempt]) -> Iterator[Hypothesis]:
     """Yield what each attempt of a stage shows of the one before; attempts without judged checks show nothing."""
-    judged = [one for one in attempts if one.checks]
+    judged = [attempt for attempt in attempts if attempt.checks]
     for before, after in zip(judged, judged[1:], strict=False):
         first = binding(before.checks)
         changed = [
@@ -46,7 +46,7 @@ def hypotheses_of(attempts: Sequence[Attempt]) -> Iterator[Hypothesis]:
 
 
 def _tested(first: CheckResult, before: Attempt, after: Attempt, changed: list[str]) -> Hypothesis:
-    now = next((one for one in after.checks if one.id == first.id), None)
+    now = next((check for check in after.checks if check.id == first.id), None)
     conclusion, why = _concluded(first.id, now, changed)
     return Hypothesis(
         check=first.id,
@@ -56,7 +56,7 @@ def _tested(first: CheckResult, before: Attempt, after: Attempt, changed: list[s
         after=_result(now, after),
         conclusion=conclusion,
         why=why,
-        cites=tuple(f"checks/{one.stage}.{one.attempt}" for one in (before, after)),
+        cites=tuple(f"checks/{attempt.stage}.{attempt.attempt}" for attempt in (before, after)),
     )
 
 
@@ -74,13 +74,13 @@ def _change(name: str, before: Attempt, after: Attempt) -> str:
     return f"{name} {_value(before.given, name)} (then {_value(after.given, name)})"
 
 
-def _value(given: dict[str, Any], name: str) -> str:
-    return f"{given[name]}" if given.get(name) is not None else "not set"
+def _value(arguments: dict[str, Any], name: str) -> str:
+    return f"{arguments[name]}" if arguments.get(name) is not None else "not set"
 
 
-def _result(found: CheckResult | None, attempt: Attempt) -> str:
+def _result(check_result: CheckResult | None, attempt: Attempt) -> str:
     """Return status, figure and last loss, as far as they were measured."""
-    figure = "" if found is None or found.figure is None else f", figure {found.figure:.4g}"
-    last = next((one for name, one in attempt.metrics.items() if name.endswith("last_loss")), None)
+    figure = "" if check_result is None or check_result.figure is None else f", figure {check_result.figure:.4g}"
+    last = next((metric for name, metric in attempt.metrics.items() if name.endswith("last_loss")), None)
     loss = "" if last is None else f", last loss {last:.4g}"
-    return f"{found.status if found else 'no result'}{figure}{loss}"
+    return f"{check_result.status if check_result else 'no result'}{figure}{loss}"

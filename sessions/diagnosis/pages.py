@@ -16,7 +16,7 @@ _SHORT = 12
 """Characters of a limit that is shown beside a check that passed."""
 
 
-def lines_of(one: Diagnosis, columns: int) -> Iterator[str]:
+def lines_of(diagnosis: Diagnosis, columns: int) -> Iterator[str]:
     """Yield the lines of a diagnosis, none longer than a terminal of so many columns, as far as words allow it."""
     width = min(max(columns, NARROW), WIDE)
 
@@ -31,14 +31,14 @@ def lines_of(one: Diagnosis, columns: int) -> Iterator[str]:
             break_on_hyphens=False,
         )
 
-    yield from told(f"{one.place} ({one.state}): {one.told}", more="  ")
-    if one.curves.steps:
-        yield from told(_curve_in_words(one), "  ")
-    yield from _heading("why", one.whys)
-    for number, why in enumerate(one.whys, 1):
+    yield from told(f"{diagnosis.place} ({diagnosis.state}): {diagnosis.told}", more="  ")
+    if diagnosis.curves.steps:
+        yield from told(_curve_in_words(diagnosis), "  ")
+    yield from _heading("why", diagnosis.whys)
+    for number, why in enumerate(diagnosis.whys, 1):
         yield from told(why.told, f"  {number}. ")
         yield from told("; ".join(why.cites), "     - ")
-    fired = [each for each in one.readings if each.remedy or each.status in ("FAIL", "WARN", "ERROR")]
+    fired = [each for each in diagnosis.readings if each.remedy or each.status in ("FAIL", "WARN", "ERROR")]
     yield from _heading("what was found", fired)
     for each in fired:
         advice = "" if each.blocking else ", advice"
@@ -48,7 +48,7 @@ def lines_of(one: Diagnosis, columns: int) -> Iterator[str]:
             yield from told(line, " " * 10 + "log: ", " " * 15)
         yield from told(f"{each.cause}{advice}{now}{_figures(each)}", " " * 10)
         yield from told(f"source: {each.source}", " " * 10)
-    quiet = [each for each in one.readings if each not in fired]
+    quiet = [each for each in diagnosis.readings if each not in fired]
     passed = [each for each in quiet if each.status == "PASS"]
     yield from _heading("passed", passed)
     longest = max((len(each.check) for each in passed), default=0)
@@ -59,15 +59,15 @@ def lines_of(one: Diagnosis, columns: int) -> Iterator[str]:
         if some:
             yield ""
             yield from told(", ".join(some), f"{title}: ", "  ")
-    if one.absent:
+    if diagnosis.absent:
         yield ""
-        yield from told(", ".join(one.absent), "without a result: ", "  ")
-    yield from _heading("what further attempts show", one.hypotheses)
-    for each in one.hypotheses:
+        yield from told(", ".join(diagnosis.absent), "without a result: ", "  ")
+    yield from _heading("what further attempts show", diagnosis.hypotheses)
+    for each in diagnosis.hypotheses:
         yield from told(f"{each.conclusion}: {each.told}", "  ", "    ")
         yield from told(f"{each.before}; then {each.after}: {each.why} ({', '.join(each.cites)})", "    ")
-    yield from _heading("what to do next, by gain over effort", one.actions)
-    for number, action in enumerate(one.actions, 1):
+    yield from _heading("what to do next, by gain over effort", diagnosis.actions)
+    for number, action in enumerate(diagnosis.actions, 1):
         yield from told(f"{action.do} (against {action.against})", f"  {number}. ")
         minutes = f"{action.minutes:.1f} minutes{'' if action.measured else ' at most'} of {', '.join(action.again)}"
         yield from told(f"gain {action.gain:g} for {minutes}: {action.worth:.2g} an hour", "     - ")
@@ -77,8 +77,8 @@ def _heading(title: str, some: Sequence[object]) -> Sequence[str]:
     return ("", title) if some else ()
 
 
-def _curve_in_words(one: Diagnosis) -> str:
-    curves = one.curves
+def _curve_in_words(diagnosis: Diagnosis) -> str:
+    curves = diagnosis.curves
     by = " (the job's own word: it left no rows)" if curves.stated else ""
     planned = f" of {curves.planned}" if curves.planned else ""
     fifth = max(1, len(curves.losses) // 5)
@@ -87,7 +87,7 @@ def _curve_in_words(one: Diagnosis) -> str:
         f"{curves.steps[-1]}{planned} steps{by}, mean loss {first:.4g} in the first fifth and {last:.4g} in the last"
     ]
     if curves.kept_out:
-        lowest = min(curves.kept_out, key=lambda one: one[1])
+        lowest = min(curves.kept_out, key=lambda pair: pair[1])
         parts.append(
             f"on examples kept out {curves.kept_out[0][1]:.4g} before and {curves.kept_out[-1][1]:.4g} in the end, "
             f"lowest {lowest[1]:.4g} after step {lowest[0]}"
@@ -102,14 +102,14 @@ def _curve_in_words(one: Diagnosis) -> str:
     return "; ".join(parts)
 
 
-def _figures(one: Reading) -> str:
-    limit = f", threshold {one.threshold}" if one.threshold else ""
-    figure = f", figure {one.figure:.4g}" if one.figure is not None else ""
-    rows = f", {rows_in_words(one.lines)}" if one.lines else ""
+def _figures(reading: Reading) -> str:
+    limit = f", threshold {reading.threshold}" if reading.threshold else ""
+    figure = f", figure {reading.figure:.4g}" if reading.figure is not None else ""
+    rows = f", {rows_in_words(reading.lines)}" if reading.lines else ""
     return f"{figure}{limit}{rows}"
 
 
-def _compared(one: Reading) -> str:
+def _compared(reading: Reading) -> str:
     """Return the figure with its limit, where both fit into a few words."""
-    known = one.figure is not None and one.threshold is not None and len(one.threshold) <= _SHORT
-    return f" ({one.figure:.3g}, limit {one.threshold})" if known else ""
+    known = reading.figure is not None and reading.threshold is not None and len(reading.threshold) <= _SHORT
+    return f" ({reading.figure:.3g}, limit {reading.threshold})" if known else ""

@@ -29,7 +29,7 @@ SCORER = "registered_verifier"
 
 def write(source: Source, folder: Path) -> list[str]:
     """Write a log for each evaluation; returns a line for each, and for each that is left out."""
-    newest = {one.body["stage"]: one.body["attempt"] for one in source.entries if one.entry.kind == "exit"}
+    newest = {entry.body["stage"]: entry.body["attempt"] for entry in source.entries if entry.entry.kind == "exit"}
     lines: list[str] = []
     for stage, attempt in newest.items():
         evidence = gather(source.run, source.entries, source.store, stage, attempt)
@@ -55,20 +55,22 @@ def _copied(evidence: Evidence, target: Path) -> str:
 
 def _written(source: Source, evidence: Evidence, target: Path) -> str:
     answers = answered(evidence, evidence.outputs.get("rows"))
-    right = sum(one.passed for one in answers)
+    right = sum(answer.passed for answer in answers)
     write_log(
-        target, current().value(_header(source, evidence, answers)), [current().value(_sample(one)) for one in answers]
+        target,
+        current().value(_header(source, evidence, answers)),
+        [current().value(_sample(answer)) for answer in answers],
     )
     return f"{right} of {len(answers)} items right"
 
 
-def _sample(one: Answered) -> dict[str, Any]:
-    item, said = one.item, _turns(one)
-    answer = said[-1][1]
-    truncated = "max_tokens" if one.truncated else "stop"
+def _sample(value: Answered) -> dict[str, Any]:
+    item, pairs = value.item, _turns(value)
+    answer = pairs[-1][1]
+    truncated = "max_tokens" if value.truncated else "stop"
     messages = [
         {"role": role, "content": text, "id": f"{item.id}-{number}-{role}"}
-        for number, turn in enumerate(said)
+        for number, turn in enumerate(pairs)
         for role, text in zip(("user", "assistant"), turn, strict=True)
     ]
     return {
@@ -83,7 +85,11 @@ def _sample(one: Answered) -> dict[str, Any]:
             "completion": answer,
         },
         "scores": {
-            SCORER: {"value": "C" if one.passed else "I", "answer": one.text, "explanation": one.reason or "accepted"}
+            SCORER: {
+                "value": "C" if value.passed else "I",
+                "answer": value.text,
+                "explanation": value.reason or "accepted",
+            }
         },
         "metadata": {"group": item.group, "kind": item.kind, **item.constraint},
         "store": {},
@@ -92,12 +98,12 @@ def _sample(one: Answered) -> dict[str, Any]:
     }
 
 
-def _turns(one: Answered) -> list[tuple[str, str]]:
+def _turns(value: Answered) -> list[tuple[str, str]]:
     """Return what was asked and answered, turn by turn."""
-    turns: Sequence[Any] = getattr(one.row, "turns", ())
+    turns: Sequence[Any] = getattr(value.row, "turns", ())
     if turns:
-        return list(zip(said_in(one.item), (turn.output for turn in turns), strict=True))
-    return [(one.item.prompt, one.text)]
+        return list(zip(said_in(value.item), (turn.output for turn in turns), strict=True))
+    return [(value.item.prompt, value.text)]
 
 
 def _header(source: Source, evidence: Evidence, answers: Sequence[Answered]) -> dict[str, Any]:
@@ -105,7 +111,7 @@ def _header(source: Source, evidence: Evidence, answers: Sequence[Answered]) -> 
     session, key = entries[0].entry.session, f"{stage.name}.{evidence.attempt}"
     started, ended = (_moment(at) for at in (evidence.launched or 0.0, evidence.ended or 0.0))
     registered = evidence.manifest.outputs if evidence.manifest else {}
-    accuracy = sum(one.passed for one in answers) / len(answers)
+    accuracy = sum(answer.passed for answer in answers) / len(answers)
     config = {"max_tokens": evidence.parameters.get("max_new_tokens"), "temperature": 0.0}
     return {
         "version": 2,
@@ -121,7 +127,7 @@ def _header(source: Source, evidence: Evidence, answers: Sequence[Answered]) -> 
             "dataset": {
                 "name": stage.inputs.get("items"),
                 "samples": len(answers),
-                "sample_ids": [one.item.id for one in answers],
+                "sample_ids": [answer.item.id for answer in answers],
                 "shuffled": False,
             },
             "model": f"peergate/{stage.inputs.get('model', 'model')}",

@@ -28,22 +28,22 @@ def history_of(
     spent = {line.key: line.usd for line in Accounts(entries, budget).select("job")}
     parts: list[dict[str, Any]] = []
     known: set[str] = set()
-    for one in entries:
-        body = one.body
-        if one.entry.kind != "metrics" or not body["metrics"] or stage not in (None, body["stage"]):
+    for entry in entries:
+        body = entry.body
+        if entry.entry.kind != "metrics" or not body["metrics"] or stage not in (None, body["stage"]):
             continue
         measured = MetricSet.model_validate(store.get_value(body["metrics"]))
         known |= measured.metrics.keys()
-        if (found := measured.metrics.get(metric)) is None:
+        if (matching_metric := measured.metrics.get(metric)) is None:
             continue
         key = f"{body['stage']}.{body['attempt']}"
         plan, decided = find(entries, f"plan/{key}"), find(entries, f"decision/{key}")
         parts.append(
             {
                 "attempt": key,
-                "value": found.value,
-                "interval_95": found.interval,
-                "n": found.n,
+                "value": matching_metric.value,
+                "interval_95": matching_metric.interval,
+                "n": matching_metric.n,
                 "changes": plan.body["changes"] if plan else {},
                 "outcome": decided.body["outcome"] if decided else "open",
                 "job_usd": spent.get(f"{name}.{key}", 0.0),

@@ -55,16 +55,16 @@ class Mirrors:
         within_s: float = WITHIN_S,
     ) -> None:
         """Know the trackers: those of the spec, and those of the environment."""
-        given = os.environ if environ is None else environ
+        input_environ = os.environ if environ is None else environ
         self._run, self._trail, self._store, self._say = run, trail, store, say
         named: dict[str, bool] = dict.fromkeys(resolved.spec.trackers, False)
-        for one in filter(None, map(str.strip, given.get(EVERYWHERE, "").split(","))):
-            name, _, how = one.partition(":")
+        for text in filter(None, map(str.strip, input_environ.get(EVERYWHERE, "").split(","))):
+            name, _, how = text.partition(":")
             if name in get_args(TrackerName) and how in ("", "online"):
                 named[name] = how == "online"
             else:
-                say(f"{EVERYWHERE}: '{masked_line(one, 100)}' is left out; it has NAME or NAME:online, separated by ,")
-        self._mirrors = [_Mirror(name, online, run, given, within_s) for name, online in named.items()]
+                say(f"{EVERYWHERE}: '{masked_line(text, 100)}' is left out; it has NAME or NAME:online, separated by ,")
+        self._mirrors = [_Mirror(name, online, run, input_environ, within_s) for name, online in named.items()]
         self._seen = -1
 
     def look(self) -> None:
@@ -74,20 +74,20 @@ class Mirrors:
         try:
             entries = list(self._trail.iterate())
             ends = entries[-1].entry.kind == "close" or is_waiting(entries)
-            count = sum(one.entry.kind in _TOLD_BY for one in entries)
+            count = sum(entry.entry.kind in _TOLD_BY for entry in entries)
             if count == self._seen and not ends:
                 return
             self._seen = count
             run = tracked(Source(self._run, entries, self._store))
             deadline = time.monotonic() + AT_AN_END_S
-            for one in self._mirrors:
+            for mirror in self._mirrors:
                 if ends:
-                    one.wait(deadline - time.monotonic())
-                one.show(run)
-            for one in self._mirrors:
+                    mirror.wait(deadline - time.monotonic())
+                mirror.show(run)
+            for mirror in self._mirrors:
                 if ends:
-                    one.wait(deadline - time.monotonic())
-                for line in one.told():
+                    mirror.wait(deadline - time.monotonic())
+                for line in mirror.told():
                     self._say(line)
         except EvidenceMissing:
             # Nothing was measured yet.
@@ -165,9 +165,11 @@ class _Mirror:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             return f"not done within {self._within_s:g} s"
-        said = errors.decode("utf-8", "replace").strip().splitlines()
+        texts = errors.decode("utf-8", "replace").strip().splitlines()
         return (
-            masked_line(said[-1] if said else f"it ended with {process.returncode}", 300) if process.returncode else ""
+            masked_line(texts[-1] if texts else f"it ended with {process.returncode}", 300)
+            if process.returncode
+            else ""
         )
 
     def _variables(self) -> dict[str, str]:

@@ -27,8 +27,8 @@ def write(run: Tracked, folder: Path, *, online: bool = False) -> None:
 
     at = int(run.began * 1000)
     client = tracking.MlflowClient(tracking_uri=None if online else folder.resolve().as_uri())
-    found = client.get_experiment_by_name(PROJECT)
-    experiment = found.experiment_id if found else client.create_experiment(PROJECT)
+    result = client.get_experiment_by_name(PROJECT)
+    experiment = result.experiment_id if result else client.create_experiment(PROJECT)
     there = client.search_runs([experiment], filter_string=f"tags.`{_TAG}` = '{run.id}'", max_results=1)
     known: dict[str, int] = {}
     if there:

@@ -54,6 +54,6 @@ class Tracked(NamedTuple):
 
 def tracked_of(data: bytes) -> Tracked:
     """Read what :meth:`Tracked.as_json` wrote."""
-    found: dict[str, Any] = json.loads(data)
-    found["gates"] = [(stage, attempt, outcome, reviewer) for stage, attempt, outcome, reviewer in found["gates"]]
-    return Tracked(**found)
+    results: dict[str, Any] = json.loads(data)
+    results["gates"] = [(stage, attempt, outcome, reviewer) for stage, attempt, outcome, reviewer in results["gates"]]
+    return Tracked(**results)

@@ -24,10 +24,13 @@ def tracked(source: Source) -> Tracked:
     entries, store = source.entries, source.store
     resolved, _ = registered_spec(entries, store)
     metrics: dict[str, float] = {}
-    for one in entries:
-        if one.entry.kind == "metrics" and one.body["metrics"]:
-            found = store.get_value(one.body["metrics"])["metrics"]
-            metrics |= {f"{one.body['stage']}.{one.body['attempt']}/{id}": each["value"] for id, each in found.items()}
+    for entry in entries:
+        if entry.entry.kind == "metrics" and entry.body["metrics"]:
+            matching_metrics = store.get_value(entry.body["metrics"])["metrics"]
+            metrics |= {
+                f"{entry.body['stage']}.{entry.body['attempt']}/{id}": each["value"]
+                for id, each in matching_metrics.items()
+            }
     if not metrics:
         raise EvidenceMissing("nothing was measured yet", where=str(source.run))
     curves = {
@@ -36,7 +39,9 @@ def tracked(source: Source) -> Tracked:
         for (stage, attempt), values in steps_of(entries, store, name).items()
         if values
     }
-    gates = [(one["stage"], one["attempt"], one["outcome"], one["reviewer"]) for one in gates_of(entries, store)]
+    gates = [
+        (value["stage"], value["attempt"], value["outcome"], value["reviewer"]) for value in gates_of(entries, store)
+    ]
     opened, spec = entries[0], resolved.spec
     result = page_result(list(entries), store)
     config = {
@@ -48,11 +53,11 @@ def tracked(source: Source) -> Tracked:
         "verify": f"peergate audit verify {opened.entry.session}",
     }
     state = {
-        "decision": next((one.body["decision"] for one in entries if one.entry.kind == "close"), "open"),
+        "decision": next((entry.body["decision"] for entry in entries if entry.entry.kind == "close"), "open"),
         "result": result["sentence"] if result else "",
         "entries": len(entries),
         "newest_entry": entries[-1].digest,
-        "report": next((one.body["files"] for one in entries if one.entry.kind == "report"), {}),
+        "report": next((entry.body["files"] for entry in entries if entry.entry.kind == "report"), {}),
     }
     return Tracked(
         name=opened.entry.session,

@@ -14,7 +14,7 @@ def write(run: Tracked, folder: Path, *, online: bool = False) -> None:
     """Write the run; nothing is sent."""
     # Read when the library is imported; the others would have it send the run to a server.
     os.environ["TRACKIO_DIR"] = str(folder.resolve())
-    for name in [one for one in os.environ if one.startswith("TRACKIO_") and one != "TRACKIO_DIR"]:
+    for name in [text for text in os.environ if text.startswith("TRACKIO_") and text != "TRACKIO_DIR"]:
         del os.environ[name]
     library: Any = import_module("trackio")
     gates = {f"gate {stage}.{attempt}": f"{outcome} ({who})" for stage, attempt, outcome, who in run.gates}

@@ -16,8 +16,8 @@ def write(run: Tracked, folder: Path, *, online: bool = False) -> None:
     settings = wandb.Settings(
         console="off", silent=True, disable_git=True, x_disable_stats=True, x_disable_meta=True, host="-"
     )
-    given: dict[str, Any] = {"mode": "online", "resume": "allow"} if online else {"mode": "offline"}
-    made = wandb.init(project=PROJECT, name=run.name, id=run.id, dir=str(folder), settings=settings, **given)
+    arguments: dict[str, Any] = {"mode": "online", "resume": "allow"} if online else {"mode": "offline"}
+    made = wandb.init(project=PROJECT, name=run.name, id=run.id, dir=str(folder), settings=settings, **arguments)
     made.config.update(run.config | run.state, allow_val_change=True)
     for name, values in run.curves.items():
         # Unescaped, a dot leads into another metric, whose steps are all 0.
@@ -27,5 +27,5 @@ def write(run: Tracked, folder: Path, *, online: bool = False) -> None:
             made.log({name: value, f"{name} step": step})
     made.summary.update(dict(run.metrics))
     columns = ["stage", "attempt", "decision", "reviewer"]
-    made.log({"gates": wandb.Table(columns=columns, data=[list(one) for one in run.gates])})
+    made.log({"gates": wandb.Table(columns=columns, data=[list(gate) for gate in run.gates])})
     made.finish()

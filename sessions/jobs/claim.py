@@ -46,8 +46,8 @@ def is_alive(owner: dict[str, Any]) -> bool:
 def read_record(path: Path) -> dict[str, Any] | None:
     """Return a small JSON object; None if the file is missing or holds something else."""
     with suppress(OSError, ValueError):
-        found = json.loads(path.read_bytes())
-        return found if isinstance(found, dict) else None
+        result = json.loads(path.read_bytes())
+        return result if isinstance(result, dict) else None
     return None
 
 

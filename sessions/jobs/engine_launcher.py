@@ -151,11 +151,11 @@ class EngineLauncher:
                 self._stopped.add(folder)
                 self._stop(folder)
             return JobState("lost", told=because)
-        hint, said = self._hint(folder)
+        hint, text = self._hint(folder)
         over = self._over_claimed(folder, hint) if claimed else self._over_waiting(folder, hint)
         if not over:
-            return JobState("running") if claimed else JobState("pending", told=self._waits_for(folder, hint, said))
-        why = plain(f"{over}, {self._says(hint, said)}", WHY)
+            return JobState("running") if claimed else JobState("pending", told=self._waits_for(folder, hint, text))
+        why = plain(f"{over}, {self._says(hint, text)}", WHY)
         try:
             if not claimed and not self._withdraw(folder, why):
                 return JobState("pending")
@@ -192,28 +192,28 @@ class EngineLauncher:
         return False
 
     def _hint(self, folder: Path) -> tuple[Hint, str]:
-        asked, hint, said = self._hints.get(folder.name, (float("-inf"), "unknown", ""))
-        if time.monotonic() - asked < self._ask_every_s:
-            return hint, said
+        value, hint, text = self._hints.get(folder.name, (float("-inf"), "unknown", ""))
+        if time.monotonic() - value < self._ask_every_s:
+            return hint, text
         try:
             handle = self.engine.find(key_of(folder))
-            hint, said = ("unknown", "") if handle is None else self.engine.poll(handle)
+            hint, text = ("unknown", "") if handle is None else self.engine.poll(handle)
         except EngineUnavailable as error:
-            hint, said = "unreachable", error.message
-        self._hints[folder.name] = time.monotonic(), hint, said
-        return hint, said
+            hint, text = "unreachable", error.message
+        self._hints[folder.name] = time.monotonic(), hint, text
+        return hint, text
 
-    def _says(self, hint: Hint, said: str) -> str:
+    def _says(self, hint: Hint, text: str) -> str:
         by_hint = {
             "unreachable": f"{self.engine.name} cannot be asked",
             "unknown": f"{self.engine.name} has nothing for it",
         }
         message = by_hint.get(hint, f"{self.engine.name} says '{hint}'")
-        return f"{message}: {' '.join(plain(said, 200).split())}" if said else message
+        return f"{message}: {' '.join(plain(text, 200).split())}" if text else message
 
-    def _waits_for(self, folder: Path, hint: Hint, said: str) -> str:
+    def _waits_for(self, folder: Path, hint: Hint, text: str) -> str:
         limit = wait_seconds(read_order(folder).grant.resources or Resources())
-        return f"{self._says(hint, said)}; it is given up if it does not begin within {limit / 3600:g} h"
+        return f"{self._says(hint, text)}; it is given up if it does not begin within {limit / 3600:g} h"
 
     def _over_waiting(self, folder: Path, hint: Hint) -> str:
         """Say why an unclaimed job is given up; empty while it may wait."""
@@ -223,27 +223,27 @@ class EngineLauncher:
         if hint in ("exited", "lost", "running"):
             return f"not begun {so_far:.0f} s after that" if so_far > self._patience[hint] else ""
         order = read_order(folder)
-        asked = order.grant.resources or Resources()
-        if waited > wait_seconds(asked):
+        resources = order.grant.resources or Resources()
+        if waited > wait_seconds(resources):
             return f"not begun in {waited / 3600:.2g} h"
         # Machines take minutes to start, so a short job without ``max_hours`` gets those too.
         starts = max(self._patience["pending"], order.max_seconds)
-        if paid and there > (starts if asked.max_hours is None else asked.max_hours * 3600):
+        if paid and there > (starts if resources.max_hours is None else resources.max_hours * 3600):
             return f"its machine has not begun it in {there / 3600:.2g} h"
         return ""
 
     def _over_claimed(self, folder: Path, hint: Hint) -> str:
         """Say why a claimed job is given up; empty while it lives. Ask it to end when its hours are over."""
-        silent, held = self._silence.of(folder), self._silence.since(folder, "held", "held")
+        silent, value = self._silence.of(folder), self._silence.since(folder, "held", "held")
         if silent > self._patience[hint]:
             return f"silent for {silent:.0f} s"
-        asked = read_order(folder).grant.resources
-        if asked is None or asked.max_hours is None or held <= asked.max_hours * 3600:
+        resources = read_order(folder).grant.resources
+        if resources is None or resources.max_hours is None or value <= resources.max_hours * 3600:
             return ""
-        why = f"max_hours: its machine was held for {asked.max_hours:g} h"
+        why = f"max_hours: its machine was held for {resources.max_hours:g} h"
         if not (folder / "cancel").exists():
             self.cancel(folder, why)
-        return why if held > asked.max_hours * 3600 + END_S else ""
+        return why if value > resources.max_hours * 3600 + END_S else ""
 
     def _give_up(self, folder: Path, hint: Hint, why: str) -> None:
         """Ask a job that is about to count as lost to end, in every way there is, and keep what its wrapper printed."""
@@ -271,6 +271,6 @@ class EngineLauncher:
                 self.engine.cancel(handle)
 
 
-def wait_seconds(asked: Resources) -> float:
+def wait_seconds(resources: Resources) -> float:
     """Return how long an attempt may wait before it begins."""
-    return 3600 * (WAIT_HOURS if asked.max_wait_hours is None else asked.max_wait_hours)
+    return 3600 * (WAIT_HOURS if resources.max_wait_hours is None else resources.max_wait_hours)

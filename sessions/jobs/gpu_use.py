@@ -59,9 +59,9 @@ class GpuUse:
 
     def _percent(self) -> float | None:
         """Return how busy the busiest GPU is."""
-        asked = [self._program or "", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", *self._some]
+        texts = [self._program or "", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", *self._some]
         try:
-            done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=ANSWER_S, check=True)
+            done = subprocess.run(texts, stdin=subprocess.DEVNULL, capture_output=True, timeout=ANSWER_S, check=True)
             return max(float(line) for line in done.stdout.split(b"\n") if line.strip())
         except (OSError, subprocess.SubprocessError, ValueError):
             return None

@@ -26,7 +26,7 @@ _KEPT = (
 _SET = JOB_VARIABLES | {"PYTHONUNBUFFERED": "1"}
 
 
-def job_environment(asked: Resources | None = None) -> dict[str, str]:
+def job_environment(resources: Resources | None = None) -> dict[str, str]:
     """Return the whole environment of a job: named variables only, so that no key or token gets in."""
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ} | _SET
-    return kept | ({"OMP_NUM_THREADS": str(asked.cpus)} if asked and asked.cpus else {})
+    remaining = {name: os.environ[name] for name in _KEPT if name in os.environ} | _SET
+    return remaining | ({"OMP_NUM_THREADS": str(resources.cpus)} if resources and resources.cpus else {})

@@ -75,8 +75,8 @@ def exit_fault(folder: Path) -> str:
 def gpu_idle_s(folder: Path) -> float | None:
     """Return for how long the job's GPUs have been idle, by its newest heartbeat; None if that is not known."""
     with suppress(OSError, ValueError, RecursionError):
-        said = json.loads(read_end(folder / "heartbeat.json", HEARTBEAT_BYTES)[0])
-        idle = said.get("gpu_idle_s") if isinstance(said, dict) else None
+        statement = json.loads(read_end(folder / "heartbeat.json", HEARTBEAT_BYTES)[0])
+        idle = statement.get("gpu_idle_s") if isinstance(statement, dict) else None
         return float(idle) if isinstance(idle, int | float) else None
     return None
 
@@ -112,7 +112,7 @@ def read_owner(folder: Path) -> dict[str, Any] | None:
     return owner
 
 
-def take_claim(folder: Path, said: dict[str, Any]) -> bool:
+def take_claim(folder: Path, statements: dict[str, Any]) -> bool:
     """Take the claim of a job for good: of any number of takers one gets True.
 
     A folder that already names the taker is renamed to ``claim``, which is atomic and fails if there is one. A taker
@@ -121,7 +121,7 @@ def take_claim(folder: Path, said: dict[str, Any]) -> bool:
     """
     ready = folder / f".claim.{os.getpid()}.{secrets.token_hex(4)}"
     try:
-        write_durably(ready / "claim.json", json.dumps(said).encode())
+        write_durably(ready / "claim.json", json.dumps(statements).encode())
         ready.rename(folder / "claim")
     except OSError:
         if not (folder / "claim").is_dir():

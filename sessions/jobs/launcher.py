@@ -65,7 +65,7 @@ class PerStage:
     """Sends each job to the launcher of its stage."""
 
     def __init__(self, own: dict[str, Launcher]) -> None:
-        self.name = "/".join(sorted({one.name for one in own.values()}))
+        self.name = "/".join(sorted({launcher.name for launcher in own.values()}))
         self._own = own
 
     def of(self, key: str) -> Launcher:
@@ -98,13 +98,13 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
         EvidenceMissing: an input artifact or the code of a recipe is missing.
         Blocked: a recipe has no sandbox to run in.
     """
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for role, artifact in order.inputs.items():
         try:
-            found[role] = digest_path(run / artifact.path)
+            results[role] = digest_path(run / artifact.path)
         except (OSError, ValueError) as error:
             raise EvidenceMissing(f"input '{role}' cannot be read: {error}", where=order.key) from error
-    grants.verify(trail, order, registration, found)
+    grants.verify(trail, order, registration, results)
     used = trail.find(f"launch/{order.key}")
     if used is not None and used.body["order"] != order.content_digest():
         raise GrantRefused(
@@ -174,11 +174,11 @@ def _set_aside(folder: Path) -> str | None:
     ours = {"order.json", SCRIPT, ALLOWED}
     # What begins with a dot is no more than the rest of a write that was cut off.
     if not folder.is_symlink() and (
-        not folder.is_dir() or all(one.name in ours or one.name.startswith(".") for one in folder.iterdir())
+        not folder.is_dir() or all(path.name in ours or path.name.startswith(".") for path in folder.iterdir())
     ):
         return None
     place = next(
-        one for number in count(1) if not os.path.lexists(one := folder.with_name(f"{folder.name}.prepared{number}"))
+        name for number in count(1) if not os.path.lexists(name := folder.with_name(f"{folder.name}.prepared{number}"))
     )
     folder.rename(place)
     return place.name

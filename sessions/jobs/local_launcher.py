@@ -42,14 +42,14 @@ class LocalLauncher:
         """Start the wrapper in its own session; raise Blocked if this machine lacks what the order asks for."""
         if (folder / "claim").exists():
             return
-        asked = None
+        request = None
         # The wrapper reports what is wrong with an order.
         with suppress(EvidenceMissing):
             order = read_order(folder)
-            asked = order.grant.resources
-            machine_capacity.require(asked, order.parameters, folder.name)
+            request = order.grant.resources
+            machine_capacity.require(request, order.parameters, folder.name)
         words = [sys.executable, "-P", "-m", "sessions.jobs.wrapper", str(folder)]
-        self._started.append(detached(words, folder / "wrapper.log", folder, job_environment(asked)))
+        self._started.append(detached(words, folder / "wrapper.log", folder, job_environment(request)))
 
     def poll(self, folder: Path) -> JobState:
         """Read the exit record; without one, see whether the process that claimed the job lives."""

@@ -43,7 +43,7 @@ def gpus() -> int:
     if visible is None:
         return there
     # CUDA reads the list up to the first entry that is no device: "-1" hides all of them.
-    named = takewhile(lambda one: one and not one.startswith("-"), (one.strip() for one in visible.split(",")))
+    named = takewhile(lambda text: text and not text.startswith("-"), (part.strip() for part in visible.split(",")))
     return min(there, len(list(named)))
 
 
@@ -89,9 +89,9 @@ def _capacity(launcher: str, stage: Stage) -> Capacity | None:
     return None if device == "cuda" else Capacity("this machine", memory_bytes(), gpu=False)
 
 
-def require(asked: Resources | None, parameters: Mapping[str, Any], where: str) -> None:
+def require(resources: Resources | None, parameters: Mapping[str, Any], where: str) -> None:
     """Raise Blocked if this machine has too little for a stage's resources, or no GPU for its parameters."""
-    if asked is not None and (lacks := lacking(asked)):
+    if resources is not None and (lacks := lacking(resources)):
         raise Blocked(
             f"this machine has {', '.join(lacks)}",
             where=where,
@@ -102,13 +102,13 @@ def require(asked: Resources | None, parameters: Mapping[str, Any], where: str) 
         raise Blocked("this machine has no NVIDIA GPU, the stage has device: cuda", where=where, hint=hint)
 
 
-def lacking(asked: Resources) -> list[str]:
+def lacking(resources: Resources) -> list[str]:
     """Return what this machine has too little of, each with both figures; empty if it suffices."""
     memory = memory_bytes() / _GB
     pairs = (
-        ("GPUs", gpus(), asked.gpus, "g"),
-        ("cores", cpus(), asked.cpus, "g"),
-        ("GB of memory", memory, asked.memory_gb, ".1f"),
+        ("GPUs", gpus(), resources.gpus, "g"),
+        ("cores", cpus(), resources.cpus, "g"),
+        ("GB of memory", memory, resources.memory_gb, ".1f"),
     )
     return [
         f"{has:{form}} {what}, asked are {wanted:g}" for what, has, wanted, form in pairs if wanted and wanted > has

@@ -57,7 +57,7 @@ def end_descendants(wait_s: float = WAIT_S) -> int:
 def left_behind(folder: Path) -> list[psutil.Process]:
     """Return the readable processes of a job on this machine, except this one."""
     wanted = f"{VARIABLE}={folder.resolve()}".encode()
-    found: list[psutil.Process] = []
+    processes: list[psutil.Process] = []
     with suppress(OSError):
         for path in _PROC.iterdir():
             if path.name.isdigit() and int(path.name) != os.getpid():
@@ -65,8 +65,8 @@ def left_behind(folder: Path) -> list[psutil.Process]:
                     # Made before the look: if the id is given to another process meanwhile, that is not signalled.
                     process = psutil.Process(int(path.name))
                     if wanted in (path / "environ").read_bytes().split(b"\0"):
-                        found.append(process)
-    return found
+                        processes.append(process)
+    return processes
 
 
 def end_left_behind(folder: Path, wait_s: float = WAIT_S) -> int:
@@ -77,11 +77,13 @@ def end_left_behind(folder: Path, wait_s: float = WAIT_S) -> int:
 def _end(find: Callable[[], list[psutil.Process]], wait_s: float) -> int:
     ended: set[int] = set()
     until = time.monotonic() + wait_s
-    while processes := [one for one in find() if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]:
-        for one in processes:
+    while processes := [
+        process for process in find() if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    ]:
+        for process in processes:
             with suppress(psutil.Error):
-                one.kill()
-                ended.add(one.pid)
+                process.kill()
+                ended.add(process.pid)
         psutil.wait_procs(processes, timeout=0.2)
         if time.monotonic() > until:
             break

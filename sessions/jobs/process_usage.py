@@ -51,21 +51,23 @@ class Watched:
         view, pids = self._below()
         if len(pids) > most_threads:
             return Usage(0, len(pids))
-        found = [_Process(view / pid) for pid in pids]
-        alone = sum(one.tables for one in found) + (0 if self._view is None else _in_sockets(self._view))
-        held = alone + sum(one.pages for one in found)
+        processes = [_Process(view / pid) for pid in pids]
+        alone = sum(process.tables for process in processes) + (0 if self._view is None else _in_sockets(self._view))
+        count = alone + sum(process.pages for process in processes)
         # If the rest alone is too much, the pages need not be read.
-        if held > most_bytes >= alone:
-            held = alone + sum(one.share() for one in found)
-        return Usage(held, sum(one.threads for one in found), 0 if self._view is None else _files(self._view))
+        if count > most_bytes >= alone:
+            count = alone + sum(process.share() for process in processes)
+        return Usage(
+            count, sum(process.threads for process in processes), 0 if self._view is None else _files(self._view)
+        )
 
     def end(self) -> None:
         """Kill them all. In a sandbox the first kill suffices: the kernel ends the whole namespace."""
         below = [] if self._view is not None else self._children(recursive=True)
         self._process.kill()
-        for one in below:
+        for process in below:
             with suppress(psutil.Error):
-                one.kill()
+                process.kill()
 
     def _children(self, *, recursive: bool) -> list[psutil.Process]:
         with suppress(psutil.Error):
@@ -78,7 +80,7 @@ class Watched:
         if self._view is not None:
             with suppress(OSError):
                 return self._view, [name for name in os.listdir(self._view) if name.isdigit()]  # noqa: PTH208
-        return _PROC, [str(one.pid) for one in self._children(recursive=True)]
+        return _PROC, [str(process.pid) for process in self._children(recursive=True)]
 
     def _own_proc(self) -> Path | None:
         """Return the ``/proc`` of the namespace below the process, once it differs from ours."""
@@ -92,13 +94,13 @@ class Watched:
 
 def held_by_tree(pid: int) -> int:
     """Return the resident bytes of a process and everything below it; shared pages count for each process."""
-    held = 0
+    current = 0
     with suppress(psutil.Error):
         process = psutil.Process(pid)
-        for one in (process, *process.children(recursive=True)):
+        for child in (process, *process.children(recursive=True)):
             with suppress(psutil.Error):
-                held += one.memory_info().rss
-    return held
+                current += child.memory_info().rss
+    return current
 
 
 class _Process:
@@ -127,13 +129,13 @@ class _Process:
 
 def _fields(path: Path) -> dict[str, int]:
     """Return the lines ``name: number`` of a file of ``/proc``."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     with suppress(OSError):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             name, _, value = line.partition(":")
             with suppress(ValueError, IndexError):
-                found[name] = int(value.split()[0])
-    return found
+                counts[name] = int(value.split()[0])
+    return counts
 
 
 def _in_sockets(view: Path) -> int:
@@ -142,16 +144,16 @@ def _in_sockets(view: Path) -> int:
     A Unix socket holds at most its send buffer, which has a fixed size in the sandbox. Other sockets hold their queues,
     and about as much again for the kernel's record of every packet.
     """
-    held = 0
+    current = 0
     with suppress(OSError, ValueError):
         size = int((_PROC / "sys/net/core/wmem_default").read_text(encoding="ascii"))
         # The first line names the columns.
-        held += ((view / "1/net/unix").read_bytes().count(b"\n") - 1) * size
+        current += ((view / "1/net/unix").read_bytes().count(b"\n") - 1) * size
     for name in _QUEUED:
         with suppress(OSError, ValueError, IndexError):
             for line in (view / "1/net" / name).read_text(encoding="ascii").splitlines()[1:]:
-                held += 2 * sum(int(queue, 16) for queue in line.split()[4].split(":"))
-    return held
+                current += 2 * sum(int(queue, 16) for queue in line.split()[4].split(":"))
+    return current
 
 
 def _files(view: Path) -> int:
@@ -159,6 +161,6 @@ def _files(view: Path) -> int:
     most = 0
     for name in _FOLDERS:
         with suppress(OSError):
-            found = os.statvfs(view.parent / name)
-            most = max(most, found.f_files - found.f_ffree)
+            statvfs_result = os.statvfs(view.parent / name)
+            most = max(most, statvfs_result.f_files - statvfs_result.f_ffree)
     return most

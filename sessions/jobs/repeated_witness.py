@@ -68,12 +68,12 @@ class Repeated:
     @property
     def holds(self) -> bool:
         """Whether every row that was drawn was read and is right."""
-        return not self.why and all(one.status in ("PASS", "NOT_APPLICABLE") for one in self.checks)
+        return not self.why and all(check.status in ("PASS", "NOT_APPLICABLE") for check in self.checks)
 
     def as_data(self) -> dict[str, Any]:
         """Return it in the form of JSON."""
         facts = {name: getattr(self, name) for name in ("stage", "attempt", "read", "of", "unit", "seconds", "why")}
-        checks = [one.model_dump(mode="json", include={"id", "status", "detail", "shown"}) for one in self.checks]
+        checks = [check.model_dump(mode="json", include={"id", "status", "detail", "shown"}) for check in self.checks]
         reproduced = None if self.why else max(self.read - self.wrong, 0)
         return facts | {"reproduced": reproduced, "differs": list(self.differs), "checks": checks, "holds": self.holds}
 
@@ -93,12 +93,12 @@ class Repetition:
     def run(self, launcher: Launcher | None = None) -> Iterator[Repeated]:
         """Repeat the witness of each stage that was witnessed, in order."""
         for stage, attempt in witnessed_attempts(self.entries):
-            begun = time.monotonic()
+            started_at = time.monotonic()
             try:
-                found = self._repeat(launcher or LocalLauncher(), stage, attempt)
+                result = self._repeat(launcher or LocalLauncher(), stage, attempt)
             except FORMLESS as error:
-                found = Repeated(stage, attempt, 0, 0, 0, (), 0.0, why=formless(error))
-            yield replace(found, seconds=round(time.monotonic() - begun, 3))
+                result = Repeated(stage, attempt, 0, 0, 0, (), 0.0, why=formless(error))
+            yield replace(result, seconds=round(time.monotonic() - started_at, 3))
 
     def _repeat(self, launcher: Launcher, stage: str, attempt: int) -> Repeated:
         key = f"{self.entries[0].entry.session}.{stage}.{attempt}"
@@ -111,7 +111,7 @@ class Repetition:
         read, of = challenge.counts()
         order = order.model_copy(
             update={
-                "inputs": {role: self._found(role, one) for role, one in order.inputs.items()},
+                "inputs": {role: self._found(role, artifact) for role, artifact in order.inputs.items()},
                 "code": code_digest(),
                 "max_seconds": MOST_SECONDS,
                 "dead_man_minutes": None,
@@ -127,25 +127,29 @@ class Repetition:
             evidence = gather(self.folder, list(self.entries), self.store, stage, attempt)
             witness = Witness(challenge, folder / "out" / f"{ROWS}.jsonl", manifest, "")
             checks = _checked(replace(evidence, witness=witness))
-        if unread := next((one.detail for one in checks if one.status in ("BLOCKED", "ERROR")), ""):
+        if unread := next((check.detail for check in checks if check.status in ("BLOCKED", "ERROR")), ""):
             return Repeated(stage, attempt, read, of, 0, checks, 0.0, why=unread)
-        wrong = round(sum(one.figure or 0 for one in checks if one.status == "FAIL"))
+        wrong = round(sum(check.figure or 0 for check in checks if check.status == "FAIL"))
         differs = _differs(evidence, order, manifest)
         return Repeated(stage, attempt, read, of, wrong, checks, 0.0, differs=differs, unit=challenge.unit)
 
     def _found(self, role: str, artifact: Artifact) -> Artifact:
         """Return an input by where it is on this machine; the witness itself compares its digest."""
-        kept = self.store.path(artifact.digest)
-        same = [one.path for one in weights_left(self.entries, self.store) if one.digest == artifact.digest]
-        same += [
-            one.body["path"]
-            for one in self.entries
-            if one.entry.kind == "model" and one.body["digest"] == artifact.digest
+        kept_path = self.store.path(artifact.digest)
+        same = [
+            pruned_weights.path
+            for pruned_weights in weights_left(self.entries, self.store)
+            if pruned_weights.digest == artifact.digest
         ]
-        places = [kept, *(self.folder / one for one in (artifact.path, *same))]
+        same += [
+            entry.body["path"]
+            for entry in self.entries
+            if entry.entry.kind == "model" and entry.body["digest"] == artifact.digest
+        ]
+        places = [kept_path, *(self.folder / text for text in (artifact.path, *same))]
         if artifact.digest in self.copies:
             places.insert(1, self.copies[artifact.digest])
-        path = next((one for one in places if one.exists()), None)
+        path = next((place for place in places if place.exists()), None)
         if path is None:
             raise EvidenceMissing(
                 f"input '{role}', {artifact.name} {artifact.digest}, is not here; --weights names a copy"
@@ -171,21 +175,21 @@ class Repetition:
 
 def copies_of(folders: Sequence[Path], say: Callable[[str], None]) -> dict[str, Path]:
     """Return folders of weights by their digests; raises Blocked for one that cannot be read."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for folder in folders:
         say(f"digesting {folder}")
         try:
-            found[digest_path(folder)] = folder
+            paths[digest_path(folder)] = folder
         except (OSError, ValueError) as error:
             raise Blocked(f"cannot be read: {error}", where=str(folder)) from error
-    return found
+    return paths
 
 
 def stages_without(entries: Sequence[Recorded]) -> list[str]:
     """Return the stages whose jobs ended and were not witnessed."""
     witnessed = {stage for stage, _ in witnessed_attempts(entries)}
-    return [one for one in dict.fromkeys(one.body["stage"] for one in entries if one.entry.kind == "exit")
-            if one not in witnessed]  # fmt: skip
+    return [fromkey for fromkey in dict.fromkeys(entry.body["stage"] for entry in entries if entry.entry.kind == "exit")
+            if fromkey not in witnessed]  # fmt: skip
 
 
 def _progress(folder: Path) -> str:
@@ -202,11 +206,11 @@ def _manifest(folder: Path, job: JobState) -> Manifest:
     if job.exit is None:
         raise EvidenceMissing(f"the witness is lost: {plain(job.told, 400)}")
     if job.exit.code != 0:
-        said = [""]
+        texts = [""]
         with suppress(NotReadable):
-            said = read_end(folder / "log.txt", 4096)[0].decode("utf-8", "replace").strip().splitlines() or said
+            texts = read_end(folder / "log.txt", 4096)[0].decode("utf-8", "replace").strip().splitlines() or texts
         ended = f"ended with code {job.exit.code} ({job.exit.reason})"
-        raise EvidenceMissing(f"the witness {ended}: {plain(said[-1], 400)}")
+        raise EvidenceMissing(f"the witness {ended}: {plain(texts[-1], 400)}")
     manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
     if manifest.outputs.get(ROWS) != digest_path(folder / "out" / f"{ROWS}.jsonl"):
         raise PeergateError("the witness left other rows than its manifest says")
@@ -215,8 +219,8 @@ def _manifest(folder: Path, job: JobState) -> Manifest:
 
 def _checked(evidence: Evidence) -> tuple[CheckResult, ...]:
     kind = kind_of(evidence.stage)
-    asked = (one for one in CHECKS if one.id.startswith(CHECKED) and one.belongs_to(kind))
-    return tuple(apply(check, evidence, None) for check in asked)
+    checks = (check for check in CHECKS if check.id.startswith(CHECKED) and check.belongs_to(kind))
+    return tuple(apply(check, evidence, None) for check in checks)
 
 
 def _differs(evidence: Evidence, order: JobOrder, manifest: Manifest) -> tuple[str, ...]:

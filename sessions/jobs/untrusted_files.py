@@ -32,8 +32,8 @@ def open_file(path: Path) -> Generator[BinaryIO]:
     finally:
         if folder >= 0:
             os.close(folder)
-    found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+    stat_result = os.fstat(file)
+    if not stat.S_ISREG(stat_result.st_mode) or stat_result.st_nlink != 1:
         os.close(file)
         raise NotReadable(_not_a_file(path))
     with os.fdopen(file, "rb") as handle:

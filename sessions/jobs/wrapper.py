@@ -76,7 +76,7 @@ def stage_command(order: JobOrder, folder: Path) -> list[str]:
 
 def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
     """Run the stage to its end and write the exit record; a signal handler appends to ``stop`` to end it."""
-    started, begun = time.time(), time.monotonic()
+    started, started_at = time.time(), time.monotonic()
     orphans.take_orphans()
     reading, writing = os.pipe()
     child = subprocess.Popen(
@@ -96,26 +96,26 @@ def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
     gpu_use = GpuUse(order.parameters)
     gpu_use.watch()
     absence = Absence(folder.parent.parent / BEAT)
-    asked: float | None = None
-    held = 0
+    request: float | None = None
+    current = 0
     while True:
         now = time.monotonic()
         # A disk that is briefly full must not cost a day of training.
         with suppress(OSError):
             write_heartbeat(folder, child.pid, time.time(), gpu_use.idle_s)
-        held = max(held, process_usage.held_by_tree(child.pid))
-        if asked is None and not stop:
+        current = max(current, process_usage.held_by_tree(child.pid))
+        if request is None and not stop:
             if (folder / "cancel").exists():
                 stop.append("cancelled")
-            elif now - begun > order.max_seconds:
+            elif now - started_at > order.max_seconds:
                 stop.append("timeout")
             elif order.dead_man_minutes is not None and absence.seconds() > order.dead_man_minutes * 60:
                 stop.append("dead_man")
         # One that has ended meanwhile is not asked: on a busy machine the request may be seen before the end is.
-        if stop and asked is None and child.poll() is None:
+        if stop and request is None and child.poll() is None:
             _signal_group(child.pid, signal.SIGTERM)
-            asked = now
-        elif asked is not None and now - asked > TERM_GRACE_S:
+            request = now
+        elif request is not None and now - request > TERM_GRACE_S:
             _signal_group(child.pid, signal.SIGKILL)
         try:
             code = child.wait(HEARTBEAT_S)
@@ -123,17 +123,17 @@ def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
         except subprocess.TimeoutExpired:
             continue
     # By a clock that nobody sets, because the time between the two is paid for.
-    ended = started + time.monotonic() - begun
+    ended = started + time.monotonic() - started_at
     _signal_group(child.pid, signal.SIGKILL)
     orphans.end_left_behind(folder)
     orphans.end_descendants()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     # A request that came after the stage had ended by itself does not count.
-    reason: Reason = stop[0] if asked is not None else "signal" if code < 0 else "exited"
+    reason: Reason = stop[0] if request is not None else "signal" if code < 0 else "exited"
 
     def record() -> None:
         digest = log.finish()
-        left = ExitRecord(
+        exit_record = ExitRecord(
             key=order.key,
             code=code,
             reason=reason,
@@ -143,9 +143,9 @@ def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
             log=digest,
             log_left_out=log.left_out,
             cpu_s=round(used.ru_utime + used.ru_stime, 3),
-            peak_rss_mb=round(max(held, used.ru_maxrss * 1024) / 2**20, 1),
+            peak_rss_mb=round(max(current, used.ru_maxrss * 1024) / 2**20, 1),
         )
-        write_durably(folder / "exit.json", left.canonical())
+        write_durably(folder / "exit.json", exit_record.canonical())
 
     # The wrapper lives until the disk takes the record, so the job is not lost.
     patiently(record, OSError, RECORD_PATIENCE_S, HEARTBEAT_S)
@@ -155,9 +155,9 @@ def write_heartbeat(folder: Path, child: int, now: float, gpu_idle_s: float | No
     """Show that the job lives. Not durable on purpose: an old heartbeat is worth nothing after a crash."""
     beat = folder / "heartbeat.json"
     partial = folder / ".heartbeat.json"
-    said = {"time": round(now, 3), "wrapper": os.getpid(), "child": child}
+    statements = {"time": round(now, 3), "wrapper": os.getpid(), "child": child}
     idle = {} if gpu_idle_s is None else {"gpu_idle_s": gpu_idle_s}
-    partial.write_bytes(canonical_bytes(said | idle))
+    partial.write_bytes(canonical_bytes(statements | idle))
     partial.replace(beat)
 
 

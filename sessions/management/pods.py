@@ -21,15 +21,17 @@ _PULLS = threading.Lock()
 
 def every(pods: Path) -> list[dict[str, Any]]:
     """Return the pods that are kept here, and the session of each as it was last pulled; none is asked."""
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for path in sorted(pods.glob("*/pod.json")):
         place = place_of(pods, path.parent.name)
         record = place.read()
-        seen = overview(place.run).as_json() if is_run(place.run) else {}
-        shown = {name: seen.get(name) for name in ("state", "decision", "stage", "attempt")}
+        seen_values = overview(place.run).as_json() if is_run(place.run) else {}
+        visible = {name: seen_values.get(name) for name in ("state", "decision", "stage", "attempt")}
         price = {name: getattr(record.pod, name) for name in ("usd_per_hour", "max_cost_usd")}
-        found.append({"name": place.name, "host": record.pod.host, **price, "last_pulled": shown if seen else None})
-    return found
+        results.append(
+            {"name": place.name, "host": record.pod.host, **price, "last_pulled": visible if seen_values else None}
+        )
+    return results
 
 
 def known(pods: Path, name: str) -> Place:

@@ -54,7 +54,7 @@ class Started:
         with self._log.open("rb") as file:
             file.seek(self._begin)
             lines = _text(file.read(MOST_OUTPUT), MOST_OUTPUT).splitlines()
-        first = next((number for number, one in enumerate(lines) if one.startswith("peergate: ")), len(lines))
+        first = next((number for number, line in enumerate(lines) if line.startswith("peergate: ")), len(lines))
         return "\n".join(lines[first:])[-MOST_SAID:]
 
 

@@ -44,7 +44,7 @@ class _Entries:
         self._entries = entries
 
     def iterate(self, *kinds: EntryKind) -> Iterator[Recorded]:
-        return (one for one in self._entries if not kinds or one.entry.kind in kinds)
+        return (entry for entry in self._entries if not kinds or entry.entry.kind in kinds)
 
 
 class SeenRun:
@@ -75,17 +75,17 @@ class Project:
 
     def files(self) -> Iterator[tuple[str, int]]:
         """Yield the files of the folder, without hidden ones and run folders."""
-        found = 0
+        result = 0
         for top, folders, names in os.walk(self.folder):
             folders[:] = sorted(
-                one
-                for one in folders
-                if not one.startswith(".") and (Path(top) / one).resolve() not in (self.runs, self.pods)
+                folder
+                for folder in folders
+                if not folder.startswith(".") and (Path(top) / folder).resolve() not in (self.runs, self.pods)
             )
-            for name in sorted(one for one in names if not one.startswith(".")):
+            for name in sorted(name for name in names if not name.startswith(".")):
                 path = Path(top) / name
-                if found < MOST_FILES and path.is_file():
-                    found += 1
+                if result < MOST_FILES and path.is_file():
+                    result += 1
                     yield str(path.relative_to(self.folder)), path.stat().st_size
 
     def file(self, name: str) -> Path:
@@ -108,12 +108,12 @@ class Project:
         except UnreadableError as error:
             at = f"line {error.place.line}, column {error.place.column}"
             raise Refused(f"{at}: {error.message} {error.hint}".strip()) from error
-        for one in _texts(document.data):
-            if one.startswith(("/", "~")) or ".." in PurePosixPath(one).parts:
-                raise Refused(f"'{plain(one, 200)}' leads out of the project's folder; nothing was written")
-            for kept in (self.runs, self.pods) if len(one) < MOST_PATH else ():
-                if (self.folder / one).is_relative_to(kept):
-                    raise Refused(f"'{plain(one, 200)}' leads into the run folders; nothing was written")
+        for current_text in _texts(document.data):
+            if current_text.startswith(("/", "~")) or ".." in PurePosixPath(current_text).parts:
+                raise Refused(f"'{plain(current_text, 200)}' leads out of the project's folder; nothing was written")
+            for kept_path in (self.runs, self.pods) if len(current_text) < MOST_PATH else ():
+                if (self.folder / current_text).is_relative_to(kept_path):
+                    raise Refused(f"'{plain(current_text, 200)}' leads into the run folders; nothing was written")
         path = self.folder / f"{name}{DRAFT}"
         write_durably(path, raw, mode=0o600)
         return path
@@ -130,7 +130,7 @@ class Project:
 
     def sessions(self) -> list[Overview]:
         """Return all sessions."""
-        return [overview(one) for one in find_runs(self.runs)]
+        return [overview(path) for path in find_runs(self.runs)]
 
     def overview(self, run: Path) -> Overview:
         """Return the state of a session."""
@@ -165,10 +165,10 @@ class Project:
 
     def timeline(self, run: Path) -> str:
         """Return what happened in a session, entry by entry."""
-        seen = SeenRun(run)
+        seen_seen_run = SeenRun(run)
         lines = [
-            f"entry {one.entry.entry.seq} {one.entry.entry.kind}: {' | '.join((one.what, *one.lines))}"
-            for one in tell(seen.entries, seen.store)
+            f"entry {value.entry.entry.seq} {value.entry.entry.kind}: {' | '.join((value.what, *value.lines))}"
+            for value in tell(seen_seen_run.entries, seen_seen_run.store)
         ]
         return self.clean_for(run, "\n".join(lines))
 
@@ -177,9 +177,9 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for key, one in value.items():
+        for key, element in value.items():
             yield from _texts(key)
-            yield from _texts(one)
+            yield from _texts(element)
     elif isinstance(value, list):
-        for one in value:
-            yield from _texts(one)
+        for element in value:
+            yield from _texts(element)

@@ -52,8 +52,8 @@ def make_server(*at: Path) -> Server[Any]:
         return types.ListToolsResult(tools=await anyio.to_thread.run_sync(_tools))
 
     async def call_tool(context: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        given = json.dumps(params.arguments or {}, ensure_ascii=False)
-        text, is_error = await _reporting(context, partial(_called, name=params.name, given=given), at, limiter)
+        input_text = json.dumps(params.arguments or {}, ensure_ascii=False)
+        text, is_error = await _reporting(context, partial(_called, name=params.name, text=input_text), at, limiter)
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)
 
     async def list_resources(_: _Context, __: _Page) -> types.ListResourcesResult:
@@ -62,9 +62,9 @@ def make_server(*at: Path) -> Server[Any]:
     async def list_templates(_: _Context, __: _Page) -> types.ListResourceTemplatesResult:
         every = [
             types.ResourceTemplate(
-                name=one, uri_template=f"peergate://sessions/{{session}}/{one}", mime_type="text/plain"
+                name=value, uri_template=f"peergate://sessions/{{session}}/{value}", mime_type="text/plain"
             )
-            for one in ("report", "trail")
+            for value in ("report", "trail")
         ]
         return types.ListResourceTemplatesResult(resource_templates=every)
 
@@ -110,12 +110,12 @@ async def _reporting(
     """Carry a call out in a thread, and report meanwhile what it does."""
     call = await anyio.to_thread.run_sync(_call, *at)
     done: list[tuple[str, bool]] = []
-    begun = time.monotonic()
+    started_at = time.monotonic()
 
     async def report() -> None:
         while True:
             await anyio.sleep(REPORT_S)
-            await context.session.report_progress(round(time.monotonic() - begun, 1), None, call.doing)
+            await context.session.report_progress(round(time.monotonic() - started_at, 1), None, call.doing)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(report)
@@ -138,10 +138,10 @@ def _tools() -> list[types.Tool]:
     return listed(TOOLS)
 
 
-def _called(call: Call, name: str, given: str) -> tuple[str, bool]:
+def _called(call: Call, name: str, text: str) -> tuple[str, bool]:
     from sessions.management.tools import carry_out
 
-    return _answered(call, lambda: carry_out(call, name, given))
+    return _answered(call, lambda: carry_out(call, name, text))
 
 
 def _read(call: Call, uri: str) -> tuple[str, bool]:
@@ -151,11 +151,11 @@ def _read(call: Call, uri: str) -> tuple[str, bool]:
     def text() -> str:
         if uri in (SCHEMA, KINDS):
             return processes.run(["spec", "schema"] if uri == SCHEMA else ["spec", "kinds", "--json"]).out
-        found = _OF_SESSION.fullmatch(uri)
-        if found is None:
+        match = _OF_SESSION.fullmatch(uri)
+        if match is None:
             raise Refused("there is no such resource; resources/list and resources/templates/list name them")
-        run = call.project.session(found[1])
-        return call.project.report(run) if found[2] == "report" else call.project.timeline(run)
+        run = call.project.session(match[1])
+        return call.project.report(run) if match[2] == "report" else call.project.timeline(run)
 
     return _answered(call, text)
 
@@ -177,12 +177,12 @@ def _answered(call: Call, work: Callable[[], str]) -> tuple[str, bool]:
 
 def _resources(*at: Path) -> list[types.Resource]:
     call = _call(*at)
-    found = [
+    resources = [
         types.Resource(name="spec schema", uri=SCHEMA, mime_type="application/json"),
         types.Resource(name="stage kinds", uri=KINDS, mime_type="application/json"),
     ]
-    for one in call.project.sessions():
+    for overview in call.project.sessions():
         for what in ("report", "trail"):
-            uri = f"peergate://sessions/{one.name}/{what}"
-            found.append(types.Resource(name=f"{one.name}: {what}", uri=uri, mime_type="text/plain"))
-    return found
+            uri = f"peergate://sessions/{overview.name}/{what}"
+            resources.append(types.Resource(name=f"{overview.name}: {what}", uri=uri, mime_type="text/plain"))
+    return resources

@@ -208,8 +208,8 @@ def pause_session(call: Call, arguments: PauseSession) -> str:
 
 def list_sessions(call: Call, _: ListSessions) -> str:
     """Return the sessions without reasons: those may quote what a builder must not read."""
-    shown = ("name", "state", "decision", "stage", "attempt", "started", "ended")
-    every = [{name: one.as_json()[name] for name in shown} for one in call.project.sessions()]
+    visible = ("name", "state", "decision", "stage", "attempt", "started", "ended")
+    every = [{name: overview.as_json()[name] for name in visible} for overview in call.project.sessions()]
     return json.dumps({"sessions": every}, indent=1)
 
 
@@ -268,17 +268,17 @@ def pod_status(call: Call, arguments: PodStatus) -> str:
 def request_review(call: Call, arguments: RequestReview) -> str:
     """Return the answer to a requested review."""
     project = call.project
-    files = [project.file(one) for one in arguments.files]
+    files = [project.file(read_file) for read_file in arguments.files]
     run = project.session(arguments.session) if arguments.session else None
     inside = ["--session", arguments.session] if arguments.session else []
-    asked = [f"--kind={arguments.kind}", f"--note={arguments.note}", f"--effort={arguments.effort}", "--json"]
-    command = ["review", "request", *map(str, files), *asked, *inside, *project.runs_option]
+    texts = [f"--kind={arguments.kind}", f"--note={arguments.note}", f"--effort={arguments.effort}", "--json"]
+    command = ["review", "request", *map(str, files), *texts, *inside, *project.runs_option]
     done = processes.run(command, tell=partial(_doing, call, "it is reviewed"))
     output = done.out or done.error
     if run is not None:
         output = project.clean_for(run, output)
-    for one in files:
-        output = project.clean_of(one, output)
+    for path in files:
+        output = project.clean_of(path, output)
     return _said(done, output)
 
 
@@ -316,9 +316,9 @@ _CARRY_OUT: dict[str, Callable[[Call, Any], str]] = {carry_out.__name__: carry_o
 
 def carry_out(call: Call, name: str, arguments: str) -> str:
     """Return the result of a call; raises Refused, or a PeergateError that its client may read."""
-    tool = next((one for one in TOOLS if one.name == name), None)
+    tool = next((tool for tool in TOOLS if tool.name == name), None)
     if tool is None:
-        raise Refused(f"there is no such tool; there are {', '.join(one.name for one in TOOLS)}")
+        raise Refused(f"there is no such tool; there are {', '.join(tool.name for tool in TOOLS)}")
     return _CARRY_OUT[tool.name](call, read_arguments(tool, arguments))
 
 
@@ -330,7 +330,7 @@ def _doing(call: Call, what: str) -> None:
     call.doing = what
 
 
-def _said(done: processes.Done, told: str, fine: tuple[int, ...] = (0,)) -> str:
+def _said(done: processes.Done, text: str, fine: tuple[int, ...] = (0,)) -> str:
     if done.code not in fine:
-        raise Refused(f"exit code {done.code}: {told}" if told else f"exit code {done.code}")
-    return told
+        raise Refused(f"exit code {done.code}: {text}" if text else f"exit code {done.code}")
+    return text

@@ -94,21 +94,21 @@ class Accounts:
         if party == "reviewer":
             return [self._review_limit(stage if isinstance(stage, str) else stage.name)]
         own = not isinstance(stage, str) and kind_of(stage).reads_heldout
-        held = self.review_left_usd + self.teardown_left_usd + (0.0 if own else self.budget.evaluation_usd)
-        found = [Limit(self.left_usd - held, f"of {self.budget.max_cost_usd:g} are left for it")]
+        value = self.review_left_usd + self.teardown_left_usd + (0.0 if own else self.budget.evaluation_usd)
+        limits = [Limit(self.left_usd - value, f"of {self.budget.max_cost_usd:g} are left for it")]
         if not isinstance(stage, str) and stage.max_cost_usd is not None:
             rest = stage.max_cost_usd - self.stage_taken(stage.name)
-            found.append(Limit(rest, f"of the {stage.max_cost_usd:g} USD for stage '{stage.name}' are left"))
+            limits.append(Limit(rest, f"of the {stage.max_cost_usd:g} USD for stage '{stage.name}' are left"))
         if party in ("builder", "helper"):
             rest = self.budget.builder_usd - self.taken("builder", "helper")
-            found.append(Limit(rest, f"of the {self.budget.builder_usd:g} USD for the builder are left"))
+            limits.append(Limit(rest, f"of the {self.budget.builder_usd:g} USD for the builder are left"))
         if party == "helper":
-            part = HELPER_PART * min(one.usd for one in found)
-            found.append(Limit(part, f"are the part of a helper, {HELPER_PART:g} of what is left"))
+            part = HELPER_PART * min(limit.usd for limit in limits)
+            limits.append(Limit(part, f"are the part of a helper, {HELPER_PART:g} of what is left"))
             if task_usd is not None:
                 rest = task_usd - self.taken("helper", task=task)
-                found.append(Limit(rest, f"of the {task_usd:g} USD for the task '{task}' are left"))
-        return found
+                limits.append(Limit(rest, f"of the {task_usd:g} USD for the task '{task}' are left"))
+        return limits
 
     def stage_taken(self, stage: str) -> float:
         """Return the money that counts against a stage's limit: jobs, storage and turns, but no reviews."""

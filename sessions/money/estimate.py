@@ -66,9 +66,9 @@ class Estimate(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Return it as `spec check --json` prints it."""
-        stages = [one.as_json() for one in self.disk.stages]
+        stages = [stage.as_json() for stage in self.disk.stages]
         disk = {"stages": stages, "bytes": self.disk.total()._asdict(), "unknown": self.disk.unknown()}
-        return self._asdict() | {"forecasts": [_as_json(one) for one in self.forecasts], "disk": disk}
+        return self._asdict() | {"forecasts": [_as_json(forecast) for forecast in self.forecasts], "disk": disk}
 
     def lines(self) -> Iterator[str]:
         """Yield the printed lines."""
@@ -80,19 +80,20 @@ class Estimate(NamedTuple):
             f"at most, an attempt of each stage: {self.most_hours:.1f} h, {self.most_usd:.2f} of "
             f"{self.budget_usd:.2f} USD ({parts}the limits, not a forecast)"
         )
-        for one in self.forecasts:
+        for forecast in self.forecasts:
             yield (
-                f"training of {one.stage}, if nothing before it is refused: {one.tokens:,} tokens a pass, "
-                f"{one.hours:.2f} h, {one.usd:.2f} USD at {one.operations_a_second / 1e12:g} TFLOP/s (a forecast)"
+                f"training of {forecast.stage}, if nothing before it is refused: {forecast.tokens:,} tokens a pass, "
+                f"{forecast.hours:.2f} h, {forecast.usd:.2f} USD at {forecast.operations_a_second / 1e12:g} TFLOP/s"
+                f" (a forecast)"
             )
-            each = one.tokens_a_parameter()
+            each = forecast.tokens_a_parameter()
             yield (
                 f"  {each:.2g} tokens a trained parameter, {100 * each / FROM_SCRATCH:.2g} % of the {FROM_SCRATCH} of "
                 "training from scratch (arXiv:2203.15556)"
             )
         for stage in self.unknown:
             yield f"no forecast of {stage}: the size of its model or of its data is not known"
-        least, most = (size_in_words(round(one)) for one in self.disk.total())
+        least, most = (size_in_words(round(value)) for value in self.disk.total())
         if self.disk.stages:
             message = least if least == most else f"{least} to {most}"
             yield f"disk for weights and snapshots, an attempt of each stage: {message}"
@@ -102,21 +103,21 @@ class Estimate(NamedTuple):
             yield f"device: auto, a GPU where there is one, else the CPU: {', '.join(self.auto)}"
 
 
-def _as_json(one: Forecast) -> dict[str, Any]:
-    return one._asdict() | {"tokens_a_parameter": one.tokens_a_parameter()}
+def _as_json(forecast: Forecast) -> dict[str, Any]:
+    return forecast._asdict() | {"tokens_a_parameter": forecast.tokens_a_parameter()}
 
 
 def forecasts(resolved: ResolvedSpec) -> tuple[Forecast, ...]:
     """Return what is forecast of the stages that train."""
-    found = (_forecast(resolved, stage) for stage in resolved.spec.stages if kind_of(stage).trains)
-    return tuple(one for one in found if one is not None)
+    matching_forecasts = (_forecast(resolved, stage) for stage in resolved.spec.stages if kind_of(stage).trains)
+    return tuple(forecast for forecast in matching_forecasts if forecast is not None)
 
 
 def estimate(resolved: ResolvedSpec) -> Estimate:
     """Return what a spec may cost."""
     spec = resolved.spec
     known = forecasts(resolved)
-    named = {one.stage for one in known}
+    named = {forecast.stage for forecast in known}
     builder_usd = spec.budget.builder_usd if spec.builder.asks_a_model else 0.0
     review_usd = spec.budget.review_usd if any(reviewer.asks_a_model for reviewer in spec.reviewers()) else 0.0
     jobs_usd = sum(attempt_usd(spec.budget, stage) for stage in spec.stages)
@@ -127,7 +128,7 @@ def estimate(resolved: ResolvedSpec) -> Estimate:
         review_usd=review_usd,
         budget_usd=spec.budget.max_cost_usd,
         forecasts=known,
-        unknown=tuple(one.name for one in spec.stages if kind_of(one).trains and one.name not in named),
+        unknown=tuple(stage.name for stage in spec.stages if kind_of(stage).trains and stage.name not in named),
         disk=_disk(resolved),
         auto=tuple(stage.name for stage in spec.stages if kind_of(stage).loads_model and _device(stage) == "auto"),
     )
@@ -142,7 +143,7 @@ def _disk(resolved: ResolvedSpec) -> Disk:
 def require_disk(resolved: ResolvedSpec, runs: Path) -> None:
     """Raise Blocked where a session's checkpoints alone take more than is free where runs are kept."""
     least = _disk(resolved).total().least
-    place = next(one for one in (runs.absolute(), *runs.absolute().parents) if one.is_dir())
+    place = next(parent for parent in (runs.absolute(), *runs.absolute().parents) if parent.is_dir())
     free = shutil.disk_usage(place).free
     if least > free:
         need, has = size_in_words(round(least)), size_in_words(free)
@@ -161,16 +162,16 @@ def require_disk_limit(resolved: ResolvedSpec, path: Path, profile: str | None) 
     spec, allowed = resolved.spec, resolved.spec.budget.max_disk_gb
     if allowed is None:
         return
-    found = _disk(resolved)
+    disk = _disk(resolved)
     place = ("budget", "max_disk_gb")
-    if unknown := [name for name in found.unknown() if not kind_of(spec.stage(name)).plugin]:
+    if unknown := [name for name in disk.unknown() if not kind_of(spec.stage(name)).plugin]:
         message = f"what {', '.join(unknown)} may leave is not known, so max_disk_gb cannot be kept"
         hint = "model.shape tells the size of weights that are not here; or leave max_disk_gb out"
         raise spec_error(path, profile, LintProblem(place, message, hint))
-    if found.total().most > allowed * 1e9:
-        each = ", ".join(f"{one.stage} {size_in_words(ceil(one.most()))}" for one in found.stages if one.most())
+    if disk.total().most > allowed * 1e9:
+        each = ", ".join(f"{stage.stage} {size_in_words(ceil(stage.most()))}" for stage in disk.stages if stage.most())
         message = (
-            f"one attempt of each stage may leave {size_in_words(ceil(found.total().most))} of weights and snapshots"
+            f"one attempt of each stage may leave {size_in_words(ceil(disk.total().most))} of weights and snapshots"
         )
         hint = "raise it, or keep fewer snapshots: a larger snapshot_steps"
         raise spec_error(path, profile, LintProblem(place, f"{message} ({each}), max_disk_gb is {allowed:g}", hint))
@@ -178,8 +179,10 @@ def require_disk_limit(resolved: ResolvedSpec, path: Path, profile: str | None) 
 
 def snapshot_bytes(resolved: ResolvedSpec, stage: Stage) -> int:
     """Return how many bytes the snapshots of a stage may take; 0 where the size of its model or data is not known."""
-    found = next((one.snapshots for one in _disk(resolved).stages if one.stage == stage.name), None)
-    return 0 if found is None else ceil(found.most)
+    result = next(
+        (stage_disk.snapshots for stage_disk in _disk(resolved).stages if stage_disk.stage == stage.name), None
+    )
+    return 0 if result is None else ceil(result.most)
 
 
 def _device(stage: Stage) -> str:
@@ -191,19 +194,21 @@ def _forecast(resolved: ResolvedSpec, stage: Stage) -> Forecast | None:
     from training.planning.stage_plans import shape_of_source
     from training.planning.training_memory import price, trained_parameters
 
-    spec, origin, given = resolved.spec, Path(resolved.origin), stage.parameters
+    spec, origin, parameters = resolved.spec, Path(resolved.origin), stage.parameters
     shape, _ = shape_of_source(spec.model, origin)
-    pairs = isinstance(given, DpoParameters)
+    pairs = isinstance(parameters, DpoParameters)
     data = volume(spec, stage.inputs[kind_of(stage).trains], origin)
-    if shape is None or data is None or not isinstance(given, SftParameters | DpoParameters):
+    if shape is None or data is None or not isinstance(parameters, SftParameters | DpoParameters):
         return None
-    tokens = data.texts * min(data.tokens, given.max_length) * (2 if pairs else 1)
+    tokens = data.texts * min(data.tokens, parameters.max_length) * (2 if pairs else 1)
     speed = SPEED["cuda" if _device(stage) == "cuda" else "cpu"]
-    found = price(
+    price_result = price(
         shape,
-        given,
+        parameters,
         tokens=tokens,
         operations_a_second=speed,
         usd_per_hour=usd_per_hour(spec.budget, stage.resources),
     )
-    return Forecast(stage.name, tokens, found.hours, found.usd, speed, trained_parameters(shape, given))
+    return Forecast(
+        stage.name, tokens, price_result.hours, price_result.usd, speed, trained_parameters(shape, parameters)
+    )

@@ -42,8 +42,8 @@ def _at_once(step: Callable[Concatenate[Trail, P], DoneT]) -> Callable[Concatena
     """Record a step as a whole or not at all, and repeat it if the connection is cut."""
 
     @wraps(step)
-    def done(trail: Trail, *given: P.args, **named: P.kwargs) -> DoneT:
-        return trail.together(lambda: step(trail, *given, **named))
+    def done(trail: Trail, *arguments: P.args, **named: P.kwargs) -> DoneT:
+        return trail.together(lambda: step(trail, *arguments, **named))
 
     return done
 
@@ -106,8 +106,8 @@ def settle(trail: Trail, key: str, usd: float | None, **facts: Any) -> None:
     if reserved is None:
         raise PeergateError("nothing is reserved, so nothing can be settled", where=key)
     known = max(usd, 0.0) if usd is not None and math.isfinite(usd) else reserved.body["usd"]
-    kept = {name: value for name, value in reserved.body.items() if name in ("job", "party", "stage", "task")}
-    trail.append("spend", f"settle/{key}", {"what": "settle", **kept, "usd": known, **facts})
+    remaining = {name: value for name, value in reserved.body.items() if name in ("job", "party", "stage", "task")}
+    trail.append("spend", f"settle/{key}", {"what": "settle", **remaining, "usd": known, **facts})
 
 
 @_at_once
@@ -120,10 +120,10 @@ def reserve_job(trail: Trail, budget: Budget, stage: Stage, key: str, keeps_byte
         message = f"the attempt may take {held_hours(stage):.2f} h"
         raise BudgetExceeded(f"{_has_run(hours, budget)}, {message}", where=key, hint=AMEND)
     if budget.max_disk_gb is not None:
-        kept = _kept_bytes(trail)
-        if kept + keeps_bytes > budget.max_disk_gb * 1e9:
+        count = _kept_bytes(trail)
+        if count + keeps_bytes > budget.max_disk_gb * 1e9:
             message = f"the attempt may leave {size_in_words(keeps_bytes)}"
-            has = f"outputs take {size_in_words(kept)} of the {budget.max_disk_gb:g} GB of budget.max_disk_gb"
+            has = f"outputs take {size_in_words(count)} of the {budget.max_disk_gb:g} GB of budget.max_disk_gb"
             raise BudgetExceeded(f"{has}, {message}", where=key, hint=AMEND)
     reserve(trail, budget, "job", stage, key, attempt_usd(budget, stage))
     if budget.storage_usd_per_gb is not None:
@@ -132,8 +132,8 @@ def reserve_job(trail: Trail, budget: Budget, stage: Stage, key: str, keeps_byte
 
 def _kept_bytes(trail: Trail) -> int:
     """Return how many bytes the outputs of all jobs take, those of lost ones included."""
-    kept = sum(one["bytes"] for exit in trail.iterate("exit") for one in exit.body["outputs"].values())
-    return kept + sum(one.body.get("bytes") or 0 for one in trail.iterate("lost"))
+    count = sum(output["bytes"] for exit in trail.iterate("exit") for output in exit.body["outputs"].values())
+    return count + sum(value.body.get("bytes") or 0 for value in trail.iterate("lost"))
 
 
 def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: float = 0.0) -> None:
@@ -145,8 +145,8 @@ def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: f
     ``seconds`` is bounded by :meth:`specs.job_records.Observed.bounded`, ``seen_s`` is how long it was seen running.
     """
     grant, reserved = trail.find(f"grant/{key.removesuffix(WITNESS)}"), trail.find(f"reserve/{key}")
-    asked = Granted.model_validate(grant.body).resources if grant else None
-    paid, least = (round(max(one, 0.0) / 3600 * usd_per_hour(budget, asked), 6) for one in (seconds, seen_s))
+    resources = Granted.model_validate(grant.body).resources if grant else None
+    paid, least = (round(max(value, 0.0) / 3600 * usd_per_hour(budget, resources), 6) for value in (seconds, seen_s))
     most = max(reserved.body["usd"], least) if reserved else paid
     settle(trail, key, min(paid, most), seconds=round(seconds, 3))
 

@@ -52,8 +52,8 @@ def plan(session: Session, state: State) -> State:
     ensure_model(session)
     recorded = session.trail.find(f"plan/{stage.name}.{attempt}")
     if recorded is None:
-        wish = work_through(session, stage, attempt)
-        body = {"stage": stage.name, "attempt": attempt, "builder": session.builder.name} | asdict(wish)
+        launch = work_through(session, stage, attempt)
+        body = {"stage": stage.name, "attempt": attempt, "builder": session.builder.name} | asdict(launch)
         recorded = session.trail.append("plan", f"plan/{stage.name}.{attempt}", body)
     if recorded.body["changes"]:
         session.display.say(f"{stage.name}: {recorded.body['reason']}")
@@ -111,7 +111,7 @@ def _expected_bytes(session: Session, stage: Stage, order: JobOrder) -> int:
     model = order.inputs.get(trains or "model")
     if model is None or "checkpoint" not in outputs_of(stage.kind, stage.parameters).values():
         return 0
-    weights = sum(one.stat().st_size for one in (session.run / model.path).rglob("*") if one.is_file())
+    weights = sum(path.stat().st_size for path in (session.run / model.path).rglob("*") if path.is_file())
     return weights + snapshot_bytes(session.resolved, stage)
 
 
@@ -127,11 +127,11 @@ def wait(session: Session, state: State) -> State:
 
 def await_end(session: Session, name: str, folder: Path) -> tuple[JobState, float]:
     """Show a job's progress until it has ended or is lost; return its state and how long it was seen alive here."""
-    seen, alive = 0, list[float]()
+    seen_values, alive = 0, list[float]()
     waits = since = time.monotonic()
     tell_at = waits + FIRST_TOLD_S
     while True:
-        seen = _show_progress(session, name, folder / "progress.jsonl", seen)
+        seen_values = _show_progress(session, name, folder / "progress.jsonl", seen_values)
         job = session.launcher.poll(folder)
         if job.state in ("exited", "lost"):
             break
@@ -192,18 +192,18 @@ def close_with(session: Session, outcome: str) -> None:
     session.trail.append("close", "close", {"decision": recorded.body["outcome"], "report": recorded.digest})
 
 
-def _show_progress(session: Session, stage: str, path: Path, seen: int) -> int:
+def _show_progress(session: Session, stage: str, path: Path, seen_count: int) -> int:
     """Show the newest complete line of the progress file; return how many bytes were read."""
     try:
         with open_file(path) as handle:
-            handle.seek(seen)
+            handle.seek(seen_count)
             new = handle.read()
     except OSError:
-        return seen
+        return seen_count
     complete, newline, _ = new.rpartition(b"\n")
     if newline:
         try:
             session.display.progress(stage, Progress.model_validate(read_json(complete.splitlines()[-1])))
         except ValueError:
             session.display.say(f"{stage}: an unreadable progress line was skipped")
-    return seen + len(complete) + len(newline)
+    return seen_count + len(complete) + len(newline)

@@ -26,10 +26,10 @@ def ask_for_budget(session: Session, node: str, state: State, error: BudgetExcee
     """Record that a node cannot be paid, write the interim report, and lead the session to a person."""
     entries = list(session.trail.iterate())
     stage, attempt = _where(session, node, state)
-    asked, at = waits_for_budget(entries), {"stage": stage, "attempt": attempt, "at": node}
+    request, at = waits_for_budget(entries), {"stage": stage, "attempt": attempt, "at": node}
     # The process may have died after the entry.
-    if asked is None or any(asked.body[name] != value for name, value in at.items()):
-        number = sum(one.entry.kind == "budget" for one in entries) + 1
+    if request is None or any(request.body[name] != value for name, value in at.items()):
+        number = sum(entry.entry.kind == "budget" for entry in entries) + 1
         session.trail.append("budget", f"budget/{number}", at | {"reasons": [error.message]})
     session.display.say(f"{stage or DESIGN}: {error}")
     report.write(session.run, session.trail.path.name, session.store.root.name, report.WAITING, report.INTERIM)
@@ -44,32 +44,32 @@ def _where(session: Session, node: str, state: State) -> tuple[str | None, int]:
     return (opening.stage, opening.attempt) if opening else (state.get("stage"), state.get("attempt", 0))
 
 
-def answer_of(entries: list[Recorded], asked: Recorded, given: dict[str, Any] | None) -> dict[str, Any] | None:
+def answer_of(entries: list[Recorded], request: Recorded, arguments: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return a person's *stop*, *retry* after an amendment, or None; raise UserError for any other answer."""
-    if given is not None:
-        if given["answer"] != "stop":
+    if arguments is not None:
+        if arguments["answer"] != "stop":
             raise UserError(
-                f"'{given['answer']}' is no answer to a budget that is used up",
-                where=asked.entry.session,
+                f"'{arguments['answer']}' is no answer to a budget that is used up",
+                where=request.entry.session,
                 hint="raise it with `peergate amend`, then resume without an answer; or --answer stop",
             )
-        return given
-    amendment = next((one for one in reversed(entries[asked.entry.seq :]) if is_in_force(one)), None)
+        return arguments
+    amendment = next((entry for entry in reversed(entries[request.entry.seq :]) if is_in_force(entry)), None)
     if amendment is None:
         return None
     reason = f"{amendment.entry.key}: {amendment.body['reason']}"
     return {"answer": "retry", "reason": reason, "by": amendment.body["by"], "expires": None}
 
 
-def go_on(session: Session, asked: Recorded, answer: dict[str, Any]) -> State:
+def go_on(session: Session, request: Recorded, answer: dict[str, Any]) -> State:
     """Follow an answer.
 
     An unused grant is bound to the registration before the amendment, so the stage gets another attempt and grant.
     Every other node is entered again and finds what it had done.
     """
-    body = asked.body
+    body = request.body
     if answer["answer"] == "retry" and body["at"] != "launch":
         return {"route": body["at"]}
-    effect = {"stage": body["stage"], "attempt": body["attempt"], "asked": asked.digest, **answer}
-    effect |= answer_effect(session.resolved, list(session.trail.iterate()), asked, answer["answer"])
-    return after_answer(session.trail.append("human", f"human/{asked.entry.key}", effect))
+    effect = {"stage": body["stage"], "attempt": body["attempt"], "asked": request.digest, **answer}
+    effect |= answer_effect(session.resolved, list(session.trail.iterate()), request, answer["answer"])
+    return after_answer(session.trail.append("human", f"human/{request.entry.key}", effect))

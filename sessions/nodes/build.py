@@ -55,7 +55,7 @@ def submit(session: Session, state: State) -> State:
     body = {
         "stage": stage.name,
         "attempt": attempt,
-        "claims": [one.model_dump(mode="json") for one in handed_in.claims] if handed_in else [],
+        "claims": [claim.model_dump(mode="json") for claim in handed_in.claims] if handed_in else [],
         "answers": handed_in.answers if handed_in else {},
         "sent_back": bench.sent_back,
         "unsubmitted": "" if handed_in else bench.gave_up or "the builder handed nothing in",

@@ -38,22 +38,26 @@ def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
         return None
     opened = session.trail.find("open")
     prompts = _prompts(session.run, session.resolved.data_digests["heldout"])
-    split, seen = session.resolved.data_digests["heldout"], {opened.digest if opened else ""}
+    split, seen_texts = session.resolved.data_digests["heldout"], {opened.digest if opened else ""}
     family = (opened.body.get("replicates") if opened else None) or {}
     counts, unread, seeds = list[int](), 0, 0
     for run in _others(session.run):
         try:
             entries = _ends(run / TRAIL)
-            opened = next(one for one in entries if one.entry.kind == "open")
+            opened = next(entry for entry in entries if entry.entry.kind == "open")
             # A copy of a run folder is the same session.
             theirs = opened.body["data"].get("heldout")
-            if opened.digest not in seen and theirs and (theirs == split or _shared(prompts, _prompts(run, theirs))):
-                count = sum(one.entry.kind == "exit" and "heldout" in one.body for one in entries)
+            if (
+                opened.digest not in seen_texts
+                and theirs
+                and (theirs == split or _shared(prompts, _prompts(run, theirs)))
+            ):
+                count = sum(entry.entry.kind == "exit" and "heldout" in entry.body for entry in entries)
                 if family and (run.name == family["session"] or opened.body.get("replicates") == family):
                     seeds += count > 0
                 else:
                     counts.append(count)
-            seen.add(opened.digest)
+            seen_texts.add(opened.digest)
         except StopIteration:
             continue
         except (sqlite3.Error, PeergateError, OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -71,7 +75,7 @@ def _shared(ours: set[Words], theirs: set[Words]) -> bool:
 
 def _others(run: Path) -> list[Path]:
     try:
-        return [one for one in find_runs(run.parent) if one.resolve() != run.resolve()]
+        return [path for path in find_runs(run.parent) if path.resolve() != run.resolve()]
     except (PeergateError, OSError):
         return []
 
@@ -79,6 +83,6 @@ def _others(run: Path) -> list[Path]:
 def _ends(trail: Path) -> Sequence[Recorded]:
     """Return the registration of a session and the ends of its jobs."""
     if pointer_of(trail) is not None:
-        return [one for one in read_entries(trail) if one.entry.kind in ("open", "exit")]
+        return [entry for entry in read_entries(trail) if entry.entry.kind in ("open", "exit")]
     with reading(trail) as connection:
         return [recorded(*row) for row in connection.execute(_ASKED)]

@@ -46,8 +46,8 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     orphans.end_left_behind(folder)
     if job.exit is None:
         # Nobody deletes them: they count against the limit of the disk.
-        left = {"bytes": _bytes_in(folder / "out")} | ({"why": job.told} if job.told else {})
-        session.trail.append("lost", f"lost/{key}", common | left)
+        remaining = {"bytes": _bytes_in(folder / "out")} | ({"why": job.told} if job.told else {})
+        session.trail.append("lost", f"lost/{key}", common | remaining)
         # The cost is unknown, so the whole reservation counts as spent.
         ledger.settle_job(session.trail, budget, key, held_hours(stage) * 3600)
         ledger.settle_storage(session.trail, budget, key, None)
@@ -56,8 +56,8 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
         return
     observed = observed_from(session.trail.find(f"launch/{key}"), alive_s)
     manifest, outputs = _keep_outputs(session, stage, folder, partial=job.exit.reason == "cancelled")
-    left = log_of(session, stage, folder)
-    log = current().data(left)
+    remaining = log_of(session, stage, folder)
+    log = current().data(remaining)
     body: dict[str, Any] = common | {
         "exit": session.store.put_value(job.exit),
         "manifest": manifest,
@@ -65,8 +65,8 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
         "log": session.store.put(log),
         "observed": observed.model_dump(mode="json"),
     }
-    if log != left:
-        body["log_left"] = digest_bytes(left)
+    if log != remaining:
+        body["log_left"] = digest_bytes(remaining)
     if beside := _beside(stage, folder / "out"):
         body["beside"] = beside
     if (used := used_elsewhere(session, stage)) is not None:
@@ -77,10 +77,10 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     observed = Observed.model_validate(body["observed"])
     seconds = observed.bounded(job.exit.seconds)
     if not observed.fits(job.exit.seconds):
-        said = f"states {job.exit.seconds:.6g} s, {seconds:.0f} s are paid for, as observed"
-        session.display.say(f"{stage.name}: the exit record of job {key} {said}")
+        text = f"states {job.exit.seconds:.6g} s, {seconds:.0f} s are paid for, as observed"
+        session.display.say(f"{stage.name}: the exit record of job {key} {text}")
     ledger.settle_job(session.trail, budget, key, seconds, observed.at_least_s)
-    ledger.settle_storage(session.trail, budget, key, sum(one["bytes"] for one in outputs.values()))
+    ledger.settle_storage(session.trail, budget, key, sum(output["bytes"] for output in outputs.values()))
     ended = "done" if job.exit.code == 0 else f"ended with code {job.exit.code} ({job.exit.reason})"
     where = "" if job.exit.code == 0 else f"; why is in its log: {session.run / 'jobs' / key / 'log.txt'}"
     session.display.job_ended(stage.name, f"job {key} {ended} after {seconds:.0f} s{where}")
@@ -130,14 +130,14 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path, *, partial: bool
             _uncounted(session, stage, name, f"holds the value of {named}")
             continue
         size = path.stat().st_size if stored else _bytes_in(path)
-        kept = kind == "files" and size <= MOST_KEPT
-        if kept:
+        flag = kind == "files" and size <= MOST_KEPT
+        if flag:
             digest = keep_files(session.store, path)
         else:
             digest = session.store.put(path.read_bytes()) if stored else digest_path(path)
         relative = path.relative_to(session.run).as_posix()
         outputs[name] = {"path": relative, "digest": digest, "bytes": size, "stored": stored}
-        if kept:
+        if flag:
             outputs[name]["kept"] = True
     return None if raw is None else session.store.put(raw), outputs
 
@@ -178,19 +178,21 @@ def _not_left(path: Path) -> str:
 def _known_in(path: Path) -> str | None:
     """Return the name of a secret of this process that an output holds; None if it holds none."""
     files = [path] if path.is_file() else list_tree(path)
-    return next((named for one in files if (named := current().known_in(one.read_bytes()))), None)
+    return next((named for path in files if (named := current().known_in(path.read_bytes()))), None)
 
 
 def _beside(stage: Stage, out: Path) -> list[str]:
     """Return names among a job's outputs that its stage does not have, the first few."""
-    due = {
+    texts = {
         name if kind in FOLDERS else f"{name}.jsonl" for name, kind in outputs_of(stage.kind, stage.parameters).items()
     }
     if out.is_symlink() or not out.is_dir():
         return []
     # What is being written begins with a dot until it is whole.
-    found = sorted(one.name for one in out.iterdir() if one.name not in due and not one.name.startswith("."))
-    return [plain(name, NAME_CHARS) for name in found[:MOST_NAMES]]
+    matching_texts = sorted(
+        path.name for path in out.iterdir() if path.name not in texts and not path.name.startswith(".")
+    )
+    return [plain(name, NAME_CHARS) for name in matching_texts[:MOST_NAMES]]
 
 
 def log_of(session: Session, stage: Stage, folder: Path) -> bytes:
@@ -217,5 +219,5 @@ def mask_log(folder: Path, masked: bytes) -> None:
 
 def _bytes_in(folder: Path) -> int:
     """Return how many bytes the regular files of a folder have; links are not followed."""
-    found = (one.lstat() for one in folder.rglob("*"))
-    return sum(one.st_size for one in found if stat.S_ISREG(one.st_mode))
+    stat_results = (path.lstat() for path in folder.rglob("*"))
+    return sum(stat_result.st_size for stat_result in stat_results if stat.S_ISREG(stat_result.st_mode))

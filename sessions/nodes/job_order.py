@@ -63,14 +63,14 @@ def resumed(session: Session, order: JobOrder) -> JobOrder:
         return JobOrder.model_validate_json(session.store.get(launched.body["order"]))
     for before in sources(list(session.trail.iterate()), session.store, order):
         try:
-            found = offered(session.run, job_folder(session.run, before.key), before.grant.attempt)
+            result = offered(session.run, job_folder(session.run, before.key), before.grant.attempt)
         except (OSError, ValueError) as error:
-            said = f"starts anew: the steps of attempt {before.grant.attempt} cannot be used: {error}"
-            session.display.say(f"{order.key} {said}")
+            text = f"starts anew: the steps of attempt {before.grant.attempt} cannot be used: {error}"
+            session.display.say(f"{order.key} {text}")
             continue
-        if found is not None:
-            session.display.say(f"{order.key} resumes from step {found.step} of attempt {found.attempt}")
-            return order.model_copy(update={"resumes": found})
+        if result is not None:
+            session.display.say(f"{order.key} resumes from step {result.step} of attempt {result.attempt}")
+            return order.model_copy(update={"resumes": result})
     return order
 
 
@@ -102,9 +102,9 @@ def resolve_input(session: Session, reference: str) -> Artifact:
         raise PeergateError(f"stage '{owner}' has no accepted attempt", where=reference)
     made = session.body(f"exit/{session.name}.{owner}.{attempt}")["outputs"][output]
     if is_screened(session.resolved.spec.stage(owner), output):
-        left = screened(session.store, session.resolved, made["digest"])
-        if left is not None:
-            return _stored(session, reference, session.store.put(left))
+        data = screened(session.store, session.resolved, made["digest"])
+        if data is not None:
+            return _stored(session, reference, session.store.put(data))
     return Artifact(name=reference, path=made["path"], digest=made["digest"], bytes=made["bytes"])
 
 
@@ -133,8 +133,8 @@ def prepare_model(
         message = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no message"
         raise UserError(f"the model cannot be prepared: {message}", where=source.source)
     try:
-        found = json.loads(done.stdout.strip().splitlines()[-1])
-        path, digest = Path(found["path"]), str(found["digest"])
+        result = json.loads(done.stdout.strip().splitlines()[-1])
+        path, digest = Path(result["path"]), str(result["digest"])
     except (ValueError, KeyError, IndexError) as error:
         raise PeergateError(f"training.jobs.base_model printed no result: {error}", where=source.source) from error
     if source.digest is not None and digest != source.digest:
@@ -148,8 +148,8 @@ def prepare_model(
 
 def _running_code(session: Session) -> str:
     """Return the digest of the code that was recorded when the session was last opened or resumed."""
-    stated = [one.body.get("code_state") for one in session.trail.iterate("open", "resume")]
-    return next(one["digest"] for one in reversed(stated) if one is not None)
+    stated = [value.body.get("code_state") for value in session.trail.iterate("open", "resume")]
+    return next(value["digest"] for value in reversed(stated) if value is not None)
 
 
 def current_attempt(session: Session, state: State) -> tuple[Stage, int, str]:

@@ -76,7 +76,7 @@ def review(session: Session, state: State) -> State:
         session.store,
         session.evidence(*_where(state)),
         _metrics(session, state),
-        tuple(CheckResult.model_validate(one) for one in session.store.get_value(checked)),
+        tuple(CheckResult.model_validate(value) for value in session.store.get_value(checked)),
         checked,
     )
     ask(session, stage, attempt, packet)
@@ -91,14 +91,16 @@ def decide(session: Session, state: State) -> State:
 
 def human(session: Session, state: State) -> State:
     """Ask a person. Nothing before the interrupt has an effect, because it runs again when the answer comes."""
-    asked = last_question(list(session.trail.iterate()), session.name)
-    answer = interrupt({"session": session.name, "asked": asked.entry.key, "reasons": asked.body.get("reasons", [])})
-    if asked.entry.kind == "budget":
-        return go_on(session, asked, answer)
-    stage, attempt = asked.body["stage"], asked.body["attempt"]
-    body = {"stage": stage, "attempt": attempt, "asked": asked.digest, **answer}
-    body |= answer_effect(session.resolved, list(session.trail.iterate()), asked, answer["answer"])
-    return after_answer(session.trail.append("human", f"human/{asked.entry.key}", body))
+    request = last_question(list(session.trail.iterate()), session.name)
+    answer = interrupt(
+        {"session": session.name, "asked": request.entry.key, "reasons": request.body.get("reasons", [])}
+    )
+    if request.entry.kind == "budget":
+        return go_on(session, request, answer)
+    stage, attempt = request.body["stage"], request.body["attempt"]
+    body = {"stage": stage, "attempt": attempt, "asked": request.digest, **answer}
+    body |= answer_effect(session.resolved, list(session.trail.iterate()), request, answer["answer"])
+    return after_answer(session.trail.append("human", f"human/{request.entry.key}", body))
 
 
 def _settle(session: Session, stage: str, recorded_stage: str | None, attempt: int) -> Recorded:

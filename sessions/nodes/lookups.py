@@ -23,20 +23,20 @@ def may_look(session: Session, stage: str, attempt: int, packet: str, reviewer: 
     if not isinstance(reviewer, ModelApart) or not reviewer.looks:
         yield
         return
-    is_stage = any(one.name == stage for one in session.resolved.spec.stages)
+    is_stage = any(current_stage.name == stage for current_stage in session.resolved.spec.stages)
     evidence = session.evidence(stage, attempt) if is_stage else None
     shelf = Shelf(session.resolved, session.store, evidence, parts_of)
 
     left = reviewer.looks * MOST_CALLS
     facts = {"stage": stage, "attempt": attempt, "packet": packet, "reviewer": reviewer.name}
 
-    def look(asked: messages.Look) -> messages.Looked:
+    def look(requested_look: messages.Look) -> messages.Looked:
         nonlocal left
         if not left:
             raise ValueError(f"it looks up more than {reviewer.looks} answers with {MOST_CALLS} calls each")
         left -= 1
-        session.display.say(f"  {reviewer.name} looks something up: {asked.tool}")
-        at, call = f"look/{stage}.{attempt}/", (asked.tool, asked.arguments, asked.most)
+        session.display.say(f"  {reviewer.name} looks something up: {requested_look.tool}")
+        at, call = f"look/{stage}.{attempt}/", (requested_look.tool, requested_look.arguments, requested_look.most)
         return messages.Looked(**carry_out(shelf, session.trail, session.store, at, facts, *call)._asdict())
 
     process = session.reviewing
@@ -60,16 +60,16 @@ def carry_out(
     """Answer a reviewer's call, and record both in an entry with a key that begins with ``at``."""
     most = min(most, MOST_ANSWER)
     answer = texts.answer(tool, arguments, most)
-    number = sum(one.entry.key.startswith(at) for one in trail.iterate("look")) + 1
-    kept = store.put_text(answer.text)
+    number = sum(value.entry.key.startswith(at) for value in trail.iterate("look")) + 1
+    text = store.put_text(answer.text)
     body = {
         **facts,
         "number": number,
         "tool": tool,
         "arguments": store.put_text(arguments),
         "most": most,
-        "answer": kept,
+        "answer": text,
         "is_error": answer.is_error,
     }
     recorded = trail.append("look", f"{at}{number}", body)
-    return Found(store.get(kept).decode(), answer.is_error, recorded.entry.key)
+    return Found(store.get(text).decode(), answer.is_error, recorded.entry.key)

@@ -38,7 +38,7 @@ class Position(NamedTuple):
 
 def position(entries: Sequence[Recorded]) -> Position | None:
     """Return where a session is; None before its design is judged."""
-    newest = next((one for one in reversed(entries) if _leads(one)), None)
+    newest = next((entry for entry in reversed(entries) if _leads(entry)), None)
     if newest is None:
         return None
     match newest.entry.kind:
@@ -49,15 +49,15 @@ def position(entries: Sequence[Recorded]) -> Position | None:
         case "human":
             return _within(entries, newest) or Position("human", after_answer(newest), newest)
         case _:
-            asked: State = {"stage": newest.body["stage"] or "", "attempt": newest.body["attempt"], "route": "human"}
-            return Position("decide", asked, newest)
+            state: State = {"stage": newest.body["stage"] or "", "attempt": newest.body["attempt"], "route": "human"}
+            return Position("decide", state, newest)
 
 
-def _leads(one: Recorded) -> bool:
+def _leads(value: Recorded) -> bool:
     """Say whether an entry leads the session elsewhere than to the next node of an attempt."""
-    kind = one.entry.kind
+    kind = value.entry.kind
     return kind in ("decision", "human", "retraction", "budget", "report") or (
-        kind == "plan" and bool(one.body["escalate"])
+        kind == "plan" and bool(value.body["escalate"])
     )
 
 
@@ -66,11 +66,11 @@ def _within(entries: Sequence[Recorded], judgement: Recorded) -> Position | None
     opens = judgement.body.get("opens")
     if opens is None:
         return None
-    there = {one.entry.key: one for one in entries[judgement.entry.seq + 1 :]}
+    there = {entry.entry.key: entry for entry in entries[judgement.entry.seq + 1 :]}
     state: State = {"stage": opens["stage"], "attempt": opens["attempt"], "route": "go"}
     for key, node in reversed(_STEPS):
-        if (one := there.get(key.format(session=judgement.entry.session, **opens))) is not None:
-            return Position(node, state, one)
+        if (value := there.get(key.format(session=judgement.entry.session, **opens))) is not None:
+            return Position(node, state, value)
     return None
 
 

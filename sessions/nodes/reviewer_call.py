@@ -59,15 +59,15 @@ def ask(session: Session, stage: str, attempt: int, packet: Packet) -> Recorded:
     judged = session.trail.find(case.key)
     if judged is not None:
         return _settled(session, judged)
-    shown = Packet.model_validate(session.store.get_value(case.digest))
-    if shown.withdrawn:
-        return _record(case, Answer(_name(session), None, _withdrawn(shown)), {})
-    again = verdict_again(list(session.trail.iterate()), session.store, shown)
+    displayed_packet = Packet.model_validate(session.store.get_value(case.digest))
+    if displayed_packet.withdrawn:
+        return _record(case, Answer(_name(session), None, _withdrawn(displayed_packet)), {})
+    again = verdict_again(list(session.trail.iterate()), session.store, displayed_packet)
     if again is not None:
-        return _repeat(case, shown, again)
+        return _repeat(case, displayed_packet, again)
     if isinstance(session.reviewer, Panel):
-        return _record(case, *_ask_panel(case, session.reviewer, shown))
-    return _record(case, *_ask_one(case, session.reviewer, shown))
+        return _record(case, *_ask_panel(case, session.reviewer, displayed_packet))
+    return _record(case, *_ask_one(case, session.reviewer, displayed_packet))
 
 
 def _repeat(case: _Case, packet: Packet, again: Verdict) -> Recorded:
@@ -77,14 +77,14 @@ def _repeat(case: _Case, packet: Packet, again: Verdict) -> Recorded:
         return _record(case, answer, facts)
     before = f"{case.stage}.{packet.unchanged_since}"
     earlier = session.store.get(session.body(f"packet/{before}")["packet"])
-    left = REPEATS
+    repeats = REPEATS
     while True:
-        left -= 1
+        repeats -= 1
         try:
             reviewer_proxy.repeat(session.reviewing, packet.canonical(), earlier, _spoken(session, f"verdict/{before}"))
             return _record(case, answer, facts)
         except ReviewerUnavailable:
-            if not left:
+            if not repeats:
                 raise
 
 
@@ -132,7 +132,7 @@ def _ask_one(case: _Case, reviewer: Reviewer, packet: Packet, member: str = "") 
         if not isinstance(reviewer, PaidReviewer):
             return Answer(reviewer.name, reviewer.review(packet, case.digest)), facts
         cap, budget = reviewer.cost_cap(packet), session.resolved.spec.budget
-        at, left = f"{case.attempt}{member}", CUT_OFF_REPEATS
+        at, cut_off_repeats = f"{case.attempt}{member}", CUT_OFF_REPEATS
         while True:
             # A reservation that is not settled counts as its whole cap: an answer that was cut off may be billed.
             key = ledger.reserve_review(session.trail, budget, case.stage, at, cap)
@@ -140,9 +140,9 @@ def _ask_one(case: _Case, reviewer: Reviewer, packet: Packet, member: str = "") 
             facts = {"reservation": key, "usd": cap}
             with may_look(session, case.stage, case.attempt, case.digest, reviewer):
                 review = _asked(session, reviewer, packet, case.digest, key)
-            if review.error is None or review.error.cause != "cut_off" or not left:
+            if review.error is None or review.error.cause != "cut_off" or not cut_off_repeats:
                 break
-            left -= 1
+            cut_off_repeats -= 1
             session.display.say(f"  {reviewer.name}: {review.error.message}; it is asked again")
         facts |= exchange_facts(session.store, review.exchange)
         if review.value is None:

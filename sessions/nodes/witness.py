@@ -49,8 +49,8 @@ def witness(session: Session, state: State) -> State:
 
 def end_witnesses(session: Session, challenges: Sequence[Recorded], why: str) -> None:
     """End the witnesses that still run, and record how they ended."""
-    for one in challenges:
-        body = one.body
+    for challenge in challenges:
+        body = challenge.body
         key = f"witness/{body['stage']}.{body['attempt']}"
         if session.trail.find(key) is None:
             job = cancelled(session, job_folder(session.run, body["key"]), why)

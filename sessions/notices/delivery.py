@@ -16,7 +16,7 @@ PAUSES_S = (0.0, 1.0, 4.0)
 """Before each try."""
 
 
-def deliver(address: str, told: Mapping[str, Any], within_s: float = WITHIN_S) -> str:
+def deliver(address: str, messages: Mapping[str, Any], within_s: float = WITHIN_S) -> str:
     """Return why a notice was not delivered; empty if it was. The address, which may be a secret, is not in it."""
     why = [f"no answer within {within_s:g} s"]
 
@@ -24,7 +24,7 @@ def deliver(address: str, told: Mapping[str, Any], within_s: float = WITHIN_S) -
         for pause in PAUSES_S:
             time.sleep(pause)
             try:
-                why[0] = _send(address, told)
+                why[0] = _send(address, messages)
             except Exception as error:
                 # Whatever a library or a server does: a notice that fails must not end a session.
                 why[0] = type(error).__name__
@@ -38,13 +38,13 @@ def deliver(address: str, told: Mapping[str, Any], within_s: float = WITHIN_S) -
     return why[0]
 
 
-def _send(address: str, told: Mapping[str, Any]) -> str:
+def _send(address: str, messages: Mapping[str, Any]) -> str:
     if address.startswith(("https://", "http://")):
         # Imported here: most sessions tell nobody.
         import httpx
 
         # No redirects: they lead to addresses that nobody named.
-        answer = httpx.post(address, json=dict(told), timeout=10.0, follow_redirects=False)
+        answer = httpx.post(address, json=dict(messages), timeout=10.0, follow_redirects=False)
         return "" if answer.is_success else f"the server answered {answer.status_code}"
     try:
         apprise: Any = import_module("apprise")
@@ -53,4 +53,4 @@ def _send(address: str, told: Mapping[str, Any]) -> str:
     receiver = apprise.Apprise()
     if not receiver.add(address):
         return "apprise reads no address in it"
-    return "" if receiver.notify(title=told["title"], body=told["text"]) else "apprise could not deliver it"
+    return "" if receiver.notify(title=messages["title"], body=messages["text"]) else "apprise could not deliver it"

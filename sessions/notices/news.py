@@ -35,21 +35,21 @@ class News(NamedTuple):
 
 def news_of(run: Path, entries: list[Recorded], store: Store, resolved: ResolvedSpec) -> list[News]:
     """Return all notices of a trail, in the order of its entries."""
-    found = [*_of_entries(entries), *_of_money(entries, resolved)]
+    news = [*_of_entries(entries), *_of_money(entries, resolved)]
     if is_waiting(entries):
-        found.append(_waiting(run, entries, store, resolved))
-    return found
+        news.append(_waiting(run, entries, store, resolved))
+    return news
 
 
 def _of_entries(entries: Sequence[Recorded]) -> Iterator[News]:
-    for one in entries:
-        at = f"{one.body.get('stage') or DESIGN}.{one.body.get('attempt')}"
-        if one.entry.kind == "lost":
-            yield News("lost", one.entry.key, f"the job of {at} is lost: nothing says how it ended")
-        elif one.entry.kind == "decision" and one.body["outcome"] == "reject":
-            yield News("rejected", one.entry.key, f"the gate of {at} rejects")
-        elif one.entry.kind == "close":
-            yield News("closed", one.entry.key, f"closed: {one.body['decision']}")
+    for entry in entries:
+        at = f"{entry.body.get('stage') or DESIGN}.{entry.body.get('attempt')}"
+        if entry.entry.kind == "lost":
+            yield News("lost", entry.entry.key, f"the job of {at} is lost: nothing says how it ended")
+        elif entry.entry.kind == "decision" and entry.body["outcome"] == "reject":
+            yield News("rejected", entry.entry.key, f"the gate of {at} rejects")
+        elif entry.entry.kind == "close":
+            yield News("closed", entry.entry.key, f"closed: {entry.body['decision']}")
 
 
 def _of_money(entries: Sequence[Recorded], resolved: ResolvedSpec) -> Iterator[News]:
@@ -63,6 +63,6 @@ def _of_money(entries: Sequence[Recorded], resolved: ResolvedSpec) -> Iterator[N
 
 
 def _waiting(run: Path, entries: list[Recorded], store: Store, resolved: ResolvedSpec) -> News:
-    asked = waiting_for(entries, run, store, resolved)
-    commands = tuple(command for way in asked["answers"] for command in way.commands)
-    return News("waiting", f"waiting/{asked['since']}", f"waits for {asked['whom']}", commands)
+    requests = waiting_for(entries, run, store, resolved)
+    commands = tuple(command for way in requests["answers"] for command in way.commands)
+    return News("waiting", f"waiting/{requests['since']}", f"waits for {requests['whom']}", commands)

@@ -39,14 +39,14 @@ class Notifier:
         within_s: float = WITHIN_S,
     ) -> None:
         """Know the receivers: those of the spec, and that of the environment."""
-        given = os.environ if environ is None else environ
+        input_environ = os.environ if environ is None else environ
         self._run, self._trail, self._store, self._resolved, self._say = run, trail, store, resolved, say
         self._within_s = within_s
-        named = {one.env: one for one in resolved.spec.notify}
-        if given.get(EVERYWHERE):
+        named = {notify.env: notify for notify in resolved.spec.notify}
+        if input_environ.get(EVERYWHERE):
             named.setdefault(EVERYWHERE, Notify(env=EVERYWHERE))
         self._receivers = tuple(named.values())
-        self._addresses = {name: given.get(name, "").strip() for name in named}
+        self._addresses = {name: input_environ.get(name, "").strip() for name in named}
         for name, address in self._addresses.items():
             know(name, address)
         self._told = _recorded(run / RECORD)
@@ -57,46 +57,53 @@ class Notifier:
             return
         try:
             news = news_of(self._run, list(self._trail.iterate()), self._store, self._resolved)
-            for one in news:
+            for current_news in news:
                 for receiver in self._receivers:
-                    if one.event in receiver.on and (one.key, receiver.env) not in self._told:
-                        self._tell(one, receiver.env)
+                    if current_news.event in receiver.on and (current_news.key, receiver.env) not in self._told:
+                        self._tell(current_news, receiver.env)
         except Exception as error:
             # A notice is never worth a session.
             self._say(f"notices: {type(error).__name__}, nobody was notified")
 
-    def _tell(self, one: News, name: str) -> None:
-        self._told.add((one.key, name))
+    def _tell(self, value: News, name: str) -> None:
+        self._told.add((value.key, name))
         address = self._addresses[name]
-        message = current().value(_told(self._run.name, one))
+        message = current().value(_told(self._run.name, value))
         why = deliver(address, message, self._within_s) if address else f"variable {name} is not set"
-        line = {"time": time.time(), "event": one.event, "key": one.key, "to": name, "delivered": not why, "why": why}
+        line = {
+            "time": time.time(),
+            "event": value.event,
+            "key": value.key,
+            "to": name,
+            "delivered": not why,
+            "why": why,
+        }
         path = self._run / RECORD
         with path.open("a", encoding="utf-8") as handle:
             path.chmod(0o600)
             handle.write(json.dumps(line) + "\n")
         if why:
-            self._say(f"notice '{one.event}' did not reach {name}: {why}")
+            self._say(f"notice '{value.event}' did not reach {name}: {why}")
 
 
-def _told(session: str, one: News) -> dict[str, Any]:
+def _told(session: str, value: News) -> dict[str, Any]:
     """Return a notice as it is sent; Slack's webhooks read its ``text``."""
-    title = f"Peergate: {session} {one.event}"
-    text = "\n".join((f"{session}: {one.text}", *one.commands))
-    return {"title": title, "text": text, "session": session, "event": one.event, "commands": list(one.commands)}
+    title = f"Peergate: {session} {value.event}"
+    text = "\n".join((f"{session}: {value.text}", *value.commands))
+    return {"title": title, "text": text, "session": session, "event": value.event, "commands": list(value.commands)}
 
 
 def _recorded(path: Path) -> set[tuple[str, str]]:
     """Return who was notified of what before; a line that a kill cut short is sent again."""
-    found: set[tuple[str, str]] = set()
+    pairs: set[tuple[str, str]] = set()
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return found
+        return pairs
     for line in lines:
         try:
-            said = read_json(line.encode())
-            found.add((str(said["key"]), str(said["to"])))
+            json = read_json(line.encode())
+            pairs.add((str(json["key"]), str(json["to"])))
         except (ValueError, TypeError, LookupError):
             continue
-    return found
+    return pairs

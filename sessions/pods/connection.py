@@ -115,11 +115,11 @@ class Connection:
         named = f"{self.address.destination}:{self.address.port}:{self.config}:{self.known_hosts}"
         return folder / hashlib.sha256(named.encode()).hexdigest()[:16]
 
-    def start(self, remote: str, given: BinaryIO | int = subprocess.PIPE) -> subprocess.Popen[bytes]:
+    def start(self, remote: str, arguments: BinaryIO | int = subprocess.PIPE) -> subprocess.Popen[bytes]:
         """Start a command on the pod, with pipes to it, or with a file as its standard input."""
         return subprocess.Popen(
             self.command(remote),
-            stdin=given,
+            stdin=arguments,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
@@ -127,28 +127,28 @@ class Connection:
             start_new_session=True,
         )
 
-    def run(self, remote: str, given: bytes = b"", *, seconds: float = 60.0, most: int = MOST_BYTES) -> Done:
+    def run(self, remote: str, data: bytes = b"", *, seconds: float = 60.0, most: int = MOST_BYTES) -> Done:
         """Run a command on the pod to its end.
 
         Raises:
             ConnectionLost: ssh failed, or the command took too long or wrote too much.
             HostKeyRefused: the pod's host key is not the one that was confirmed.
         """
-        done = converse(self.start(remote), given, seconds, most)
+        done = converse(self.start(remote), data, seconds, most)
         if done.code == SSH_FAILED:
             raise failure(done.told, self.address)
         return done
 
-    def run_json(self, remote: str, given: bytes, failed: str, *, seconds: float = 60.0) -> dict[str, Any]:
+    def run_json(self, remote: str, data: bytes, failed: str, *, seconds: float = 60.0) -> dict[str, Any]:
         """Return the JSON object that a command prints, or raise as :meth:`run`, or PeergateError with ``failed``."""
-        done = self.run(remote, given, seconds=seconds)
+        done = self.run(remote, data, seconds=seconds)
         try:
-            found = json.loads(done.out)
+            result = json.loads(done.out)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            result = None
+        if not isinstance(result, dict):
             raise PeergateError(f"{failed}; it ended with {done.code}: {done.told or 'it printed nothing'}")
-        return found
+        return result
 
     def close(self) -> None:
         """End the shared connection, if there is one."""
@@ -178,19 +178,19 @@ def require_ssh() -> None:
             raise UserError(f"there is no '{program}' on this machine", hint="install the OpenSSH client")
 
 
-def failure(told: str, address: Address) -> PeergateError:
+def failure(text: str, address: Address) -> PeergateError:
     """Return the error that an output of ssh means."""
     where = f"{address.destination}{f':{address.port}' if address.port else ''}"
-    if "host key verification failed" in told.lower() or "host identification has changed" in told.lower():
+    if "host key verification failed" in text.lower() or "host identification has changed" in text.lower():
         return HostKeyRefused(
             "the pod shows another host key than the one that was confirmed; nothing was sent",
             where=where,
             hint="somebody may sit in between. If the machine was set up anew, `peergate pod up` with its new key: "
             "--host-key SHA256:...",
         )
-    last = told.strip().rpartition("\n")[2] or "ssh said nothing"
+    last = text.strip().rpartition("\n")[2] or "ssh said nothing"
     hint = "what runs there continues"
-    if "permission denied" in told.lower():
+    if "permission denied" in text.lower():
         hint = "Peergate asks for no password: `ssh-add` your key, or name it in ~/.ssh/config"
     return ConnectionLost(f"the pod is not reached: {last}", where=where, hint=hint)
 
@@ -200,10 +200,10 @@ def shell(*words: str) -> str:
     return shlex.join(words)
 
 
-def converse(process: subprocess.Popen[bytes], given: bytes, seconds: float, most: int) -> Done:
+def converse(process: subprocess.Popen[bytes], data: bytes, seconds: float, most: int) -> Done:
     """Feed a process and read its outputs; raise ConnectionLost if it exceeds ``seconds`` or ``most`` bytes."""
     assert process.stdin and process.stdout and process.stderr
-    out, stderr, left = bytearray(), bytearray(), memoryview(given)
+    out, stderr, remaining_data = bytearray(), bytearray(), memoryview(data)
     deadline = time.monotonic() + seconds
     try:
         with selectors.DefaultSelector() as ready:
@@ -217,8 +217,8 @@ def converse(process: subprocess.Popen[bytes], given: bytes, seconds: float, mos
                     raise ConnectionLost(f"the pod gave no answer within {seconds:g} s")
                 for key, _ in ready.select(max(0.0, min(1.0, deadline - time.monotonic()))):
                     if key.fileobj is process.stdin:
-                        left = _give(process, left)
-                        if not left:
+                        remaining_data = _give(process, remaining_data)
+                        if not remaining_data:
                             ready.unregister(process.stdin)
                             process.stdin.close()
                         continue
@@ -237,14 +237,14 @@ def converse(process: subprocess.Popen[bytes], given: bytes, seconds: float, mos
     return Done(code, bytes(out), plain(stderr.decode("utf-8", "replace"), _TOLD))
 
 
-def _give(process: subprocess.Popen[bytes], left: memoryview) -> memoryview:
+def _give(process: subprocess.Popen[bytes], data: memoryview) -> memoryview:
     assert process.stdin
     try:
-        return left[os.write(process.stdin.fileno(), left[:_PIECE]) :]
+        return data[os.write(process.stdin.fileno(), data[:_PIECE]) :]
     except BlockingIOError:
-        return left
+        return data
     except BrokenPipeError:
-        return left[:0]
+        return data[:0]
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -282,7 +282,7 @@ class Channel:
         self._ready.register(self._process.stderr, selectors.EVENT_READ)
 
     def ask(
-        self, op: str, *, most: int = 1 << 20, seconds: float = ANSWER_S, **asked: Any
+        self, op: str, *, most: int = 1 << 20, seconds: float = ANSWER_S, **requests: Any
     ) -> tuple[dict[str, Any], bytes]:
         """Send a request, and return the header and the bytes of the answer.
 
@@ -292,16 +292,16 @@ class Channel:
             PeergateError: the answer is malformed, or longer than ``most``.
         """
         pieces: list[bytes] = []
-        header = self.fetch(op, pieces.append, most=most, seconds=seconds, **asked)
+        header = self.fetch(op, pieces.append, most=most, seconds=seconds, **requests)
         return header, b"".join(pieces)
 
     def fetch(
-        self, op: str, take: Callable[[bytes], Any], *, most: int, seconds: float = ANSWER_S, **asked: Any
+        self, op: str, take: Callable[[bytes], Any], *, most: int, seconds: float = ANSWER_S, **requests: Any
     ) -> dict[str, Any]:
         """Send a request, and pass the bytes of the answer to ``take`` as they come; errors as in :meth:`ask`."""
         assert self._process.stdin
         try:
-            self._process.stdin.write(protocol.line_of({"op": op, **asked}))
+            self._process.stdin.write(protocol.line_of({"op": op, **requests}))
         except OSError as error:
             raise self._lost() from error
         deadline = time.monotonic() + seconds
@@ -331,10 +331,10 @@ class Channel:
 
     def _read(self, deadline: float) -> None:
         """Wait for more of the answer, and keep the end of standard error."""
-        left = deadline - time.monotonic()
-        if left <= 0:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
             raise ConnectionLost("the pod gave no answer in time", where=self._address.destination)
-        for key, _ in self._ready.select(left):
+        for key, _ in self._ready.select(remaining):
             piece = os.read(key.fd, _LARGE_PIECE)
             if key.fileobj is self._process.stdout:
                 if not piece:

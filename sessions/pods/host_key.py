@@ -55,35 +55,37 @@ def confirm(connection: Connection, pins: tuple[str, ...], ask: Callable[[HostKe
         HostKeyRefused: nobody vouches for it, or it differs from the confirmed one; nothing was kept.
         ConnectionLost: the pod is not reached.
     """
-    shown = learn(connection)
+    host_key = learn(connection)
     before = kept(connection.known_hosts)
     if pins:
-        if shown.fingerprint not in pins:
-            raise _refused(connection, f"the pod shows the host key {shown.fingerprint}, pinned is {' or '.join(pins)}")
+        if host_key.fingerprint not in pins:
+            raise _refused(
+                connection, f"the pod shows the host key {host_key.fingerprint}, pinned is {' or '.join(pins)}"
+            )
     elif before is not None:
-        if before != shown:
-            message = f"the pod shows the host key {shown.fingerprint}, confirmed was {before.fingerprint}"
+        if before != host_key:
+            message = f"the pod shows the host key {host_key.fingerprint}, confirmed was {before.fingerprint}"
             raise _refused(connection, message)
-    elif not is_known(connection, shown) and not (ask is not None and ask(shown)):
-        raise _refused(connection, f"nobody has confirmed the pod's host key {shown.kind} {shown.fingerprint}")
-    write_durably(connection.known_hosts, shown.line.encode())
-    return shown
+    elif not is_known(connection, host_key) and not (ask is not None and ask(host_key)):
+        raise _refused(connection, f"nobody has confirmed the pod's host key {host_key.kind} {host_key.fingerprint}")
+    write_durably(connection.known_hosts, host_key.line.encode())
+    return host_key
 
 
 def learn(connection: Connection) -> HostKey:
     """Return the host key the pod shows, without a login, or raise ConnectionLost if it shows none."""
     with tempfile.TemporaryDirectory(prefix="peergate-hostkey-") as name:
-        seen = Path(name) / "seen"
-        options = _NO_LOGIN | {"UserKnownHostsFile": f'"{seen}"'}
+        seen_path = Path(name) / "seen"
+        options = _NO_LOGIN | {"UserKnownHostsFile": f'"{seen_path}"'}
         command = connection.command("exit", master=False, options=options)
         try:
             _, error = _said(*command, seconds=CONNECT_S + 10)
         except subprocess.TimeoutExpired as late:
             raise failure("no answer in time", connection.address) from late
-        found = kept(seen)
-        if found is None:
+        host_key = kept(seen_path)
+        if host_key is None:
             raise failure(plain(error, 600), connection.address)
-        return found
+        return host_key
 
 
 def kept(path: Path) -> HostKey | None:
@@ -101,8 +103,8 @@ def kept(path: Path) -> HostKey | None:
 def is_known(connection: Connection, key: HostKey) -> bool:
     """Say whether the known_hosts files of this user or machine hold this key for this pod."""
     # The options that ssh would use by the user's own configuration.
-    said, _ = _said("ssh", "-G", *connection.options(), "--", connection.address.destination)
-    facts = {name: value for name, _, value in (line.partition(" ") for line in said.splitlines())}
+    text, _ = _said("ssh", "-G", *connection.options(), "--", connection.address.destination)
+    facts = {name: value for name, _, value in (line.partition(" ") for line in text.splitlines())}
     host = facts.get("hostkeyalias") or facts.get("hostname", connection.address.host)
     port = facts.get("port", "22")
     name = host if port == "22" or facts.get("hostkeyalias") else f"[{host}]:{port}"

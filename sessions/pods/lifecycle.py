@@ -39,11 +39,11 @@ START_S = 120.0
 def secrets_of(spec: SessionSpec, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the session's keys by their variables, or raise UserError if one is missing or malformed."""
     needed, perhaps = keys_of(spec)
-    for party, one in asking(spec):
-        find_key(party, one.vendor, one.base_url, environ)
-    for one in spec.reviewers():
-        if one.is_plugin:
-            plugin_key(vendor_of(one.vendor), environ)
+    for party, value in asking(spec):
+        find_key(party, value.vendor, value.base_url, environ)
+    for reviewer in spec.reviewers():
+        if reviewer.is_plugin:
+            plugin_key(vendor_of(reviewer.vendor), environ)
     return {name: environ[name] for name in (*needed, *perhaps) if environ.get(name, "").strip()}
 
 
@@ -161,8 +161,14 @@ def prepare(
     hub = hubs[0] if hubs else None
     python = _probing_python(connection, pod, report)
     wanted = ["disk", "session", *(["gpus"] if pod.gpus else []), *(["hub"] if hub else [])]
-    asked = {"root": pod.root, "name": place.name, "facts": wanted, "hub": hub, "write_bytes": pod_checks.WRITE_BYTES}
-    facts = pod_checks.facts(connection, python, asked)
+    requests = {
+        "root": pod.root,
+        "name": place.name,
+        "facts": wanted,
+        "hub": hub,
+        "write_bytes": pod_checks.WRITE_BYTES,
+    }
+    facts = pod_checks.facts(connection, python, requests)
     _report(pod_checks.machine(facts, pod, hub), report)
     root = str(facts["root"])
     if not root.startswith("/") or not isinstance(facts.get("session"), dict):
@@ -222,16 +228,16 @@ def version_of(connection: Connection, python: str) -> dict[str, object] | str:
     """Return what the Peergate of a Python says of itself, or why it says nothing."""
     done = connection.run(shell(python, "-P", "-m", "sessions.pods.remote.pod_entry", "version"))
     with suppress(ValueError):
-        found = json.loads(done.out)
-        if done.code == 0 and isinstance(found, dict):
-            return found
+        result = json.loads(done.out)
+        if done.code == 0 and isinstance(result, dict):
+            return result
     return done.told.strip().rpartition("\n")[2] or f"exit code {done.code}"
 
 
-def _report(found: list[Check], report: Report) -> None:
-    for one in found:
-        report(one)
-    failed = [one for one in found if one.status == "FAIL"]
+def _report(checks: list[Check], report: Report) -> None:
+    for check in checks:
+        report(check)
+    failed = [check for check in checks if check.status == "FAIL"]
     if failed:
         first = failed[0]
         more = f", and {len(failed) - 1} more checks failed" if len(failed) > 1 else ""
@@ -280,5 +286,5 @@ def _fetch(connection: Connection, python: str, layout: Layout, name: str, revis
     if done.code:
         last = done.told.strip().rpartition("\n")[2]
         raise Unfit(f"the model {name} cannot be fetched there: {last}", where=connection.address.destination)
-    said = done.out.decode("utf-8", "replace").strip().splitlines()
-    return said[-1].removeprefix("revision ") if said else ""
+    texts = done.out.decode("utf-8", "replace").strip().splitlines()
+    return texts[-1].removeprefix("revision ") if texts else ""

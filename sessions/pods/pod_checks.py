@@ -45,30 +45,30 @@ def python_of_machine(connection: Connection) -> str | None:
     return done.out.decode("utf-8", "replace").strip() if done.code == 0 else None
 
 
-def facts(connection: Connection, python: str, asked: Facts, seconds: float = 180.0) -> dict[str, Any]:
+def facts(connection: Connection, python: str, requested_facts: Facts, seconds: float = 180.0) -> dict[str, Any]:
     """Run the probe on the pod and return its facts, or raise PeergateError if it gave none."""
     source = (Path(__file__).parent / "remote" / "probe.py").read_bytes()
-    words = shell(python, "-I", "-", json.dumps(dict(asked)))
+    words = shell(python, "-I", "-", json.dumps(dict(requested_facts)))
     return connection.run_json(words, source, "the probe of the pod gave no facts", seconds=seconds)
 
 
-def machine(told: Facts, pod: PodFile, hub: str | None) -> list[Check]:
+def machine(facts: Facts, pod: PodFile, hub: str | None) -> list[Check]:
     """Judge the facts that need no installation."""
     checks = [
-        _guarded("python", told, lambda: _python(told, pod)),
-        _guarded("clock", told, lambda: _clock(told)),
-        _guarded("open_files", told, lambda: _open_files(told)),
-        *_disk(told, pod),
+        _guarded("python", facts, lambda: _python(facts, pod)),
+        _guarded("clock", facts, lambda: _clock(facts)),
+        _guarded("open_files", facts, lambda: _open_files(facts)),
+        *_disk(facts, pod),
     ]
     if pod.gpus:
-        checks.append(_guarded("gpu", told, lambda: _gpus(told["gpus"], pod.gpus)))
+        checks.append(_guarded("gpu", facts, lambda: _gpus(facts["gpus"], pod.gpus)))
     if hub is not None:
-        checks.append(_guarded("model", told, lambda: _hub(told["hub"], hub)))
+        checks.append(_guarded("model", facts, lambda: _hub(facts["hub"], hub)))
     return checks
 
 
 def environment(
-    told: Facts,
+    facts: Facts,
     version: Facts | str,
     here: str,
     pod: PodFile,
@@ -87,7 +87,7 @@ def environment(
         more.append(_check("packages", _packages(version, packages)))
     if not isinstance(version, str) and sandboxed:
         more.append(_check("bubblewrap", _bubblewrap(version, sandboxed)))
-    torch = _guarded("torch", told, lambda: _torch(told["torch"], pod))
+    torch = _guarded("torch", facts, lambda: _torch(facts["torch"], pod))
     return [_check("peergate", _peergate(version, here, plugins)), *more, torch]
 
 
@@ -96,49 +96,49 @@ def _check(id: str, answer: Answer) -> Check:
     return Check(id, status, detail, *hint)
 
 
-def _guarded(id: str, told: Facts, judge: Callable[[], Answer]) -> Check:
+def _guarded(id: str, facts: Facts, judge: Callable[[], Answer]) -> Check:
     """Fail a check whose answer is missing or malformed."""
     try:
         return _check(id, judge())
     except (KeyError, TypeError, ValueError, IndexError):
-        found = told.get(id)
-        why = plain(str(found.get("error", "")), 300) if isinstance(found, dict) else ""
+        result = facts.get(id)
+        why = plain(str(result.get("error", "")), 300) if isinstance(result, dict) else ""
         return Check(id, "FAIL", f"the pod gave no answer{f': {why}' if why else ''}", "look at it over ssh")
 
 
-def _python(told: Facts, pod: PodFile) -> Answer:
-    found = tuple(int(one) for one in told["python"])
-    text = ".".join(map(str, found))
-    if found < OLDEST:
+def _python(facts: Facts, pod: PodFile) -> Answer:
+    counts = tuple(int(value) for value in facts["python"])
+    text = ".".join(map(str, counts))
+    if counts < OLDEST:
         return "FAIL", f"Python {text}, 3.11 is needed", "install it, or name an environment in the pod file"
-    if not pod.environment and told["venv"] is not True:
+    if not pod.environment and facts["venv"] is not True:
         return "FAIL", f"Python {text} has no venv and ensurepip", "Debian: apt-get install python3-venv"
-    return "PASS", f"Python {text}, {int(told['cores'])} cores"
+    return "PASS", f"Python {text}, {int(facts['cores'])} cores"
 
 
-def _clock(told: Facts) -> Answer:
-    skew = float(told["time"]) - time.time()
+def _clock(facts: Facts) -> Answer:
+    skew = float(facts["time"]) - time.time()
     if abs(skew) > MOST_SKEW_S:
         return "WARN", f"its clock differs by {skew:.0f} s", "the trail will hold the pod's times"
     return "PASS", f"differs by {abs(skew):.0f} s"
 
 
-def _open_files(told: Facts) -> Answer:
-    limit = int(told["files"])
+def _open_files(facts: Facts) -> Answer:
+    limit = int(facts["files"])
     if 0 <= limit < OPEN_FILES:
         return "FAIL", f"a process may open {limit} files, {OPEN_FILES} are needed", "ulimit -n"
     return "PASS", f"{limit if limit >= 0 else 'any number'} a process"
 
 
-def _disk(told: Facts, pod: PodFile) -> list[Check]:
-    disk = told.get("disk")
+def _disk(facts: Facts, pod: PodFile) -> list[Check]:
+    disk = facts.get("disk")
     if not isinstance(disk, dict) or "error" in disk:
         why = plain(str(disk.get("error")), 300) if isinstance(disk, dict) else "the pod gave no answer"
-        return [Check("write", "FAIL", f"{told.get('root')} cannot be written: {why}", _ROOM)]
+        return [Check("write", "FAIL", f"{facts.get('root')} cannot be written: {why}", _ROOM)]
     return [
-        _guarded("root", told, lambda: _durable(plain(str(told["root"]), 200), str(disk["filesystem"]))),
-        _guarded("write", told, lambda: _written(disk)),
-        _guarded("free", told, lambda: _free(float(disk["free"]), pod.min_disk_gb)),
+        _guarded("root", facts, lambda: _durable(plain(str(facts["root"]), 200), str(disk["filesystem"]))),
+        _guarded("write", facts, lambda: _written(disk)),
+        _guarded("free", facts, lambda: _free(float(disk["free"]), pod.min_disk_gb)),
     ]
 
 
@@ -165,18 +165,18 @@ def _free(free: float, wanted_gb: float) -> Answer:
 
 
 def _gpus(gpus: Facts, wanted: int) -> Answer:
-    found = [plain(str(one), 80) for one in gpus["list"]]
-    if len(found) < wanted:
+    texts = [plain(str(value), 80) for value in gpus["list"]]
+    if len(texts) < wanted:
         why = f" ({plain(str(gpus['why']), 200)})" if gpus.get("why") else ""
         hint = "rent another machine, or lower gpus in the pod file"
-        return "FAIL", f"{len(found)} GPUs{why}, {wanted} are wanted", hint
-    return "PASS", "; ".join(found)
+        return "FAIL", f"{len(texts)} GPUs{why}, {wanted} are wanted", hint
+    return "PASS", "; ".join(texts)
 
 
 def _hub(hub: Facts, name: str) -> Answer:
     if hub["snapshot"] and not hub["lacks"]:
         return "PASS", f"a snapshot of {name} is there"
-    lacks = ", ".join(plain(str(one), 80) for one in hub["lacks"][:3])
+    lacks = ", ".join(plain(str(lack), 80) for lack in hub["lacks"][:3])
     there = f"the snapshot of {name} there lacks {lacks}" if hub["snapshot"] else f"no snapshot of {name} there"
     if hub["reachable"] is True:
         return "PASS", f"{there}; the hub answers, it is fetched in the end"
@@ -220,8 +220,8 @@ def _packages(version: Facts, packages: Sequence[NeededPackage]) -> Answer:
 def _bubblewrap(version: Facts, sandboxed: Sequence[str]) -> Answer:
     why = version.get("sandbox")
     if why != "":
-        said = plain(str(why), 300) if isinstance(why, str) else "the pod does not say whether it is there"
-        return "FAIL", f"{', '.join(sandboxed)} run code in a sandbox: {said}", HOW_TO_INSTALL
+        text = plain(str(why), 300) if isinstance(why, str) else "the pod does not say whether it is there"
+        return "FAIL", f"{', '.join(sandboxed)} run code in a sandbox: {text}", HOW_TO_INSTALL
     return "PASS", "bubblewrap makes sandboxes"
 
 

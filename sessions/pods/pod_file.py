@@ -60,11 +60,11 @@ class Address(Contract):
 
 def read_address(text: str, where: str = "--host") -> Address:
     """Read ``user@host:port``, or raise UserError: text with a leading dash or a space must never reach ssh."""
-    found = _ADDRESS.fullmatch(text)
-    port = int(found["port"]) if found and found["port"] else None
-    if found is None or (port is not None and not 0 < port < 65536):
+    match = _ADDRESS.fullmatch(text)
+    port = int(match["port"]) if match and match["port"] else None
+    if match is None or (port is not None and not 0 < port < 65536):
         raise UserError(f"'{printable(text)}' is no address of a pod", where=where, hint="user@host or user@host:port")
-    return Address(user=found["user"], host=found["host"].strip("[]"), port=port)
+    return Address(user=match["user"], host=match["host"].strip("[]"), port=port)
 
 
 def read_pod_file(path: Path) -> PodFile:

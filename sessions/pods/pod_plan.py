@@ -17,28 +17,28 @@ from specs.vendors.parties import Builder, Reviewer
 def asking(spec: SessionSpec) -> list[tuple[Party, Builder | Reviewer]]:
     """Return the builder and reviewers that ask a model through Peergate's clients, with their party."""
     parties: list[tuple[Party, Builder | Reviewer]] = [("builder", spec.builder)]
-    parties.extend(("reviewer", one) for one in spec.reviewers() if not one.is_plugin)
-    return [one for one in parties if one[1].asks_a_model]
+    parties.extend(("reviewer", reviewer) for reviewer in spec.reviewers() if not reviewer.is_plugin)
+    return [party for party in parties if party[1].asks_a_model]
 
 
 def keys_of(spec: SessionSpec) -> tuple[list[str], list[str]]:
     """Return the variables whose keys the pod needs, and those that are passed on if they are set."""
-    names = [(variable_of(party, one.vendor, one.base_url), one.base_url) for party, one in asking(spec)]
-    brought = {name for one in spec.reviewers() if one.is_plugin and (name := key_variable(one))}
+    names = [(variable_of(party, value.vendor, value.base_url), value.base_url) for party, value in asking(spec)]
+    brought = {name for reviewer in spec.reviewers() if reviewer.is_plugin and (name := key_variable(reviewer))}
     return sorted({name for name, url in names if not url} | brought), sorted({name for name, url in names if url})
 
 
 def gpus_of(spec: SessionSpec) -> int:
     """Return the most GPUs that a stage of the spec wants."""
     wanted = [spec.resources, *(stage.resources for stage in spec.stages)]
-    return max(one.gpus or 0 if one is not None else 0 for one in wanted)
+    return max(resources.gpus or 0 if resources is not None else 0 for resources in wanted)
 
 
 def plan(spec_path: Path, resolved: ResolvedSpec, bundle: Bundle, pod: PodFile, name: str) -> dict[str, Any]:
     """Return the plan: steps, what ends the pod, and what it costs at most, in USD."""
     spec, address = resolved.spec, read_address(pod.host)
     needed, perhaps = keys_of(spec)
-    keys = [*needed, *(f"{one} (if it is set)" for one in perhaps)]
+    keys = [*needed, *(f"{perhap} (if it is set)" for perhap in perhaps)]
     setup = f"install Peergate [{', '.join(needed_extras(spec))}] under {pod.root}, from a wheel of this one"
     hand_over = f"hand over {', '.join(keys)} on standard input, into the orchestrator's environment and no file"
     key = f"pinned: {pod.host_key}" if pod.host_key else "shown once for confirmation"
@@ -72,18 +72,18 @@ def plan(spec_path: Path, resolved: ResolvedSpec, bundle: Bundle, pod: PodFile, 
 
 def ends(pod: PodFile) -> list[str]:
     """Return the rules that end the pod."""
-    found: list[str] = []
+    texts: list[str] = []
     if pod.max_cost_usd is not None and pod.usd_per_hour is not None:
         hours = f"after {pod.max_cost_usd / pod.usd_per_hour:.2f} h" if pod.usd_per_hour else "never, it is free"
-        found.append(f"price: when it has cost {pod.max_cost_usd:g} USD, {hours}")
+        texts.append(f"price: when it has cost {pod.max_cost_usd:g} USD, {hours}")
     if pod.idle_minutes is not None:
-        found.append(f"idle: when the session has not run for {pod.idle_minutes:g} minutes")
+        texts.append(f"idle: when the session has not run for {pod.idle_minutes:g} minutes")
     if pod.dead_man_minutes is not None:
-        found.append(f"dead man: when nobody was attached for {pod.dead_man_minutes:g} minutes")
-    if not found:
+        texts.append(f"dead man: when nobody was attached for {pod.dead_man_minutes:g} minutes")
+    if not texts:
         return ["only `peergate pod down` ends it"]
     then = f"runs `{pod.shutdown}`" if pod.shutdown else "ends its processes; the machine stays and you end it"
-    return [*found, f"then the session is paused, there are {pod.grace_minutes:g} minutes to pull, and it {then}"]
+    return [*texts, f"then the session is paused, there are {pod.grace_minutes:g} minutes to pull, and it {then}"]
 
 
 def cost(spec: SessionSpec, pod: PodFile) -> dict[str, Any]:
@@ -127,17 +127,17 @@ def shortfalls(spec: SessionSpec, pod: PodFile) -> list[str]:
     return []
 
 
-def lines(told: dict[str, Any]) -> list[str]:
+def lines(messages: dict[str, Any]) -> list[str]:
     """Return the printed lines of a plan."""
-    bound = told["cost"]
+    bound = messages["cost"]
     machine = "not bounded" if bound["machine_usd"] is None else f"{bound['machine_usd']:g} USD"
     return [
-        f"{told['session']} on {told['host']}",
-        *(f"  {number}. {step}" for number, step in enumerate(told["steps"], 1)),
+        f"{messages['session']} on {messages['host']}",
+        *(f"  {number}. {step}" for number, step in enumerate(messages["steps"], 1)),
         "it ends by itself:",
-        *(f"  - {one}" for one in told["ends"]),
+        *(f"  - {end}" for end in messages["ends"]),
         "it costs at most:",
         f"  machine: {machine}",
         f"  session: {bound['session_usd']:g} USD in {bound['session_hours']:g} h (its budget: jobs, models, reviews)",
-        *(f"  - {one}" for one in bound["notes"]),
+        *(f"  - {note}" for note in bound["notes"]),
     ]

@@ -28,13 +28,13 @@ def line_of(header: Mapping[str, Any], size: int = 0) -> bytes:
 def read_line(line: bytes) -> tuple[dict[str, Any], int]:
     """Return the header of a line and how many bytes follow, or raise BadFrame."""
     try:
-        found = json.loads(line)
-        size = found.pop("bytes")
+        result = json.loads(line)
+        size = result.pop("bytes")
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise BadFrame("a line that is no header") from error
-    if not isinstance(found, dict) or type(size) is not int or size < 0:
+    if not isinstance(result, dict) or type(size) is not int or size < 0:
         raise BadFrame("a header without a size")
-    return found, size
+    return result, size
 
 
 def read_frame(stream: BinaryIO) -> tuple[dict[str, Any], int] | None:
@@ -66,7 +66,7 @@ class Rules(Contract):
     @property
     def any(self) -> bool:
         """Whether any rule can end the pod."""
-        return any(one is not None for one in (self.max_cost_usd, self.idle_minutes, self.dead_man_minutes))
+        return any(value is not None for value in (self.max_cost_usd, self.idle_minutes, self.dead_man_minutes))
 
 
 class Order(Contract):

@@ -88,7 +88,7 @@ def pull(channel: Channel, place: Place, say: Callable[[str], None] = lambda _: 
         courier = _Courier(channel, place, say)
         courier.bring_store()
         courier.bring_files(walk)
-    closed = any(one.entry.kind == "close" for one in walk.entries)
+    closed = any(entry.entry.kind == "close" for entry in walk.entries)
     return Pulled(walk.tree.size, courier.files, courier.size, closed)
 
 
@@ -125,14 +125,14 @@ def _keep_trail(place: Place, data: bytes, seal: object) -> Walk:
         raise _Refused(walk.damage[0])
     if walk.policy is None or walk.session != place.name:
         raise _Refused(f"it belongs to session '{walk.session}'")
-    kept = place.policy()
-    if kept is not None:
+    policy = place.policy()
+    if policy is not None:
         findings = Audit(path=path)
-        check_policy(walk, kept, findings)
+        check_policy(walk, policy, findings)
         if findings.damage:
             raise _Refused(findings.damage[0])
     keep_in_folder(place.heads, walk, trail.head[2])
-    if kept is None:
+    if policy is None:
         write_durably(place.policy_path, walk.policies[0].canonical())
     sealed = seal_path(place.run / TRAIL)
     sealed.unlink(missing_ok=True)
@@ -166,17 +166,17 @@ class _Courier:
     def bring_files(self, walk: Walk) -> None:
         """Bring the files that the trail names outside of the store, unless they are here with the same digest."""
         index = self.place.folder / _KEPT
-        kept: dict[str, str] = json.loads(index.read_bytes()) if index.exists() else {}
+        remaining: dict[str, str] = json.loads(index.read_bytes()) if index.exists() else {}
         pruned = pruned_weights(walk.entries)
-        named = (one for entry in walk.entries for one in named_files(entry))
+        named = (named_file for entry in walk.entries for named_file in named_files(entry))
         wanted = {path: digest for path, digest in named if path not in pruned}
         for relative, digest in wanted.items():
             # The recorded path of a model on the pod is absolute; it is no file of the run.
-            if PurePosixPath(relative).is_absolute() or kept.get(relative) == digest:
+            if PurePosixPath(relative).is_absolute() or remaining.get(relative) == digest:
                 continue
             self._bring(relative, digest, self.place.run / _checked(relative))
-            kept[relative] = digest
-            write_durably(index, json.dumps(kept).encode())
+            remaining[relative] = digest
+            write_durably(index, json.dumps(remaining).encode())
 
     def _bring(self, relative: str, digest: str, target: Path) -> None:
         try:
@@ -243,12 +243,14 @@ def _incoming(place: Place, relative: str) -> Path:
 
 def _sizes(data: bytes, what: str) -> dict[str, int]:
     try:
-        found = json.loads(data)
-        if not isinstance(found, dict) or not all(type(one) is int and 0 <= one <= MAX_FILE for one in found.values()):
+        result = json.loads(data)
+        if not isinstance(result, dict) or not all(
+            type(value) is int and 0 <= value <= MAX_FILE for value in result.values()
+        ):
             raise ValueError("no table of sizes")
     except (ValueError, RecursionError) as error:
         raise PeergateError("the pod answered no listing", where=plain(what, 200)) from error
-    return found
+    return result
 
 
 def _checked(relative: str) -> Path:

@@ -41,7 +41,7 @@ def gate_page(entries: Sequence[Recorded], store: Store, stage: str, attempt: in
         "attempt": attempt,
         "entry": decided.entry.seq,
         "conditions": decided.body.get("conditions", []),
-        "claims": [one | {"attempt": _measured(entries, decided, one["claim"])} for one in gate["claims"]],
+        "claims": [claim | {"attempt": _measured(entries, decided, claim["claim"])} for claim in gate["claims"]],
         "count": len(checks),
         "by_status": [
             (status, [_check(check, trained) for check in checks if check.status == status]) for status in ORDER
@@ -53,7 +53,7 @@ def gate_page(entries: Sequence[Recorded], store: Store, stage: str, attempt: in
         "answered": judged.body.get("response") if judged else None,
         "verdict_value": verdict,
         "votes": [
-            {"vote": one, "verdict": verdict_of(store, one.verdict)} for one in (verdict.votes if verdict else ())
+            {"vote": vote, "verdict": verdict_of(store, vote.verdict)} for vote in (verdict.votes if verdict else ())
         ],
         "before": _since(entries, store, stage, attempt),
     }
@@ -77,7 +77,10 @@ def _since(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) 
     earlier = max((number for number in _attempts(entries, stage) if number < attempt), default=None)
     if earlier is None:
         return None
-    then, now = ({one.id: one for one in checks_of(entries, store, stage, each)} for each in (earlier, attempt))
+    then, now = (
+        {check_result.id: check_result for check_result in checks_of(entries, store, stage, each)}
+        for each in (earlier, attempt)
+    )
     checks = [
         (id, then[id].status if id in then else "", now[id].status if id in now else "")
         for id in sorted(then.keys() | now.keys())
@@ -100,16 +103,18 @@ def _since(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) 
 
 def _measured(entries: Sequence[Recorded], decided: Recorded, claim: dict[str, Any]) -> int | None:
     """Return the attempt whose metrics a claim was compared with; None if its stage had none."""
-    before = (one for one in entries[: decided.entry.seq] if one.entry.kind == "metrics" and one.body["metrics"])
-    found = [one.body["attempt"] for one in before if one.body["stage"] == claim["stage"]]
-    return found[-1] if found else None
+    before = (
+        entry for entry in entries[: decided.entry.seq] if entry.entry.kind == "metrics" and entry.body["metrics"]
+    )
+    results = [value.body["attempt"] for value in before if value.body["stage"] == claim["stage"]]
+    return results[-1] if results else None
 
 
 def _attempts(entries: Sequence[Recorded], stage: str) -> list[int]:
     return [
-        one.body["attempt"]
-        for one in entries
-        if one.entry.kind == "decision" and (one.body["stage"] or "design") == stage
+        entry.body["attempt"]
+        for entry in entries
+        if entry.entry.kind == "decision" and (entry.body["stage"] or "design") == stage
     ]
 
 
@@ -117,5 +122,5 @@ def metrics_of_attempt(entries: Sequence[Recorded], store: Store, stage: str, at
     """Return the metrics of an attempt by id; empty without any."""
     measured = find(entries, f"metrics/{stage}.{attempt}")
     digest = measured.body["metrics"] if measured else None
-    found: dict[str, Any] = store.get_value(digest)["metrics"] if digest else {}
-    return found
+    results: dict[str, Any] = store.get_value(digest)["metrics"] if digest else {}
+    return results

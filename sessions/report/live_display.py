@@ -58,8 +58,8 @@ class Terminal:
         """Show one line with the time before it."""
         stamp = Text(time.strftime("%H:%M:%S "), style="dim")
         # Masked before it is cut: half of a secret is not recognized.
-        shown = plain(current().text(text), LINE_CHARACTERS).replace("\n", " ")
-        self.console.print(stamp + Text(shown, style=style))
+        displayed_text = plain(current().text(text), LINE_CHARACTERS).replace("\n", " ")
+        self.console.print(stamp + Text(displayed_text, style=style))
 
     def stage(self, name: str, attempt: int, position: int, count: int) -> None:
         """Announce an attempt."""
@@ -83,9 +83,9 @@ class Terminal:
 
     def call(self, tool: str, arguments: str, text: str, is_error: bool) -> None:
         """Show a call with its outcome in one line, once for the same line in a row."""
-        given = "" if arguments in ("", "{}") else f" {masked_line(arguments, CALL_CHARACTERS)}"
+        input_text = "" if arguments in ("", "{}") else f" {masked_line(arguments, CALL_CHARACTERS)}"
         message = masked_line(text, OUTCOME_CHARACTERS)
-        line = f"    {masked_line(tool, 64)}{given} -> {'refused: ' if is_error else ''}{message}"
+        line = f"    {masked_line(tool, 64)}{input_text} -> {'refused: ' if is_error else ''}{message}"
         if line != self._last_call:
             self.say(line, "yellow" if is_error else "")
         self._last_call = line if tool not in WAITING_TOOLS else tool
@@ -93,17 +93,17 @@ class Terminal:
     def progress(self, stage: str, progress: JobProgress) -> None:
         """Show the progress of the job, with the time left at the present speed."""
         self._now(f"the job of {stage} runs: {progress.done} of {progress.total} {plain(progress.unit, 20)}")
-        shown = {name: one if isinstance(one, str) else f"{one:.4g}" for name, one in progress.note.items()}
-        note = masked_line("  ".join(f"{name} {one}" for name, one in shown.items()), NOTE_CHARACTERS)
+        visible = {name: value if isinstance(value, str) else f"{value:.4g}" for name, value in progress.note.items()}
+        note = masked_line("  ".join(f"{name} {text}" for name, text in visible.items()), NOTE_CHARACTERS)
         if self.console.is_terminal:
             self._show_bar(stage, progress, note)
             return
-        left = self._left(progress)
+        remaining = self._left(progress)
         now = time.monotonic()
         if now - self._last_plain < PLAIN_EVERY_S and progress.done < progress.total:
             return
         self._last_plain = now
-        eta = f", about {left:.0f} s left" if left >= 1 else ""
+        eta = f", about {remaining:.0f} s left" if remaining >= 1 else ""
         self.say(f"  {stage}: {progress.done}/{progress.total} {progress.unit}{eta}  {note}".rstrip())
 
     def _left(self, progress: JobProgress) -> float:
@@ -143,8 +143,8 @@ class Terminal:
             self.say(f"    - {masked_line(reason, LINE_CHARACTERS)}")
         for change in decision.required_changes:
             self.say(f"    required: {masked_line(change.text, LINE_CHARACTERS)}")
-        left = f"{balance.left_usd:.4f} USD and {balance.left_hours * 60:.0f} min"
-        self.say(f"  spent {balance.spent_usd:.4f} USD, left {left}", "dim")
+        text = f"{balance.left_usd:.4f} USD and {balance.left_hours * 60:.0f} min"
+        self.say(f"  spent {balance.spent_usd:.4f} USD, left {text}", "dim")
 
     def _show_bar(self, stage: str, progress: JobProgress, note: str) -> None:
         if self._bar is None:
@@ -167,9 +167,9 @@ def told_together(results: Iterable[CheckResult], statuses: Iterable[Status]) ->
     """Yield status, names and detail of checks in some statuses; those that one fault broke alike are one line."""
     alike: dict[tuple[Status, str], list[str]] = {}
     every = set(statuses)
-    for one in results:
-        if one.status in every:
-            alike.setdefault((one.status, one.detail), []).append(one.id)
+    for result in results:
+        if result.status in every:
+            alike.setdefault((result.status, result.detail), []).append(result.id)
     for (status, detail), ids in alike.items():
         yield status, ", ".join(ids), detail
 

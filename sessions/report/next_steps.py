@@ -50,7 +50,7 @@ _MAY_DIFFER = ("jobs", "witness", "provenance", "claims", "registration")
 
 def waiting_for(entries: list[Recorded], run: Path, store: Store, resolved: ResolvedSpec) -> dict[str, Any]:
     """Return whom an open session waits for, since which entry, and what can be done, as `peergate status` says it."""
-    named, asked, packet = session_words(run), question(entries), waits_for_verdict(entries)
+    named, request, packet = session_words(run), question(entries), waits_for_verdict(entries)
     if packet is not None:
         show, give_it = f"peergate review show {named}", f"peergate review give {named} --file VERDICT.json"
         give = WayOut("judges the gate", (show, give_it))
@@ -60,26 +60,26 @@ def waiting_for(entries: list[Recorded], run: Path, store: Store, resolved: Reso
             "answers": [give],
             "packet": packet.body["packet"],
         }
-    if asked is None:
+    if request is None:
         resume = WayOut("continues where it stopped", (f"peergate resume {named}",), "resume")
         return {"whom": "nobody: no process runs it", "since": entries[-1].entry.seq, "answers": [resume]}
-    since = asked.entry.seq
-    return {"whom": "a person", "since": since, "answers": answers_to(entries, asked, named, store, resolved)}
+    since = request.entry.seq
+    return {"whom": "a person", "since": since, "answers": answers_to(entries, request, named, store, resolved)}
 
 
 def answers_to(
-    entries: Sequence[Recorded], asked: Recorded, name: str, store: Store, resolved: ResolvedSpec
+    entries: Sequence[Recorded], request: Recorded, name: str, store: Store, resolved: ResolvedSpec
 ) -> list[WayOut]:
     """Return what a person can do: commands, with the session as ``name`` in them, and their effect."""
     answer = f"peergate resume {name} --answer {{}} --reason WHY"
     stop = WayOut("ends the session here, with its report", (answer.format("stop"),), "stop")
-    if asked.entry.kind == "budget":
+    if request.entry.kind == "budget":
         amend = f"peergate amend {name} --max-cost USD --reason WHY"
         return [WayOut("gives it a larger budget, on record", (amend, f"peergate resume {name}"), "budget"), stop]
     again = (
         "runs the stage once more: for a job that broke or was lost. With the same parameters and seed the rows are "
         "the same, and what they closed stays closed"
-        if asked.body.get("stage")
+        if request.body.get("stage")
         else "has the design reviewed once more: there is no verdict on it"
     )
     retry = WayOut(again, (answer.format("retry"),), "retry")
@@ -88,36 +88,38 @@ def answers_to(
         (f"peergate override {name} --gate --reason WHY",),
         "approve",
     )
-    idle = why_no_retry(entries, asked) or why_the_same(entries, asked, store, resolved)
+    idle = why_no_retry(entries, request) or why_the_same(entries, request, store, resolved)
     return [*([] if idle else [retry]), lift, stop]
 
 
-def why_the_same(entries: Sequence[Recorded], asked: Recorded, store: Store, resolved: ResolvedSpec) -> str:
+def why_the_same(entries: Sequence[Recorded], request: Recorded, store: Store, resolved: ResolvedSpec) -> str:
     """Say why another attempt would be judged as this one was; empty where it may be judged otherwise."""
-    if asked.entry.kind != "decision" or asked.body["stage"] is None:
+    if request.entry.kind != "decision" or request.body["stage"] is None:
         return ""
-    stage, number = asked.body["stage"], asked.body["attempt"]
+    stage, number = request.body["stage"], request.body["attempt"]
     ended = find(entries, f"exit/{entries[0].entry.session}.{stage}.{number}")
     judged = find(entries, f"verdict/{stage}.{number}")
     if ended is None or judged is None or is_without_verdict(judged):
         return ""
     if ExitRecord.model_validate_json(store.get(ended.body["exit"])).code != 0:
         return ""
-    later = entries[asked.entry.seq + 1 :]
-    if any(one.entry.kind == "override" or (one.entry.kind == "amendment" and is_in_force(one)) for one in later):
+    later = entries[request.entry.seq + 1 :]
+    if any(
+        value.entry.kind == "override" or (value.entry.kind == "amendment" and is_in_force(value)) for value in later
+    ):
         return ""
     planned = resolved.spec.stage(stage)
     if planned.ranges or kind_of(planned).runs_code:
         return ""
     closing = _closing(checks_of(entries, store, stage, number))
-    if any(one.status != "FAIL" or one.id.split(".")[0] in _MAY_DIFFER for one in closing):
+    if any(check_result.status != "FAIL" or check_result.id.split(".")[0] in _MAY_DIFFER for check_result in closing):
         return ""
     return "with the same parameters and seed the rows are the same, and what they closed stays closed"
 
 
 def remedies(entries: Sequence[Recorded], store: Store) -> list[Remedy]:
     """Return what could be changed, for each check that closed the last gate; empty if it was opened."""
-    last = next((one for one in reversed(entries) if one.entry.kind == "decision"), None)
+    last = next((entry for entry in reversed(entries) if entry.entry.kind == "decision"), None)
     if last is None or last.body["outcome"] not in ("reject", "escalate"):
         return []
     stage, attempt = last.body["stage"], last.body["attempt"]
@@ -139,4 +141,4 @@ def has_training(entries: Sequence[Recorded], store: Store, stage: str) -> bool:
 
 
 def _closing(checks: Sequence[CheckResult]) -> list[CheckResult]:
-    return [one for one in checks if one.closes]
+    return [check for check in checks if check.closes]

@@ -67,8 +67,8 @@ def overview(run: Path) -> Overview:
         entries = read_entries(run / TRAIL)
     except (PeergateError, OSError) as error:
         return damaged(run.name, run, error)
-    found = summary(run.name, run, entries, len(entries))
-    return running(found) if found.state in OPEN and is_running(run) else found
+    matching_overview = summary(run.name, run, entries, len(entries))
+    return running(matching_overview) if matching_overview.state in OPEN and is_running(run) else matching_overview
 
 
 def running(overview_of: Overview) -> Overview:
@@ -82,8 +82,8 @@ def spent_nothing(run: Path) -> bool:
     if overview(run).state not in ("closed", "waiting"):
         return False
     return not any(
-        one.entry.kind == "launch" or (one.entry.kind == "spend" and one.body["usd"] > 0)
-        for one in read_entries(run / TRAIL)
+        entry.entry.kind == "launch" or (entry.entry.kind == "spend" and entry.body["usd"] > 0)
+        for entry in read_entries(run / TRAIL)
     )
 
 
@@ -94,13 +94,13 @@ def damaged(name: str, path: Path, error: Exception) -> Overview:
 
 def summary(name: str, path: Path, entries: list[Recorded], count: int) -> Overview:
     """Return the state by a trail of ``count`` entries, whoever runs it; ``entries`` has those of :data:`TOLD_BY`."""
-    closed = next((one for one in entries if one.entry.kind == "close"), None)
-    last_plan = next((one for one in reversed(entries) if one.entry.kind == "plan"), None)
+    closed = next((entry for entry in entries if entry.entry.kind == "close"), None)
+    last_plan = next((entry for entry in reversed(entries) if entry.entry.kind == "plan"), None)
     judged = newest_judgement(entries)
     taken_back = closed is not None and judged is not None and judged.entry.kind == "retraction"
     decision = closed.body["decision"] if closed else None
     state: SessionState = "closed" if closed else "waiting" if is_waiting(entries) else "paused"
-    gate = next((one.body for one in reversed(entries) if one.entry.kind == "decision"), None)
+    gate = next((entry.body for entry in reversed(entries) if entry.entry.kind == "decision"), None)
     return Overview(
         name=name,
         path=path,
@@ -152,11 +152,11 @@ def _stopped_builder(entries: list[Recorded]) -> Recorded | None:
 def waits_for_verdict(entries: list[Recorded]) -> Recorded | None:
     """Return the newest packet if a person reviews and has not judged it."""
     opened = entries[0].body.get("reviewer", "") if entries else ""
-    packet = next((one for one in reversed(entries) if one.entry.kind == "packet"), None)
+    packet = next((entry for entry in reversed(entries) if entry.entry.kind == "packet"), None)
     if packet is None or "person" not in opened:
         return None
     at = packet.entry.key.partition("/")[2]
-    return None if any(one.entry.key == f"verdict/{at}" for one in entries) else packet
+    return None if any(entry.entry.key == f"verdict/{at}" for entry in entries) else packet
 
 
 def is_waiting(entries: list[Recorded]) -> bool:

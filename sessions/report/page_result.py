@@ -44,7 +44,7 @@ def page_result(entries: list[Recorded], store: Store) -> dict[str, Any] | None:
 
 def page_scorecard(entries: list[Recorded], store: Store) -> dict[str, Any] | None:
     """Return the scorecard of a closed session; None of another one, or where trail or store lack something."""
-    if not any(one.entry.kind == "close" for one in entries):
+    if not any(entry.entry.kind == "close" for entry in entries):
         return None
     try:
         return scorecard_of(entries, store).as_json()
@@ -62,9 +62,9 @@ def _result(entries: list[Recorded], store: Store) -> dict[str, Any]:
     if at.decision == "retracted":
         why = list(last_question(entries, at.name).body["reasons"])
     parties: dict[str, float] = {}
-    for one in entries:
-        if one.entry.kind == "spend" and one.body["what"] == "settle":
-            parties[one.body["party"]] = parties.get(one.body["party"], 0.0) + one.body["usd"]
+    for entry in entries:
+        if entry.entry.kind == "spend" and entry.body["what"] == "settle":
+            parties[entry.body["party"]] = parties.get(entry.body["party"], 0.0) + entry.body["usd"]
     return {
         "state": at.decision if at.decision in WORDS else at.state if at.state in OPEN else "paused",
         "word": WORDS.get(at.decision or "") or OPEN.get(at.state, "Not finished"),
@@ -79,7 +79,7 @@ def _result(entries: list[Recorded], store: Store) -> dict[str, Any]:
             "n": analysis.n,
             "seeds": ", ".join(map(str, analysis.seeds)),
             "arms": f"{analysis.baseline} against {analysis.treatment}",
-            "exploratory": any(is_in_force(one) and one.body["exploratory"] for one in entries),
+            "exploratory": any(is_in_force(entry) and entry.body["exploratory"] for entry in entries),
         },
         "costs": {
             "spent": f"{balance.spent_usd:.4f}",
@@ -99,9 +99,9 @@ def _sentence(
     if at.decision is not None:
         message = "stopped" if at.decision == "retracted" else at.decision
         return result_in_words(entries, store, resolved, message, compared)
-    asked = question(entries)
-    if asked is not None:
-        return result_of(asked)
+    request = question(entries)
+    if request is not None:
+        return result_of(request)
     if at.state == "waiting":
         return "a person is asked for a verdict"
     return f"open, at stage {at.stage}, attempt {at.attempt}" if at.stage else "open, before its first stage"
@@ -112,7 +112,7 @@ def _effect(compared: dict[str, Any]) -> dict[str, Any]:
     metrics, gain = compared["metrics"], compared["metrics"]["accuracy_gain"]
     low, high = gain["interval"]
     marks = (low, high, gain["value"], float(compared["registered"]["minimum_effect"]))
-    left, right, point, least = (round(50 + 50 * max(-1.0, min(1.0, one)), 2) for one in marks)
+    left, right, point, least = (round(50 + 50 * max(-1.0, min(1.0, mark)), 2) for mark in marks)
     return {
         "gain": f"{gain['value']:+.3f}",
         "interval": f"{low:+.3f} to {high:+.3f}",

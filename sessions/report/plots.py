@@ -185,7 +185,7 @@ def curve(values: Sequence[float], name: str) -> dict[str, Any] | None:
         return None
     low, high = min(value for _, value in points), max(value for _, value in points)
     step = -(-len(points) // MOST_POINTS)
-    kept = points[::step] if points[-1] in points[::step] else [*points[::step], points[-1]]
+    pairs = points[::step] if points[-1] in points[::step] else [*points[::step], points[-1]]
     first, last = points[0][0], points[-1][0]
     span = (high - low) or 1.0
 
@@ -196,7 +196,7 @@ def curve(values: Sequence[float], name: str) -> dict[str, Any] | None:
 
     return {
         "name": name,
-        "points": " ".join(map(at, kept)),
+        "points": " ".join(map(at, pairs)),
         "low": f"{low:.4g}",
         "high": f"{high:.4g}",
         "first": first,

@@ -40,7 +40,7 @@ def critic_in_words(kind: str, metrics: Mapping[str, Any], limits: Thresholds) -
             "rows with another verdict when A and B change places; a coin gives 0.5",
         ),
     )
-    rows = [{"metric": metric, "asked": asked, "says": says} for metric, asked, says in table]
+    rows = [{"metric": metric, "asked": text, "says": says} for metric, text, says in table]
     low = kappa["interval"][0] if kappa["interval"] else 0.0
     enough = holds(Metric.model_validate(kappa).exact(), ">=", limits.critic_kappa)
     agrees = enough and low > 0
@@ -74,19 +74,19 @@ def trained_by_scripts(entries: Sequence[Recorded], store: Store, resolved: Reso
         EvidenceMissing: an order is not in the store.
         AuditDamage: it has other bytes than its name.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for launch in (one for one in entries if one.entry.kind == "launch"):
+    results: dict[str, dict[str, Any]] = {}
+    for launch in (entry for entry in entries if entry.entry.kind == "launch"):
         order = JobOrder.model_validate_json(store.get(launch.body["order"]))
-        before = [one for one in entries if one.entry.seq < launch.entry.seq]
+        before = [entry for entry in entries if entry.entry.seq < launch.entry.seq]
         for way in lineages(before, store, resolved.spec, order).values():
             for place, made in enumerate(way):
                 if made.script is None:
                     continue
                 base = way[place + 1] if place + 1 < len(way) else None
-                facts = found.setdefault(made.digest, _told(made, base) | _named(made.script, resolved))
+                facts = results.setdefault(made.digest, _told(made, base) | _named(made.script, resolved))
                 if launch.body["stage"] not in facts["read_by"]:
                     facts["read_by"].append(launch.body["stage"])
-    return list(found.values())
+    return list(results.values())
 
 
 def _named(script: str, resolved: ResolvedSpec) -> dict[str, Any]:

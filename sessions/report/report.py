@@ -76,7 +76,10 @@ def write(run: Path, trail: str, store_name: str, outcome: str, folder: str = FI
     """Write the report of a session that ends with ``outcome``; returns the body of its entry in the trail."""
     entries, store = read_entries(run / trail), Store(run / store_name)
     data, arms = _data(run, entries, store, outcome)
-    trained = [curve_plots.Drawn(one.stage, one.attempt, one.curves, one.marks()) for one in _trained(entries, store)]
+    trained = [
+        curve_plots.Drawn(diagnosis.stage, diagnosis.attempt, diagnosis.curves, diagnosis.marks())
+        for diagnosis in _trained(entries, store)
+    ]
     data["plots"] = plots.draw(run / folder, data, _losses(entries, store), trained)
     texts = _texts(data, arms, entries, store, current())
     for name, text in texts.items():
@@ -141,22 +144,26 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
     limits = resolved.spec.thresholds
     stages = [stage_of(entries, store, stage.name, stage.kind, limits) for stage in resolved.spec.stages]
     arms = arms_of(run, entries, store, resolved)
-    asked = question(entries) if outcome == WAITING else None
+    request = question(entries) if outcome == WAITING else None
     comparison = comparison_of(entries, store, resolved)
     balance = ledger.balance_of(entries, resolved.spec.budget)
     model = find(entries, "model")
-    verdicts = (one.body["verdict"] for one in reversed(entries) if one.entry.kind == "verdict")
+    verdicts = (entry.body["verdict"] for entry in reversed(entries) if entry.entry.kind == "verdict")
     judged = next(verdicts, None)
     # *retry* has a design judged again.
-    designs = sum(one.entry.kind == "decision" and one.body["stage"] is None for one in entries)
+    designs = sum(entry.entry.kind == "decision" and entry.body["stage"] is None for entry in entries)
     data: dict[str, Any] = {
         "schema_version": 1,
         "session": session,
         "outcome": outcome,
-        "result": result_of(asked) if asked else result_in_words(entries, store, resolved, outcome, comparison),
-        "why": reasons_of(asked) if asked else why_it_ended(entries, store, outcome) if outcome != "approve" else [],
-        "answers": [way.as_json() for way in answers_to(entries, asked, session, store, resolved)] if asked else [],
-        "remedies": [each._asdict() for each in remedies(entries, store)] if asked or outcome == "reject" else [],
+        "result": result_of(request) if request else result_in_words(entries, store, resolved, outcome, comparison),
+        "why": reasons_of(request)
+        if request
+        else why_it_ended(entries, store, outcome)
+        if outcome != "approve"
+        else [],
+        "answers": [way.as_json() for way in answers_to(entries, request, session, store, resolved)] if request else [],
+        "remedies": [each._asdict() for each in remedies(entries, store)] if request or outcome == "reject" else [],
         "objective": resolved.spec.objective,
         "registration": registered,
         "analysis": resolved.spec.analysis.model_dump(mode="json"),
@@ -166,7 +173,7 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "plugins": [f"{what}: {identity}" for what, identity in resolved.plugins.items()],
         "scripts": trained_by_scripts(entries, store, resolved),
         "builder": resolved.spec.builder.vendor,
-        "reviewer": ", ".join(one.vendor for one in resolved.spec.reviewers()),
+        "reviewer": ", ".join(reviewer.vendor for reviewer in resolved.spec.reviewers()),
         "not_judged": list(Verdict.model_validate(store.get_value(judged)).not_judged if judged else NOT_JUDGED),
         "design": gate_of(entries, store, "design", designs),
         "comparison": comparison,
@@ -178,19 +185,24 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "not_witnessed": not_witnessed(entries, store, resolved.spec),
         "witness_time": witness_time(entries),
         "stages": [stage for stage in stages if stage["attempts"]],
-        "diagnosis": [one.as_json(curves=False) for one in _trained(entries, store)],
+        "diagnosis": [diagnosis.as_json(curves=False) for diagnosis in _trained(entries, store)],
         "not_reached": [stage["stage"] for stage in stages if not stage["attempts"]],
         "evaluations_of_heldout": evaluations(entries, resolved),
         "interruptions": [
-            {"at": when(one), "entry": one.entry.seq, "what": what} for one, what in interruptions(entries)
+            {"at": when(value), "entry": value.entry.seq, "what": what} for value, what in interruptions(entries)
         ],
-        "people": [_person(one) for one in entries if one.entry.kind in _BY_PEOPLE],
-        "overrides": sum(is_override(one) for one in entries),
+        "people": [_person(entry) for entry in entries if entry.entry.kind in _BY_PEOPLE],
+        "overrides": sum(is_override(entry) for entry in entries),
         "conditions": [
-            {"id": one.id, "stage": one.condition.stage, "text": one.condition.text, "state": one.state}
-            for one in obligations(entries, int(entries[-1].entry.time_ns))
+            {
+                "id": obligation.id,
+                "stage": obligation.condition.stage,
+                "text": obligation.condition.text,
+                "state": obligation.state,
+            }
+            for obligation in obligations(entries, int(entries[-1].entry.time_ns))
         ],
-        "exploratory": any(is_in_force(one) and one.body["exploratory"] for one in entries),
+        "exploratory": any(is_in_force(entry) and entry.body["exploratory"] for entry in entries),
         "accuracy_by_kind": by_kind(arms),
         "spent_usd": round(balance.spent_usd, 6),
         "max_cost_usd": resolved.spec.budget.max_cost_usd,
@@ -198,13 +210,15 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "started": when(entries[0]),
         "trail": {"entries": len(entries), "head": entries[-1].digest},
         "verify": f"peergate audit verify {session}",
-        "left": left._asdict() if (left := final_model(entries, resolved.spec)) else None,
+        "left": final._asdict() if (final := final_model(entries, resolved.spec)) else None,
         "plots": [],
     }
     if outcome != WAITING:
         data["scorecard"] = scorecard_of(entries, store).as_json()
     if resolved.spec.companions:
-        data["companions"] = {name: one.model_dump(mode="json") for name, one in resolved.spec.companions.items()}
+        data["companions"] = {
+            name: companion.model_dump(mode="json") for name, companion in resolved.spec.companions.items()
+        }
     if resolved.spec.criteria:
         data["acceptance"] = acceptance_of(entries, store).as_json()
     return data, arms
@@ -213,8 +227,8 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
 def as_markdown(data: dict[str, Any], examples: list[dict[str, Any]], masker: Masker) -> str:
     """Return the report for people: what failed first, what passed folded, digests at the end."""
     gates = _gates(data)
-    shown = data | {"gates": gates, "open_checks": [row for one in gates for row in one["open"]]}
-    return masker.text(_template().render(report=shown, examples=examples))
+    visible = data | {"gates": gates, "open_checks": [row for gate in gates for row in gate["open"]]}
+    return masker.text(_template().render(report=visible, examples=examples))
 
 
 _QUIET = ("PASS", "NOT_APPLICABLE")
@@ -222,20 +236,20 @@ _QUIET = ("PASS", "NOT_APPLICABLE")
 
 def _gates(data: dict[str, Any]) -> list[dict[str, Any]]:
     """Return every gate with the attempt it judged, in order, and what in it did not pass."""
-    found: list[dict[str, Any]] = [{"place": "design", "kind": "", "gate": data["design"], "attempt": None}]
+    results: list[dict[str, Any]] = [{"place": "design", "kind": "", "gate": data["design"], "attempt": None}]
     for stage in data["stages"]:
         for attempt in stage["attempts"]:
             place = f"{stage['stage']}.{attempt['attempt']}"
-            found.append({"place": place, "kind": stage["kind"], "gate": attempt["gate"], "attempt": attempt})
-    for one in found:
-        checks = one["gate"]["checks"] if one["gate"] else ()
-        one["open"] = [{"place": one["place"], **check} for check in checks if check["status"] not in _QUIET]
-        unmet = one["gate"] and (
-            any(not each["met"] for each in one["gate"]["criteria"])
-            or any(each["status"] != "supported" for each in one["gate"]["claims"])
+            results.append({"place": place, "kind": stage["kind"], "gate": attempt["gate"], "attempt": attempt})
+    for value in results:
+        checks = value["gate"]["checks"] if value["gate"] else ()
+        value["open"] = [{"place": value["place"], **check} for check in checks if check["status"] not in _QUIET]
+        unmet = value["gate"] and (
+            any(not each["met"] for each in value["gate"]["criteria"])
+            or any(each["status"] != "supported" for each in value["gate"]["claims"])
         )
-        one["said"] = bool(one["gate"]) and (one["gate"]["outcome"] != "approve" or bool(unmet))
-    return [one for one in found if one["gate"] or one["attempt"]]
+        value["said"] = bool(value["gate"]) and (value["gate"]["outcome"] != "approve" or bool(unmet))
+    return [value for value in results if value["gate"] or value["attempt"]]
 
 
 @cache
@@ -247,17 +261,17 @@ def _template() -> Template:
 _BY_PEOPLE = ("human", "override", "amendment", "retraction")
 
 
-def _person(one: Recorded) -> dict[str, Any]:
+def _person(value: Recorded) -> dict[str, Any]:
     """Return what a person did in one sentence, with their name and reason."""
-    body = one.body
+    body = value.body
     return {
-        "kind": one.entry.kind,
-        "what": done_by_person(one),
+        "kind": value.entry.kind,
+        "what": done_by_person(value),
         "by": plain(body["by"], 100),
         "reason": plain(body["reason"], 1000),
-        "override": is_override(one),
+        "override": is_override(value),
         "expires": body.get("expires"),
-        "at": when(one),
+        "at": when(value),
     }
 
 
@@ -273,14 +287,25 @@ def gate_of(entries: Sequence[Recorded], store: Store, stage: str, attempt: int)
         "reasons": decided.body["reasons"],
         "required": decided.body["required"],
         "checks": [
-            {"id": one.id, "title": one.title, "status": one.status, "blocking": one.blocking, "detail": one.detail}
-            for one in checks_of(entries, store, stage, attempt)
+            {
+                "id": check_result.id,
+                "title": check_result.title,
+                "status": check_result.status,
+                "blocking": check_result.blocking,
+                "detail": check_result.detail,
+            }
+            for check_result in checks_of(entries, store, stage, attempt)
         ],
         "criteria": [
-            {"criterion": str(one.criterion), "value": one.value, "met": one.met, "hypothesis": one.hypothesis}
-            for one in (packet.criteria if packet else ())
+            {
+                "criterion": str(criterion.criterion),
+                "value": criterion.value,
+                "met": criterion.met,
+                "hypothesis": criterion.hypothesis,
+            }
+            for criterion in (packet.criteria if packet else ())
         ],
-        "claims": [one.model_dump(mode="json") for one in (packet.claims if packet else ())],
+        "claims": [claim.model_dump(mode="json") for claim in (packet.claims if packet else ())],
         "packet": packet_entry.body["packet"] if packet_entry else None,
         "verdict": judged.body["verdict"] if judged else None,
         "decision": decided.body["decision"],
@@ -294,7 +319,7 @@ def stage_of(entries: Sequence[Recorded], store: Store, name: str, kind: str, li
     """Return every attempt of a stage, failed ones included."""
     session = entries[0].entry.session
     attempts: list[dict[str, Any]] = []
-    for plan in (one for one in entries if one.entry.kind == "plan" and one.body["stage"] == name):
+    for plan in (entry for entry in entries if entry.entry.kind == "plan" and entry.body["stage"] == name):
         number = plan.body["attempt"]
         key = f"{session}.{name}.{number}"
         measured = find(entries, f"metrics/{name}.{number}")
@@ -330,24 +355,24 @@ def steps_of(entries: Sequence[Recorded], store: Store, name: str = "loss") -> d
     """Return a column of the steps of each training attempt, from its raw rows, by stage and attempt."""
     resolved, _ = registered_spec(entries, store)
     training = {stage.name for stage in resolved.spec.stages if kind_of(stage).trains}
-    found: dict[tuple[str, int], list[float]] = {}
-    for one in entries:
-        if one.entry.kind == "exit" and one.body["stage"] in training and "rows" in one.body["outputs"]:
-            stage, path = one.body["stage"], store.path(one.body["outputs"]["rows"]["digest"])
+    matching_values: dict[tuple[str, int], list[float]] = {}
+    for entry in entries:
+        if entry.entry.kind == "exit" and entry.body["stage"] in training and "rows" in entry.body["outputs"]:
+            stage, path = entry.body["stage"], store.path(entry.body["outputs"]["rows"]["digest"])
             # Rows that cannot be read were no evidence either, so they have no curve.
             with suppress(EvidenceMissing):
                 rows = read_rows(path, kind_of(resolved.spec.stage(stage)).rows["rows"], "steps")
                 values = [getattr(row, name, None) for row in rows]
-                found[stage, one.body["attempt"]] = [value for value in values if value is not None]
-    return found
+                matching_values[stage, entry.body["attempt"]] = [value for value in values if value is not None]
+    return matching_values
 
 
 def curves_of(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
     """Return the loss and the learning rate of each training attempt, from its raw rows."""
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for name, title in (("loss", "loss, nats per token"), ("learning_rate", "learning rate")):
         for (stage, attempt), values in steps_of(entries, store, name).items():
             drawn = plots.curve(values, title)
             if drawn is not None:
-                found.append(drawn | {"stage": stage, "attempt": attempt})
-    return sorted(found, key=lambda one: (one["stage"], one["attempt"]))
+                results.append(drawn | {"stage": stage, "attempt": attempt})
+    return sorted(results, key=lambda value: (value["stage"], value["attempt"]))

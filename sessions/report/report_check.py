@@ -104,7 +104,7 @@ class ReportCheck:
 
     def __init__(self, folder: Path, entries: Sequence[Recorded], store: Store, *, apart: bool) -> None:
         self._folder, self._entries, self._store, self._apart = folder, entries, store, apart
-        written = next((one for one in reversed(entries) if one.entry.kind == "report"), None)
+        written = next((entry for entry in reversed(entries) if entry.entry.kind == "report"), None)
         if written is None:
             raise UserError("there is no report yet", where=str(folder), hint="it is written when the session closes")
         self.entry = written
@@ -118,12 +118,12 @@ class ReportCheck:
         """Where the report differs from them, or from the recorded digests."""
 
     def _measured(self) -> Iterator[Measured]:
-        for one in self._entries:
-            digest = one.body.get("metrics") if one.entry.kind == "metrics" else None
+        for entry in self._entries:
+            digest = entry.body.get("metrics") if entry.entry.kind == "metrics" else None
             if digest:
-                found = MetricSet.model_validate_json(self._store.get(digest))
-                for metric in found.metrics.values():
-                    yield Measured(one, digest, found, metric)
+                metric_set = MetricSet.model_validate_json(self._store.get(digest))
+                for metric in metric_set.metrics.values():
+                    yield Measured(entry, digest, metric_set, metric)
 
     def _problems(self) -> Iterator[str]:
         files: dict[str, str] = self.entry.body["files"]
@@ -150,23 +150,23 @@ class ReportCheck:
         if any(differences):
             # Another version may write another report.
             ran = "; ".join(code_lines(self._entries[: self.entry.entry.seq], self._store))
-            yield from (f"{one} (the session ran {ran})" for one in differences if one)
+            yield from (f"{difference} (the session ran {ran})" for difference in differences if difference)
 
-    def stated(self, one: Measured) -> Iterator[str]:
+    def stated(self, value: Measured) -> Iterator[str]:
         """Yield where the report states a metric, as pointers into its JSON and lines of its Markdown."""
-        name, report = one.metric.id, json.loads(self._rendered.get(REPORT_JSON, b"{}"))
+        name, report = value.metric.id, json.loads(self._rendered.get(REPORT_JSON, b"{}"))
         compared: dict[str, Any] = report.get("comparison") or {}
-        is_treatment = compared.get("treatment_metrics") == one.digest
+        is_treatment = compared.get("treatment_metrics") == value.digest
         for arm in ("baseline", "treatment"):
-            if compared.get(f"{arm}_metrics") == one.digest and name == compared["primary_metric"]:
+            if compared.get(f"{arm}_metrics") == value.digest and name == compared["primary_metric"]:
                 yield f"report.json /comparison/{arm}_accuracy"
         if is_treatment and name in compared["metrics"]:
             yield f"report.json /comparison/metrics/{name}"
         for number, stage in enumerate(report.get("stages", ())):
             for place, attempt in enumerate(stage["attempts"]):
-                if attempt["metrics_digest"] == one.digest:
+                if attempt["metrics_digest"] == value.digest:
                     yield f"report.json /stages/{number}/attempts/{place}/metrics/{name}"
-        own = f"{one.set.stage}.{one.set.attempt}"
+        own = f"{value.set.stage}.{value.set.attempt}"
         section = ""
         for number, line in enumerate(self._rendered.get(REPORT_MARKDOWN, b"").decode().split("\n"), 1):
             section = line if line.startswith("## ") else section
@@ -180,90 +180,94 @@ class ReportCheck:
         """Return the metrics of a name: METRIC, STAGE.METRIC or STAGE.ATTEMPT.METRIC; UserError without any."""
         parts = _NAME.fullmatch(name)
         stage, attempt, metric = parts.groups() if parts else (None, None, None)
-        found = tuple(
-            one
-            for one in self.measured
-            if one.metric.id == metric and stage in (None, one.set.stage) and attempt in (None, str(one.set.attempt))
+        results = tuple(
+            value
+            for value in self.measured
+            if value.metric.id == metric
+            and stage in (None, value.set.stage)
+            and attempt in (None, str(value.set.attempt))
         )
-        if not found:
-            names = ", ".join(sorted({one.metric.id for one in self.measured})) or "none"
+        if not results:
+            names = ", ".join(sorted({value.metric.id for value in self.measured})) or "none"
             hint = f"METRIC, STAGE.METRIC or STAGE.ATTEMPT.METRIC of: {names}"
             raise UserError(f"nothing was measured that is called '{name}'", hint=hint)
-        return found
+        return results
 
-    def trace(self, one: Measured) -> Traced:
+    def trace(self, value: Measured) -> Traced:
         """Follow a metric to the code and the rows it was computed from, and to the places that state it."""
-        rows = [self._rows(name, digest) for name, digest in one.set.rows.items()]
+        rows = [self._rows(name, digest) for name, digest in value.set.rows.items()]
         problems: list[str] = []
         again, parts, ways = None, (), dict[str, Lineage]()
         measured_by = measuring_code()
         try:
-            evidence = self._evidence(one)
+            evidence = self._evidence(value)
             ways = evidence.lineages
             measured_by = measuring_code(evidence.resolved)
-            computed = self._again(one, evidence).metrics.get(one.metric.id)
+            computed = self._again(value, evidence).metrics.get(value.metric.id)
             again = computed.value if computed else None
-            parts = parts_of(evidence, one.metric.id)
+            parts = parts_of(evidence, value.metric.id)
             # Its other sources, for example a critic's labelled sample.
             files = dict.fromkeys(part.file for part in parts if part.file not in (ROWS, BASELINE))
             rows += [self._rows(file, evidence.output_digests[file]) for file in files]
         except PeergateError as error:
             problems.append(f"the rows give nothing now: {str(error).splitlines()[0]}")
         problems[:0] = [each.problem for each in rows if each.problem]
-        same_code = one.set.code == measured_by
-        if again is not None and again != one.metric.value:
-            then = f"entry {one.entry.entry.seq} recorded {one.metric.value:.10g}"
+        same_code = value.set.code == measured_by
+        if again is not None and again != value.metric.value:
+            then = f"entry {value.entry.entry.seq} recorded {value.metric.value:.10g}"
             problems.append(
                 f"the rows give {again:.10g}, {then}{'' if same_code else ', by other code than is at hand'}"
             )
-        claims = tuple(self._claims(one))
+        claims = tuple(self._claims(value))
         problems += [
             f"entry {each.packet.entry.seq} calls a claim of {each.recorded.claim.value:.10g} {each.recorded.status}, "
             f"looked up again it is {each.now.status}"
             for each in claims
             if each.now != each.recorded
         ]
-        return Traced(one, tuple(self.stated(one)), tuple(rows), same_code, again, parts, claims, ways, tuple(problems))
+        return Traced(
+            value, tuple(self.stated(value)), tuple(rows), same_code, again, parts, claims, ways, tuple(problems)
+        )
 
-    def _evidence(self, one: Measured) -> Evidence:
+    def _evidence(self, value: Measured) -> Evidence:
         """Return the evidence of a metric's attempt: gathered once for all of the attempt's metrics in a row."""
-        seq = one.entry.entry.seq
+        seq = value.entry.entry.seq
         if self._gathered is None or self._gathered[0] != seq:
-            found = gather(self._folder, self._entries[:seq], self._store, one.set.stage, one.set.attempt)
-            self._gathered = seq, found
+            evidence = gather(self._folder, self._entries[:seq], self._store, value.set.stage, value.set.attempt)
+            self._gathered = seq, evidence
         return self._gathered[1]
 
-    def _again(self, one: Measured, evidence: Evidence) -> MetricSet:
+    def _again(self, value: Measured, evidence: Evidence) -> MetricSet:
         """Return the metrics of this evidence, computed once like it."""
-        seq = one.entry.entry.seq
+        seq = value.entry.entry.seq
         if self._computed is None or self._computed[0] != seq:
             self._computed = seq, measure(evidence)
         return self._computed[1]
 
     def _rows(self, name: str, digest: str) -> Rows:
-        for one in self._entries:
-            for output in one.body.get("outputs", {}).values() if one.entry.kind == "exit" else ():
+        for entry in self._entries:
+            for output in entry.body.get("outputs", {}).values() if entry.entry.kind == "exit" else ():
                 if output["digest"] == digest:
                     try:
                         self._store.get(digest)
                         problem = ""
                     except PeergateError as error:
                         problem = str(error).splitlines()[0]
-                    return Rows(name, digest, one, str(output["path"]), problem)
+                    return Rows(name, digest, entry, str(output["path"]), problem)
         return Rows(name, digest, None, "", f"no job left the rows {digest}")
 
-    def _claims(self, one: Measured) -> Iterator[Claimed]:
+    def _claims(self, value: Measured) -> Iterator[Claimed]:
         """Yield what packets show of the builder's claims about a metric, looked up again."""
         for packet in self._entries:
             if packet.entry.kind != "packet":
                 continue
-            shown = json.loads(self._store.get(packet.body["packet"])).get("claims", ())
-            for recorded in (ClaimResult.model_validate(each) for each in shown):
-                own = packet.body.get("stage") == one.set.stage
-                if (recorded.claim.stage, recorded.claim.metric) != (one.set.stage, one.metric.id):
+            claims = json.loads(self._store.get(packet.body["packet"])).get("claims", ())
+            for recorded in (ClaimResult.model_validate(each) for each in claims):
+                own = packet.body.get("stage") == value.set.stage
+                if (recorded.claim.stage, recorded.claim.metric) != (value.set.stage, value.metric.id):
                     continue
-                if not own or packet.body.get("attempt") == one.set.attempt:
-                    yield Claimed(packet, recorded, look_up([recorded.claim], {one.set.stage: one.set})[0])
+                if not own or packet.body.get("attempt") == value.set.attempt:
+                    yield Claimed(packet, recorded, look_up([recorded.claim], {value.set.stage: value.set})[0])
 
 
 def _difference(name: str, saved: bytes, rendered: bytes) -> str:
@@ -271,11 +275,12 @@ def _difference(name: str, saved: bytes, rendered: bytes) -> str:
     if saved == rendered:
         return ""
     lines = [data.decode("utf-8", "replace").split("\n") if data else [] for data in (saved, rendered)]
-    for number, (there, given) in enumerate(zip_longest(*lines), 1):
-        if there != given:
-            start = max(0, len(commonprefix([there or "", given or ""])) - _BEFORE)
-            said, message = (
-                "nothing" if one is None else f"'{one_line(one[start:], SHOWN)}'" for one in (there, given)
+    for number, (there, text) in enumerate(zip_longest(*lines), 1):
+        if there != text:
+            start = max(0, len(commonprefix([there or "", text or ""])) - _BEFORE)
+            reported_text, message = (
+                "nothing" if current_text is None else f"'{one_line(current_text[start:], SHOWN)}'"
+                for current_text in (there, text)
             )
-            return f"{name} line {number} says {said}, the trail says {message}"
+            return f"{name} line {number} says {reported_text}, the trail says {message}"
     return f"{name} has bytes that are no text"

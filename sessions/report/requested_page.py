@@ -71,7 +71,7 @@ def mark_of(answer: Answer | None) -> tuple[str, str]:
 def registered_facts(done: Requested, *, escaped: bool) -> str:
     """Return what is registered about the matter of a question, as Markdown."""
     text = markdown.line if escaped else _unescaped
-    lines = [f"- {text(one.pointer)}: {text(one.value)}" for one in done.facts]
+    lines = [f"- {text(spec_value.pointer)}: {text(spec_value.value)}" for spec_value in done.facts]
     head = "What the spec registers about this, found by the words of the question; nobody judged it:"
     return "\n".join(("## Registered facts", "", head, "", *lines, ""))
 
@@ -116,23 +116,23 @@ def write_page(path: Path, text: str, force: bool) -> None:
 
 
 def _record(done: Requested) -> list[tuple[str, str]]:
-    asked, answered = done.asked, done.answered
+    asked_entry, answered = done.asked, done.answered
     by = {
         "policy": "the ask-policy, without a call",
         "checklist": "rules, without a model",
-        "model": f"the model {asked.reviewer}",
+        "model": f"the model {asked_entry.reviewer}",
         "recorded": f"the recorded answer of answered/{answered.same_as}, without a new call",
         "nobody": "nobody",
     }
-    rows = [("answered by", by[answered.by]), ("reviewer", asked.reviewer)]
-    if asked.policy is not None:
-        rows.append(("policy", f"{asked.policy.rule}: {asked.policy.why}"))
+    rows = [("answered by", by[answered.by]), ("reviewer", asked_entry.reviewer)]
+    if asked_entry.policy is not None:
+        rows.append(("policy", f"{asked_entry.policy.rule}: {asked_entry.policy.why}"))
     if answered.by == "model":
         usage = answered.usage or {}
         measured = "" if answered.usd_is_measured else " (the whole cap: what was used is not known)"
         rows += [
             ("model, as it answered", answered.model or "not known"),
-            ("effort", f"{asked.tier}, reasoning {answered.reasoning or 'not asked for'}"),
+            ("effort", f"{asked_entry.tier}, reasoning {answered.reasoning or 'not asked for'}"),
             ("tokens", ", ".join(f"{name} {count}" for name, count in usage.items()) or "not known"),
             ("cost", f"{answered.usd:.6f} USD{measured}"),
             ("seconds", f"{answered.seconds:.1f}"),

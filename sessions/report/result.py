@@ -26,9 +26,9 @@ def result_in_words(
     entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec, outcome: str, comparison: dict[str, Any] | None
 ) -> str:
     """Return one sentence on how the session ended."""
-    last = next((one for one in reversed(entries) if one.entry.kind == "decision"), None)
+    last = next((entry for entry in reversed(entries) if entry.entry.kind == "decision"), None)
     stage = (last.body["stage"] or "design") if last else "design"
-    amended = any(is_in_force(one) and one.body["exploratory"] for one in entries)
+    amended = any(is_in_force(entry) and entry.body["exploratory"] for entry in entries)
     exploratory = " (exploratory: amended after data had been seen)" if amended else ""
     match outcome:
         case "approve":
@@ -70,9 +70,9 @@ def _form(comparison: dict[str, Any] | None) -> str:
 
 def _lifted(entries: Sequence[Recorded]) -> str:
     """Say who decided instead of the gates, and how often."""
-    found = overrides(entries)
-    people = ", ".join(dict.fromkeys(plain(str(one.body["by"]), 100) for one in found))
-    return f"{people} decided {len(found)} time{'' if len(found) == 1 else 's'} over a gate or check"
+    results = overrides(entries)
+    people = ", ".join(dict.fromkeys(plain(str(value.body["by"]), 100) for value in results))
+    return f"{people} decided {len(results)} time{'' if len(results) == 1 else 's'} over a gate or check"
 
 
 def _nothing(comparison: dict[str, Any] | None) -> str:
@@ -119,7 +119,7 @@ def _witnessed(comparison: dict[str, Any]) -> str:
         f"{claims} scores of '{stage}' are its scorer's claim"
         for stage, claims in comparison.get("claimed", {}).items()
     ]
-    return "".join(f"; {one}" for one in parts)
+    return "".join(f"; {part}" for part in parts)
 
 
 def further_seeds(entries: Sequence[Recorded], store: Store) -> str:
@@ -139,9 +139,12 @@ def why_it_ended(entries: Sequence[Recorded], store: Store, outcome: str) -> lis
     Of a session in which people decided instead of gates: what each of them decided.
     """
     if outcome == "overridden":
-        lifted = ((plain(one.body["by"], 100), done_by_person(one), one.body["reason"]) for one in overrides(entries))
+        lifted = (
+            (plain(override.body["by"], 100), done_by_person(override), override.body["reason"])
+            for override in overrides(entries)
+        )
         return [f"{by} {what}: {plain(reason, 500)}" for by, what, reason in lifted]
-    last = next((one for one in reversed(entries) if one.entry.kind in ("decision", "human", "budget")), None)
+    last = next((entry for entry in reversed(entries) if entry.entry.kind in ("decision", "human", "budget")), None)
     if last is None:
         return []
     if last.entry.kind == "budget":
@@ -158,15 +161,17 @@ def why_it_ended(entries: Sequence[Recorded], store: Store, outcome: str) -> lis
 
 def told_once(reasons: Sequence[str]) -> list[str]:
     """Return a decision's reasons without the checklist's findings that repeat a check before them."""
-    checks = [one.partition(": ")[2] for one in reasons if one.startswith("check ")]
+    checks = [reason.partition(": ")[2] for reason in reasons if reason.startswith("check ")]
     return [
-        one for one in reasons if not (one.startswith("checklist: ") and one.endswith(tuple(f". {c}" for c in checks)))
+        reason
+        for reason in reasons
+        if not (reason.startswith("checklist: ") and reason.endswith(tuple(f". {c}" for c in checks)))
     ]
 
 
-def done_by_person(one: Recorded) -> str:
+def done_by_person(value: Recorded) -> str:
     """Say what a person did by an entry: an answer, an override, an amendment or a retraction."""
-    kind, body = one.entry.kind, one.body
+    kind, body = value.entry.kind, value.body
     match kind:
         case "human":
             what = f"answered '{body['answer']}' at {body['stage'] or 'design'}.{body['attempt']}"
@@ -175,7 +180,7 @@ def done_by_person(one: Recorded) -> str:
             lifted = f"check {body['check']} of {body['stage']}" if body["check"] else f"condition {body['condition']}"
             what = f"lifted {lifted}"
         case "amendment":
-            status = "in force" if is_in_force(one) else f"not in force ({body['outcome']})"
+            status = "in force" if is_in_force(value) else f"not in force ({body['outcome']})"
             what = f"amended {', '.join(change['pointer'] for change in body['changes'])}: {status}"
             what += ", over its review" if body["overridden"] else ""
         case _:
@@ -195,7 +200,7 @@ def _row(row: dict[str, Any]) -> str:
 def checks_of(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> list[CheckResult]:
     """Return the recorded results of the checks of an attempt."""
     recorded = find(entries, f"checks/{stage}.{attempt}")
-    return [CheckResult.model_validate(one) for one in store.get_value(recorded.body["checks"])] if recorded else []
+    return [CheckResult.model_validate(value) for value in store.get_value(recorded.body["checks"])] if recorded else []
 
 
 def comparison_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> dict[str, Any] | None:
@@ -234,31 +239,40 @@ def _form_in(entries: Sequence[Recorded], store: Store, treatment: str) -> dict[
 def _without_kind(entries: Sequence[Recorded], store: Store, treatment: str) -> dict[str, Any] | None:
     """Return the least gain that is left without a kind of items, where it is less than the registered effect."""
     checks = _newest_checks(entries, store, treatment)
-    return next((one.shown[0] for one in checks if one.id == "strata.sensitivity" and one.shown), None)
+    return next((check.shown[0] for check in checks if check.id == "strata.sensitivity" and check.shown), None)
 
 
 def _claimed(entries: Sequence[Recorded], store: Store, stage: str) -> int:
     """Return how many scores of a stage's newest attempt are what a benchmark's own scorer says."""
-    found = _newest_checks(entries, store, stage)
-    return next((int(one.figure or 0) for one in found if one.id == SCORES and one.status == "WARN"), 0)
+    check_results = _newest_checks(entries, store, stage)
+    return next(
+        (
+            int(check_result.figure or 0)
+            for check_result in check_results
+            if check_result.id == SCORES and check_result.status == "WARN"
+        ),
+        0,
+    )
 
 
 def _newest_checks(entries: Sequence[Recorded], store: Store, stage: str) -> Sequence[CheckResult]:
     """Return the checks of a stage's newest attempt; none before its first gate."""
-    gates = [one.body["attempt"] for one in entries if one.entry.kind == "checks" and one.body["stage"] == stage]
+    gates = [
+        entry.body["attempt"] for entry in entries if entry.entry.kind == "checks" and entry.body["stage"] == stage
+    ]
     return checks_of(entries, store, stage, gates[-1]) if gates else []
 
 
 def witnessed(entries: Sequence[Recorded], store: Store, stages: Sequence[str]) -> dict[str, list[int]]:
     """Return for each stage how many rows of its latest attempt a witness read, and of how many."""
-    found: dict[str, list[int]] = {}
-    for one in entries:
-        if one.entry.kind == "witness" and one.body["stage"] in stages and one.body["rows"]:
-            asked = find(entries, f"challenge/{one.body['stage']}.{one.body['attempt']}")
-            order = JobOrder.model_validate_json(store.get(asked.body["order"])) if asked else None
+    counts: dict[str, list[int]] = {}
+    for entry in entries:
+        if entry.entry.kind == "witness" and entry.body["stage"] in stages and entry.body["rows"]:
+            request = find(entries, f"challenge/{entry.body['stage']}.{entry.body['attempt']}")
+            order = JobOrder.model_validate_json(store.get(request.body["order"])) if request else None
             if order is not None and order.challenge is not None:
-                found[one.body["stage"]] = list(order.challenge.counts())
-    return {stage: found[stage] for stage in stages if stage in found}
+                counts[entry.body["stage"]] = list(order.challenge.counts())
+    return {stage: counts[stage] for stage in stages if stage in counts}
 
 
 def replayed(spec: SessionSpec) -> list[str]:
@@ -268,29 +282,29 @@ def replayed(spec: SessionSpec) -> list[str]:
 
 def not_replayed(entries: Sequence[Recorded], spec: SessionSpec) -> list[str]:
     """Return the stages that have trained and that no witness can repeat."""
-    ended = {one.body["stage"] for one in entries if one.entry.kind == "exit"}
+    ended = {entry.body["stage"] for entry in entries if entry.entry.kind == "exit"}
     return [stage.name for stage in spec.stages if stage.witness == "weights_only" and stage.name in ended]
 
 
 def not_witnessed(entries: Sequence[Recorded], store: Store, spec: SessionSpec) -> list[str]:
     """Return the stages whose jobs ended and of which no witness made anything again; :func:`not_replayed` apart."""
-    ended = {one.body["stage"] for one in entries if one.entry.kind == "exit"}
+    ended = {entry.body["stage"] for entry in entries if entry.entry.kind == "exit"}
     others = [stage.name for stage in spec.stages if stage.name in ended and stage.witness != "weights_only"]
-    found = witnessed(entries, store, others)
-    return [name for name in others if name not in found]
+    counts = witnessed(entries, store, others)
+    return [name for name in others if name not in counts]
 
 
 def witness_time(entries: Sequence[Recorded]) -> float:
     """Return the share of the wall time of all jobs that witnesses took; 0 without jobs."""
-    settled = [one for one in entries if one.entry.kind == "spend" and one.body.get("seconds") is not None]
-    seconds = {one.entry.key: one.body["seconds"] for one in settled}
+    settled = [entry for entry in entries if entry.entry.kind == "spend" and entry.body.get("seconds") is not None]
+    seconds = {value.entry.key: value.body["seconds"] for value in settled}
     return sum(value for key, value in seconds.items() if key.endswith(WITNESS)) / (sum(seconds.values()) or 1.0)
 
 
 def _latest_metrics(entries: Sequence[Recorded], store: Store, stage: str) -> tuple[str, dict[str, Any]] | None:
-    for one in reversed(entries):
-        if one.entry.kind == "metrics" and one.body["stage"] == stage and one.body["metrics"]:
-            return one.body["metrics"], store.get_value(one.body["metrics"])["metrics"]
+    for entry in reversed(entries):
+        if entry.entry.kind == "metrics" and entry.body["stage"] == stage and entry.body["metrics"]:
+            return entry.body["metrics"], store.get_value(entry.body["metrics"])["metrics"]
     return None
 
 
@@ -302,10 +316,10 @@ def question(entries: Sequence[Recorded]) -> Recorded | None:
     return waits_for_budget(every) or last_question(every, "")
 
 
-def result_of(asked: Recorded) -> str:
+def result_of(request: Recorded) -> str:
     """Say in one sentence why the session waits."""
-    stage = asked.body.get("stage") or "design"
-    match asked.entry.kind:
+    stage = request.body.get("stage") or "design"
+    match request.entry.kind:
         case "budget":
             return f"interim, after the gate of '{stage}': the session waits for a larger budget"
         case "retraction":
@@ -316,6 +330,8 @@ def result_of(asked: Recorded) -> str:
             return f"interim: the gate of '{stage}' stays closed, and a person is asked how to continue"
 
 
-def reasons_of(asked: Recorded) -> list[str]:
+def reasons_of(request: Recorded) -> list[str]:
     """Return why a person is asked."""
-    return [plain(str(reason), 500) for reason in asked.body.get("reasons") or [asked.body.get("reason", "")] if reason]
+    return [
+        plain(str(reason), 500) for reason in request.body.get("reasons") or [request.body.get("reason", "")] if reason
+    ]

@@ -42,8 +42,8 @@ class _Index:
         self._path, self._has_new = runs / INDEX, False
         self._known: dict[str, Any] = {}
         with suppress(OSError, ValueError):
-            found = json.loads(self._path.read_bytes())
-            self._known = found if isinstance(found, dict) else {}
+            result = json.loads(self._path.read_bytes())
+            self._known = result if isinstance(result, dict) else {}
 
     def get(self, run: str, stamp: str) -> Overview | None:
         """Return the overview of a trail that has not changed since."""
@@ -57,10 +57,10 @@ class _Index:
             return Overview(**whole) if before == stamp else None
         return None
 
-    def put(self, run: str, stamp: str, told: Overview) -> Overview:
+    def put(self, run: str, stamp: str, overview: Overview) -> Overview:
         """Take an overview in and return it."""
-        self._known[run], self._has_new = (stamp, told.as_json()), True
-        return told
+        self._known[run], self._has_new = (stamp, overview.as_json()), True
+        return overview
 
     def keep(self) -> None:
         """Write what is new; if that fails, it is read again the next time."""
@@ -74,22 +74,22 @@ def listed(runs: Path) -> list[Overview]:
     """Return the overviews of the sessions of a workspace, by name."""
     folders = find_runs(runs)
     index = _Index(runs)
-    found: dict[Path, Overview] = {}
+    overviews: dict[Path, Overview] = {}
     pointers: dict[Path, Pointer] = {}
     for run in folders:
         try:
             if (pointer := pointer_of(run / TRAIL)) is not None:
                 pointers[run] = pointer
         except AuditDamage as error:
-            found[run] = damaged(run.name, run, error)
-    found |= dict(_in_databases(runs, pointers, index))
-    for run in (one for one in folders if one not in found):
+            overviews[run] = damaged(run.name, run, error)
+    overviews |= dict(_in_databases(runs, pointers, index))
+    for run in (folder for folder in folders if folder not in overviews):
         stamp = str([mark_of(run / name) for name in (TRAIL, f"{TRAIL}-wal", _SEAL)])
         overview_of = index.get(run.name, stamp) or _read(run, stamp, index)
         runs_now = overview_of.state in OPEN and lease.is_running(run)
-        found[run] = replace(running(overview_of) if runs_now else overview_of, path=run)
+        overviews[run] = replace(running(overview_of) if runs_now else overview_of, path=run)
     index.keep()
-    return [found[run] for run in folders]
+    return [overviews[run] for run in folders]
 
 
 def _read(run: Path, stamp: str, index: _Index) -> Overview:
@@ -110,7 +110,7 @@ def newest(runs: Path) -> Path:
         UserError: there is no session.
         Blocked: the folder cannot be read.
     """
-    began = [(one.started or "", str(one.path)) for one in listed(runs)]
+    began = [(overview.started or "", str(overview.path)) for overview in listed(runs)]
     if not began:
         raise UserError("there is no session yet", where=str(runs), hint="name a RUN, or its folder with --runs")
     return Path(max(began)[1])
@@ -128,9 +128,9 @@ def everywhere(runs: Path) -> list[Overview]:
         raise UserError("this workspace has no database", where=str(runs), hint="set PEERGATE_DATABASE")
     index = _Index(runs)
     with _connected(address) as database:
-        found = [overview_of for _, overview_of in _told_of(database, lease_rows.every_log(database), index)]
+        overviews = [overview_of for _, overview_of in _told_of(database, lease_rows.every_log(database), index)]
     index.keep()
-    return sorted(found, key=lambda one: (one.name, str(one.path)))
+    return sorted(overviews, key=lambda overview: (overview.name, str(overview.path)))
 
 
 def _connected(address: str) -> closing[Any]:
@@ -157,22 +157,22 @@ def _that_tell(connection: sqlite3.Connection) -> list[Recorded]:
     """Return the entries that tell the state, in order: the first, the close, the newest as far as they matter."""
     kind, key = (f"json_extract(payload, '$.predicate.{name}')" for name in ("kind", "key"))
     message = f"SELECT seq, payload FROM entry WHERE {kind} IN ({', '.join('?' * len(TOLD_BY))}) ORDER BY seq"
-    found: dict[int, Recorded] = {}
-    seen: set[str] = set()
+    results: dict[int, Recorded] = {}
+    seen_texts: set[str] = set()
 
     def take(query: str, values: Sequence[str] = ()) -> bool:
         for seq, payload in connection.execute(query, values):
-            found[seq] = _unverified(payload)
-            seen.add(found[seq].entry.kind)
-            if seen >= _NEWEST and seen & _ANSWERS_MONEY:
+            results[seq] = _unverified(payload)
+            seen_texts.add(results[seq].entry.kind)
+            if seen_texts >= _NEWEST and seen_texts & _ANSWERS_MONEY:
                 return True
         return False
 
     if take(f"{message} DESC", TOLD_BY):
         take(f"{message} LIMIT 1", TOLD_BY)
-        if "close" not in seen:
+        if "close" not in seen_texts:
             take(f"SELECT seq, payload FROM entry WHERE {key} = 'close'")
-    return [found[seq] for seq in sorted(found)]
+    return [results[seq] for seq in sorted(results)]
 
 
 def _unverified(payload: bytes) -> Recorded:
@@ -204,7 +204,7 @@ def _in_databases(runs: Path, pointers: Mapping[Path, Pointer], index: _Index) -
 def _told_of(database: Any, rows: Sequence[lease_rows.LogRow], index: _Index) -> Iterator[tuple[str, Overview]]:
     """Yield the overviews of sessions in a database, each with the number of its log."""
     known = {row.log: index.get(row.log, str(row.size)) for row in rows}
-    by_log = {log: one for log, one in known.items() if one is not None}
+    by_log = {log: overview for log, overview in known.items() if overview is not None}
     missing = [row for row in rows if row.log not in by_log]
     for start in range(0, len(missing), AT_ONCE):
         some = missing[start : start + AT_ONCE]
@@ -212,10 +212,10 @@ def _told_of(database: Any, rows: Sequence[lease_rows.LogRow], index: _Index) ->
         for row in some:
             try:
                 own = [_unverified(payload) for payload, _ in entries.get(row.log, [])]
-                found = summary(row.name, Path(row.log), own, row.size)
+                overview = summary(row.name, Path(row.log), own, row.size)
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                found = damaged(row.name, Path(row.log), error)
-            by_log[row.log] = index.put(row.log, str(row.size), found)
+                overview = damaged(row.name, Path(row.log), error)
+            by_log[row.log] = index.put(row.log, str(row.size), overview)
     for row in rows:
-        one = replace(by_log[row.log], path=Path(row.place))
-        yield row.log, running(one) if one.state in OPEN and row.is_held else one
+        current_overview = replace(by_log[row.log], path=Path(row.place))
+        yield row.log, running(current_overview) if current_overview.state in OPEN and row.is_held else current_overview

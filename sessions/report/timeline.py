@@ -27,14 +27,14 @@ class Told(NamedTuple):
 
 def tell(entries: Sequence[Recorded], store: Store) -> Iterator[Told]:
     """Yield what happened, in the order of the trail. Texts are untrusted, as in the trail."""
-    verdicts = {one.entry.key.partition("/")[2]: one for one in entries if one.entry.kind == "verdict"}
-    for one in entries:
-        if (found := _tell(one, verdicts, store)) is not None:
-            yield Told(one, found[0], tuple(found[1]))
+    verdicts = {entry.entry.key.partition("/")[2]: entry for entry in entries if entry.entry.kind == "verdict"}
+    for entry in entries:
+        if (pair := _tell(entry, verdicts, store)) is not None:
+            yield Told(entry, pair[0], tuple(pair[1]))
 
 
-def _tell(one: Recorded, verdicts: Mapping[str, Recorded], store: Store) -> tuple[str, list[str]] | None:
-    kind, body = one.entry.kind, one.body
+def _tell(value: Recorded, verdicts: Mapping[str, Recorded], store: Store) -> tuple[str, list[str]] | None:
+    kind, body = value.entry.kind, value.body
     if kind in _BY_PEOPLE:
         return f"{kind}{_by(body)}: {body.get(_BY_PEOPLE[kind], '')}", _of_people(kind, body)
     match kind:
@@ -43,8 +43,11 @@ def _tell(one: Recorded, verdicts: Mapping[str, Recorded], store: Store) -> tupl
             return f"session registered{_by(body)}: builder {builder}, reviewer {reviewer}", []
         case "decision":
             at = _at(body)
-            conditions = [one for one in body.get("conditions") or () if isinstance(one, dict)]
-            parts = [f"condition {one.get('id')} for {one.get('stage')}: {one.get('text', '')}" for one in conditions]
+            conditions = [value for value in body.get("conditions") or () if isinstance(value, dict)]
+            parts = [
+                f"condition {condition.get('id')} for {condition.get('stage')}: {condition.get('text', '')}"
+                for condition in conditions
+            ]
             return f"{at} {body.get('outcome')}", [*_judged(verdicts.get(at)), *_reasons(body), *parts]
         case "budget":
             return f"{_at(body)} stopped at '{body.get('at')}': it waits for a larger budget", _reasons(body)
@@ -83,8 +86,8 @@ def _of_session(kind: str, body: Mapping[str, Any]) -> tuple[str, list[str]]:
     if kind == "close":
         return f"close: {body.get('decision', '')}", []
     if kind == "pruned":
-        gone = [one for one in body.get("weights") or () if isinstance(one, dict)]
-        return f"weights pruned{_by(body)}", [f"deletes {one.get('path')}" for one in gone]
+        gone = [value for value in body.get("weights") or () if isinstance(value, dict)]
+        return f"weights pruned{_by(body)}", [f"deletes {value.get('path')}" for value in gone]
     over = taken_over(body)
     return f"{kind}d{_by(body)}", [over] if over else []
 
@@ -121,7 +124,7 @@ def _of_people(kind: str, body: Mapping[str, Any]) -> list[str]:
         what = f"check {body.get('check')} of {body.get('stage')}" if body.get("check") else body.get("condition")
         lines.append(f"lifts {what}")
     if kind == "retraction":
-        lines += [f"takes back {one}" for one in body.get("judgements") or ()]
+        lines += [f"takes back {value}" for value in body.get("judgements") or ()]
     return lines
 
 
@@ -141,46 +144,52 @@ def _answered_by(body: Mapping[str, Any]) -> str:
 
 def _answer(body: Mapping[str, Any], store: Store) -> list[str]:
     try:
-        said = json.loads(store.get(str(body["answer"]))) if body.get("answer") else None
+        statement = json.loads(store.get(str(body["answer"]))) if body.get("answer") else None
     except (PeergateError, ValueError, RecursionError):
         return ["its answer is not in the content store"]
-    if not isinstance(said, dict):
+    if not isinstance(statement, dict):
         return []
-    match said.get("mode"):
+    match statement.get("mode"):
         case "question":
-            approval = {"True": "yes", "False": "no"}.get(str(said.get("approval")), "not judged")
-            lines = [f"approval: {approval}", f"recommends: {said.get('recommendation')}"]
+            approval = {"True": "yes", "False": "no"}.get(str(statement.get("approval")), "not judged")
+            lines = [f"approval: {approval}", f"recommends: {statement.get('recommendation')}"]
         case "review":
-            lines = [f"issues: {_counted(said.get('issues'), 'severity')}", str(said.get("overall_assessment"))]
+            lines = [
+                f"issues: {_counted(statement.get('issues'), 'severity')}",
+                str(statement.get("overall_assessment")),
+            ]
         case _:
-            lines = [f"claims: {_counted(said.get('scorecard'), 'status')}", str(said.get("overall_assessment"))]
+            lines = [
+                f"claims: {_counted(statement.get('scorecard'), 'status')}",
+                str(statement.get("overall_assessment")),
+            ]
     return lines
 
 
-def _counted(found: Any, by: str) -> str:
-    counts = Counter(str(one.get(by)) for one in found or () if isinstance(one, dict))
+def _counted(result: Any, by: str) -> str:
+    counts = Counter(str(value.get(by)) for value in result or () if isinstance(value, dict))
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"
 
 
 def interruptions(entries: Sequence[Recorded]) -> Iterator[tuple[Recorded, str]]:
     """Yield interruptions in order. A kill writes nothing: a ``resume`` without a pause or question shows it."""
     before: Recorded | None = None
-    for one in entries:
-        kind, body = one.entry.kind, one.body
+    for entry in entries:
+        kind, body = entry.entry.kind, entry.body
         match kind:
             case "pause":
-                yield one, f"paused by {plain(body['by'], 100)}"
+                yield entry, f"paused by {plain(body['by'], 100)}"
             case "resume":
-                yield one, f"resumed by {plain(body['by'], 100)}{_after(body, before)}"
+                yield entry, f"resumed by {plain(body['by'], 100)}{_after(body, before)}"
             case "lost":
-                yield one, lost_in_words(body)
+                yield entry, lost_in_words(body)
             case "launch" if resumed := body.get("resumes"):
                 what = f"job {body['key']} resumes from step {resumed['step']} of attempt {resumed['attempt']}"
-                yield one, what
+                yield entry, what
             case _:
                 pass
-        if not is_from_outside(one):
-            before = one
+        if not is_from_outside(entry):
+            before = entry
 
 
 def lost_in_words(body: Mapping[str, Any]) -> str:

@@ -85,9 +85,9 @@ def trail_page(entries: list[Recorded], store: Store, *, with_samples: bool = Tr
     from sessions.report.report import curves_of
     from sessions.report.samples.page_samples import page_samples
 
-    closing = next((one for one in entries if one.entry.kind == "close"), None)
+    closing = next((entry for entry in entries if entry.entry.kind == "close"), None)
     steps = list(timeline.tell(entries, store))
-    shown = _shown(entries, {one.entry.entry.seq for one in steps})
+    visible = _shown(entries, {step.entry.entry.seq for step in steps})
     decision = closing.body.get("decision") if closing else None
     evidence = _Evidence(store)
     return _template().render(
@@ -103,24 +103,26 @@ def trail_page(entries: list[Recorded], store: Store, *, with_samples: bool = Tr
         most_reasons=MOST_REASONS,
         closed=decision,
         closed_state=_state(decision),
-        overrides=sum(is_override(one) for one in entries),
+        overrides=sum(is_override(entry) for entry in entries),
         keys=keys_of(entries),
         gates=[
-            one | {"whole": _whole(entries, store, one) if place <= MOST_GATES else None}
-            for place, one in enumerate(gates_of(entries, store), 1)
+            value | {"whole": _whole(entries, store, value) if place <= MOST_GATES else None}
+            for place, value in enumerate(gates_of(entries, store), 1)
         ],
         curves=_read_or(curves_of, entries, store) or [],
         stages=_read_or(_stages, entries, store) or [],
         transcript=_read_or(_transcript, entries, store),
         samples=_read_or(page_samples, entries, store) if with_samples else None,
         told=[
-            {"seq": one.entry.entry.seq, "kind": one.entry.entry.kind, "time": _time(one.entry)}
-            | {"what": one.what, "lines": one.lines}
-            for one in steps
+            {"seq": step.entry.entry.seq, "kind": step.entry.entry.kind, "time": _time(step.entry)}
+            | {"what": step.what, "lines": step.lines}
+            for step in steps
         ],
-        shown={one.entry.seq for one in shown},
-        left_out=len(entries) - len(shown),
-        groups=[[_entry(one, evidence) for one in shown[at : at + GROUP]] for at in range(0, len(shown), GROUP)],
+        shown={value.entry.seq for value in visible},
+        left_out=len(entries) - len(visible),
+        groups=[
+            [_entry(value, evidence) for value in visible[at : at + GROUP]] for at in range(0, len(visible), GROUP)
+        ],
     )
 
 
@@ -137,8 +139,8 @@ def _stages(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
     from sessions.report.report import stage_of
 
     spec = registered_spec(entries, store)[0].spec
-    found = [stage_of(entries, store, one.name, one.kind, spec.thresholds) for one in spec.stages]
-    return [one for one in found if one["attempts"]]
+    results = [stage_of(entries, store, stage.name, stage.kind, spec.thresholds) for stage in spec.stages]
+    return [value for value in results if value["attempts"]]
 
 
 def _transcript(entries: Sequence[Recorded], store: Store) -> dict[str, Any] | None:
@@ -147,30 +149,30 @@ def _transcript(entries: Sequence[Recorded], store: Store) -> dict[str, Any] | N
 
     # Without the secrets of this environment: whoever has an export makes the same page. They were masked before.
     attempts = list(Transcript(store, Masker({})).attempts(entries))
-    if not any(event.kind == "call" for one in attempts for event in one.events):
+    if not any(event.kind == "call" for attempt in attempts for event in attempt.events):
         return None
-    seqs = sorted(event.seq for one in attempts for event in one.events)
+    seqs = sorted(event.seq for attempt in attempts for event in attempt.events)
     first = seqs[-MOST_EVENTS:][0]
-    shown = [
-        {"stage": one.stage, "attempt": one.attempt}
-        | {"events": [{"at": "", "event": event} for event in one.events if event.seq >= first]}
-        for one in attempts
+    visible = [
+        {"stage": attempt.stage, "attempt": attempt.attempt}
+        | {"events": [{"at": "", "event": event} for event in attempt.events if event.seq >= first]}
+        for attempt in attempts
     ]
-    return {"attempts": [one for one in shown if one["events"]], "left_out": max(0, len(seqs) - MOST_EVENTS)}
+    return {"attempts": [value for value in visible if value["events"]], "left_out": max(0, len(seqs) - MOST_EVENTS)}
 
 
-def _read_or(read: Callable[..., Any], *given: Any) -> Any:
+def _read_or(read: Callable[..., Any], *arguments: Any) -> Any:
     """Return what a function reads of unverified entries and values; None where it cannot."""
     from sessions.report.page_result import UNREADABLE
 
     try:
-        return read(*given)
+        return read(*arguments)
     except UNREADABLE:
         return None
 
 
-def _time(one: Recorded) -> str:
-    return when(one).replace("T", " ")[:19]
+def _time(value: Recorded) -> str:
+    return when(value).replace("T", " ")[:19]
 
 
 @cache
@@ -188,43 +190,43 @@ def _template() -> Template:
     return template(_TEMPLATE, {"plain": _line, "block": _block}, autoescape=True)
 
 
-def _shown(entries: Sequence[Recorded], told: set[int]) -> list[Recorded]:
+def _shown(entries: Sequence[Recorded], counts: set[int]) -> list[Recorded]:
     if len(entries) <= MOST_ENTRIES:
         return list(entries)
-    chosen = sorted((one.entry.seq for one in entries), key=lambda seq: (seq in told, seq))[-MOST_ENTRIES:]
+    chosen = sorted((entry.entry.seq for entry in entries), key=lambda seq: (seq in counts, seq))[-MOST_ENTRIES:]
     wanted = set(chosen)
-    return [one for one in entries if one.entry.seq in wanted]
+    return [entry for entry in entries if entry.entry.seq in wanted]
 
 
 def keys_of(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
     """Return the keys of the newest policy, for people to compare."""
-    newest = next((one.entry.policy for one in reversed(entries) if one.entry.policy is not None), None)
+    newest = next((entry.entry.policy for entry in reversed(entries) if entry.entry.policy is not None), None)
     if newest is None:
         return []
-    shown = {"role", "id", "since", "until", "revoked"}
-    return [key.model_dump(include=shown) for key in Policy.model_validate(newest).keys]
+    texts = {"role", "id", "since", "until", "revoked"}
+    return [key.model_dump(include=texts) for key in Policy.model_validate(newest).keys]
 
 
 def gates_of(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
     """Return one row for each decision: what was judged, by whom, and the outcome."""
     rows: list[dict[str, Any]] = []
-    verdicts = {one.entry.key: one for one in entries if one.entry.kind == "verdict"}
-    for one in entries:
-        if one.entry.kind != "decision":
+    verdicts = {entry.entry.key: entry for entry in entries if entry.entry.kind == "verdict"}
+    for entry in entries:
+        if entry.entry.kind != "decision":
             continue
-        stage, attempt = one.body.get("stage"), one.body.get("attempt")
+        stage, attempt = entry.body.get("stage"), entry.body.get("attempt")
         judged = verdicts.get(f"verdict/{stage or 'design'}.{attempt}")
         verdict = _stored(store, judged.body.get("verdict")) if judged else None
         findings = verdict.get("findings", []) if isinstance(verdict, dict) else []
         rows.append(
             {
-                "seq": one.entry.seq,
+                "seq": entry.entry.seq,
                 "stage": stage or "design",
                 "attempt": attempt,
-                "outcome": one.body.get("outcome"),
-                "state": _state(one.body.get("outcome")),
-                "reasons": one.body.get("reasons", []),
-                "conditions": one.body.get("conditions", []),
+                "outcome": entry.body.get("outcome"),
+                "state": _state(entry.body.get("outcome")),
+                "reasons": entry.body.get("reasons", []),
+                "conditions": entry.body.get("conditions", []),
                 "reviewer": judged.body.get("reviewer", "") if judged else "",
                 "error": judged.body.get("error", "") if judged else "not on record",
                 "findings": [
@@ -245,11 +247,11 @@ class _Evidence:
         self._first: dict[str, int] = {}
         self._left = MOST_EVIDENCE
 
-    def of(self, one: Recorded) -> list[dict[str, Any]]:
+    def of(self, value: Recorded) -> list[dict[str, Any]]:
         return [
-            {"name": name, "digest": digest} | self._value(digest, one.entry.seq)
+            {"name": name, "digest": digest} | self._value(digest, value.entry.seq)
             for name in _SHOWN
-            if isinstance(digest := one.body.get(name), str) and digest.startswith("sha256:")
+            if isinstance(digest := value.body.get(name), str) and digest.startswith("sha256:")
         ]
 
     def _value(self, digest: str, seq: int) -> dict[str, Any]:
@@ -262,16 +264,16 @@ class _Evidence:
         return {"value": text, "with": None}
 
 
-def _entry(one: Recorded, evidence: _Evidence) -> dict[str, Any]:
+def _entry(value: Recorded, evidence: _Evidence) -> dict[str, Any]:
     return {
-        "seq": one.entry.seq,
-        "kind": one.entry.kind,
-        "key": one.entry.key,
-        "time": _time(one),
-        "digest": one.digest,
-        "previous": one.entry.previous,
-        "body": _text(one.body),
-        "evidence": evidence.of(one),
+        "seq": value.entry.seq,
+        "kind": value.entry.kind,
+        "key": value.entry.key,
+        "time": _time(value),
+        "digest": value.digest,
+        "previous": value.entry.previous,
+        "body": _text(value.body),
+        "evidence": evidence.of(value),
     }
 
 
@@ -333,7 +335,7 @@ def page_damage(folder: Path, notes: list[str]) -> list[str]:
         notes.append(f"{PAGE} was made by another version of Peergate and is not compared with the entries")
         return []
     opened = map(open_envelope, envelopes)
-    entries = [recorded(one.payload, signatures_text(*one.signatures)) for one in opened]
+    entries = [recorded(value.payload, signatures_text(*value.signatures)) for value in opened]
     made = trail_page(entries, Store(folder / STORE))
     if made == there:
         return []

@@ -64,11 +64,11 @@ class Attempt(NamedTuple):
     @property
     def usd(self) -> float:
         """What the builder's turns cost."""
-        return sum(one.usd for one in self.events)
+        return sum(event.usd for event in self.events)
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `transcript --json`."""
-        events = [one._asdict() | {"texts": [text._asdict() for text in one.texts]} for one in self.events]
+        events = [event._asdict() | {"texts": [text._asdict() for text in event.texts]} for event in self.events]
         return {"stage": self.stage, "attempt": self.attempt, "usd": round(self.usd, 6), "events": events}
 
 
@@ -81,22 +81,22 @@ class Transcript:
 
     def attempts(self, entries: Sequence[Recorded]) -> Iterator[Attempt]:
         """Yield the attempts in the order in which they began."""
-        found: dict[tuple[str, int], list[Event]] = {}
-        for one in entries:
-            if (event := self._event(one)) is not None:
+        matching_events: dict[tuple[str, int], list[Event]] = {}
+        for entry in entries:
+            if (event := self._event(entry)) is not None:
                 # Entries about the design name no stage, or this one.
-                found.setdefault((one.body["stage"] or DESIGN, one.body["attempt"]), []).append(event)
-        for (stage, attempt), events in found.items():
+                matching_events.setdefault((entry.body["stage"] or DESIGN, entry.body["attempt"]), []).append(event)
+        for (stage, attempt), events in matching_events.items():
             yield Attempt(stage, attempt, tuple(events))
 
-    def _event(self, one: Recorded) -> Event | None:
-        kind, body = one.entry.kind, one.body
+    def _event(self, value: Recorded) -> Event | None:
+        kind, body = value.entry.kind, value.body
         if kind not in _KINDS:
             return None
         what, texts = getattr(self, f"_{'job' if kind in _JOB else kind}")(body)
         usd = body["usd"] if kind == "turn" else 0.0
         phase, helper = body.get("phase", ""), self._line(body.get("helper", ""))
-        return Event(one.entry.seq, when(one), kind, self._line(what), texts, phase, helper, usd)
+        return Event(value.entry.seq, when(value), kind, self._line(what), texts, phase, helper, usd)
 
     def _line(self, text: str) -> str:
         return one_line(self._clean(text), MOST)
@@ -124,14 +124,14 @@ class Transcript:
         counted = f", tokens: {tokens}" if tokens else ""
         what = f"turn {body['number']} of {body['model']}: {cost}{counted}, {body['stop']}"
         try:
-            said = Turn.model_validate(self._store.get_value(body["said"])).text
+            text = Turn.model_validate(self._store.get_value(body["said"])).text
         except EvidenceMissing:
             return what, (Text(_GONE, body["said"]),)
-        return what, (self._text(said, SAID, body["said"]),) if said.strip() else ()
+        return what, (self._text(text, SAID, body["said"]),) if text.strip() else ()
 
     def _call(self, body: dict[str, Any]) -> Described:
-        asked = self._stored(body["arguments"], ASKED)
-        return f"call {body['number']}: {body['tool']}", (asked,) if asked.shown.strip() not in ("", "{}") else ()
+        text = self._stored(body["arguments"], ASKED)
+        return f"call {body['number']}: {body['tool']}", (text,) if text.shown.strip() not in ("", "{}") else ()
 
     def _result(self, body: dict[str, Any]) -> Described:
         ends = ", the phase ends" if body["ends_phase"] else ""
@@ -146,7 +146,7 @@ class Transcript:
         back = f", {body['sent_back']} sent back before" if body["sent_back"] else ""
         if body["unsubmitted"]:
             return f"nothing was handed in: {body['unsubmitted']}{back}", ()
-        claims = [f"{one['stage']} {one['metric']} = {one['value']:g}" for one in body["claims"]]
+        claims = [f"{claim['stage']} {claim['metric']} = {claim['value']:g}" for claim in body["claims"]]
         return f"handed in with {len(claims)} claims{back}", (self._text("\n".join(claims), SHORT),) if claims else ()
 
     def _decision(self, body: dict[str, Any]) -> Described:
@@ -173,21 +173,21 @@ _KINDS = ("turn", "call", "result", "plan", "submit", "verdict", "decision", "hu
 def _with_phases(events: Iterable[Event]) -> Iterator[tuple[str, Event]]:
     """Yield each event with the phase that begins with it, or an empty text."""
     phase = ""
-    for one in events:
-        new = one.phase if one.phase != phase else ""
+    for event in events:
+        new = event.phase if event.phase != phase else ""
         phase = new or phase
-        yield new, one
+        yield new, event
 
 
 def lines_of(attempt: Attempt) -> Iterator[str]:
     """Yield an attempt as lines for a terminal."""
     yield f"== {attempt.stage}.{attempt.attempt}: {attempt.usd:.4f} USD for the builder's turns =="
-    for phase, one in _with_phases(attempt.events):
+    for phase, event in _with_phases(attempt.events):
         if phase:
             yield f"-- {phase} --"
-        helper = f" [helper {one.helper}]" if one.helper else ""
-        yield f"{one.time}  entry {one.seq}  {one.kind}{helper}: {one.what}"
-        for text in one.texts:
+        helper = f" [helper {event.helper}]" if event.helper else ""
+        yield f"{event.time}  entry {event.seq}  {event.kind}{helper}: {event.what}"
+        for text in event.texts:
             yield from block(text.shown, len(text.shown), "    ").split("\n")
             if text.digest:
                 yield f"    whole: {text.digest}"
@@ -199,12 +199,12 @@ def markdown_of(session: str, attempts: Iterable[Attempt]) -> str:
     for attempt in attempts:
         parts.append(f"## {markdown.line(attempt.stage)}, attempt {attempt.attempt}")
         parts.append(f"The builder's turns cost {attempt.usd:.4f} USD.")
-        for phase, one in _with_phases(attempt.events):
+        for phase, event in _with_phases(attempt.events):
             if phase:
                 parts.append(f"### {markdown.line(phase)}")
-            helper = f" (helper {markdown.line(one.helper)})" if one.helper else ""
-            parts.append(f"**{one.kind}**{helper}, entry {one.seq}, {one.time}: {markdown.line(one.what)}")
-            for text in one.texts:
+            helper = f" (helper {markdown.line(event.helper)})" if event.helper else ""
+            parts.append(f"**{event.kind}**{helper}, entry {event.seq}, {event.time}: {markdown.line(event.what)}")
+            for text in event.texts:
                 parts.append(markdown.fenced(text.shown, len(text.shown)))
                 if text.digest:
                     parts.append(f"Cut; whole: `{text.digest}`")
@@ -220,6 +220,6 @@ _NOTE = (
 def rendered(entries: Sequence[Recorded], store: Store, masker: Masker) -> str:
     """Return the transcript of a session as Markdown; empty if its builder called no tool."""
     attempts = list(Transcript(store, masker).attempts(entries))
-    if not any(one.kind == "call" for attempt in attempts for one in attempt.events):
+    if not any(event.kind == "call" for attempt in attempts for event in attempt.events):
         return ""
     return markdown_of(entries[0].entry.session, attempts)

@@ -75,27 +75,27 @@ class Requested:
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `review ask | request | adversarial --json`."""
-        asked, answered = self.asked, self.answered
+        asked_entry, answered = self.asked, self.answered
         return {
-            "mode": asked.mode,
-            "topic": asked.topic,
+            "mode": asked_entry.mode,
+            "topic": asked_entry.topic,
             "recorded": {"folder": str(self.folder), "key": self.key},
             "answered_by": answered.by,
             "same_as": f"answered/{answered.same_as}" if answered.same_as else None,
-            "policy": asked.policy.model_dump(mode="json") if asked.policy else None,
-            "reviewer": asked.reviewer,
+            "policy": asked_entry.policy.model_dump(mode="json") if asked_entry.policy else None,
+            "reviewer": asked_entry.reviewer,
             "model": answered.model,
-            "effort": asked.tier,
+            "effort": asked_entry.tier,
             "reasoning": answered.reasoning,
             "usage": answered.usage,
             "usd": answered.usd,
             "usd_is_measured": answered.usd_is_measured,
             "seconds": answered.seconds,
             "looked": list(self.looked),
-            "registered": [one.model_dump(mode="json") for one in self.facts],
+            "registered": [spec_value.model_dump(mode="json") for spec_value in self.facts],
             "answer": self.answer.model_dump(mode="json") if self.answer else None,
             "error": {"kind": type(self.error).__name__, "message": self.error.message} if self.error else None,
             "read": [file.model_dump(mode="json", exclude={"text"}) for file in self.reading.files],
-            "left_out": [one.model_dump(mode="json") for one in self.reading.left_out],
+            "left_out": [left_out.model_dump(mode="json") for left_out in self.reading.left_out],
             "more_left_out": self.reading.more_left_out,
         }

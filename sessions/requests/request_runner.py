@@ -126,7 +126,9 @@ class Book:
             raise
         every = self.resolved.spec.reviewers()
         # Of a panel, one member that can be asked: a question is no gate and needs no quorum.
-        self.reviewer = next((one for one in every if one.asks_a_model and not one.is_plugin), every[0])
+        self.reviewer = next(
+            (reviewer for reviewer in every if reviewer.asks_a_model and not reviewer.is_plugin), every[0]
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -189,10 +191,10 @@ class Book:
         if self._opened is None and not (self.folder / request_record.TRAIL).exists():
             return None
         same = request_record.same_digest(case.request, case.reading, self.reviewer, case.digests)
-        found = request_record.recorded_answer(self.trail.iterate("asked", "answered"), self.store, same, case.tier)
-        if found is None:
+        pair = request_record.recorded_answer(self.trail.iterate("asked", "answered"), self.store, same, case.tier)
+        if pair is None:
             return None
-        number, answer = found
+        number, answer = pair
         self.desk.say(f"the same was asked before: this is the recorded answer of answered/{number}, no new call")
         return self.answered(case, "recorded", answer, same_as=number)
 
@@ -216,15 +218,17 @@ class Book:
         self.desk.say(f"asking {model.name}, {case.tier} effort: up to {effort.timeout_s:.0f} s and {cap:.2f} USD")
         try:
             lookups, answers = self._lookups(opened)
-            said = ask_model(model, case.request, case.reading, effort, self._waits, case.problems, lookups, answers)
+            statement = ask_model(
+                model, case.request, case.reading, effort, self._waits, case.problems, lookups, answers
+            )
         except BaseException as error:
             # After Ctrl-C, for example, nobody knows whether the call is billed, so its whole cap counts.
             broken = ReviewerUnavailable(f"broken off: {type(error).__name__}", where=model.name)
             self._close(opened, "model", None, broken, usd=cap, usd_is_measured=False)
             raise
-        error = None if said.error is None else self._as_error(said.error, said.exchange.statuses)
+        error = None if statement.error is None else self._as_error(statement.error, statement.exchange.statuses)
         by: AnsweredBy = "nobody" if isinstance(error, BudgetExceeded) else "model"
-        return self._close(opened, by, said.value, error, **exchange_facts(self.store, said.exchange))
+        return self._close(opened, by, statement.value, error, **exchange_facts(self.store, statement.exchange))
 
     def _lookups(self, opened: _Open) -> tuple[Lookups | None, Sequence[ReadFile]]:
         """Return what the reviewer may look into, and its answers, which grow as it does."""
@@ -244,9 +248,9 @@ class Book:
             with self.trail.alone():
                 request_record.refuse_closed(self.trail)
                 at = f"look/asked/{body.number}/"
-                found = carry_out(texts, self.trail, self.store, at, facts, tool, arguments, most)
-            answers.append(as_file(len(answers) + 1, digest_bytes(found.text.encode()), found.text))
-            return found
+                result = carry_out(texts, self.trail, self.store, at, facts, tool, arguments, most)
+            answers.append(as_file(len(answers) + 1, digest_bytes(result.text.encode()), result.text))
+            return result
 
         looking = Looking(tuple(texts.all_names), look, texts.tools)
         return Lookups(looking, self.looks), answers
@@ -285,7 +289,7 @@ class Book:
         trail, store = self._open()
         request, policy = case.request, case.policy
         prompt = store.put(instructions(request.mode).encode()) if effort else None
-        kept = {name: store.put(text.encode()) for name, text in case.beside.items()}
+        remaining = {name: store.put(text.encode()) for name, text in case.beside.items()}
         name = f"{self.reviewer.vendor}:{self.reviewer.model}" if self.asks_a_model else self.reviewer.vendor
         with trail.alone():
             body = AskedEntry(
@@ -303,11 +307,11 @@ class Book:
                 max_cost_usd=effort.max_cost_usd if effort else None,
                 timeout_s=effort.timeout_s if effort else None,
                 by=self.desk.by,
-                readable=store.put_value(kept) if kept else None,
+                readable=store.put_value(remaining) if remaining else None,
             )
-            asked = request_record.record_asked(trail, body)
+            requested_value = request_record.record_asked(trail, body)
             reservation = self._reserve(trail, body.number, cap) if cap is not None else None
-        return _Open(case, body, asked, reservation)
+        return _Open(case, body, requested_value, reservation)
 
     def _reserve(self, trail: Trail, number: int, cap: float) -> str:
         if self.resolved is not None:
@@ -335,15 +339,15 @@ class Book:
             request_record.record_answered(self.trail, body)
             if body.reservation is not None:
                 ledger.settle(self.trail, body.reservation, body.usd)
-        looked = tuple(self._told(one.entry) for one in body.looked)
+        looked = tuple(self._told(value.entry) for value in body.looked)
         case = opened.case
         return Requested(case.request, case.reading, opened.body, body, answer, error, self.folder, looked=looked)
 
     def _told(self, entry: str) -> str:
         """Say what a ``look`` entry asked for."""
-        found = self.trail.find(entry)
-        assert found is not None, "it was recorded before its answer was sent"
-        return f"{found.body['tool']} {self.store.get(found.body['arguments']).decode()}"
+        result = self.trail.find(entry)
+        assert result is not None, "it was recorded before its answer was sent"
+        return f"{result.body['tool']} {self.store.get(result.body['arguments']).decode()}"
 
 
 def _topic(request: AnyRequest) -> str:

@@ -66,8 +66,8 @@ def ask_review(request: QuestionRequest, desk: Desk, context: Sequence[str | Pat
         if request.context.strip():
             reader.add_text("context", request.context.encode(), "context")
         reading = reader.reading
-        for one in reading.left_out:
-            message = f"context '{one.name}' is not read: {one.why}"
+        for left_out in reading.left_out:
+            message = f"context '{left_out.name}' is not read: {left_out.why}"
             raise UserError(message, hint="name text files, small enough to be read")
         registered = Registered(book.resolved.spec) if book.resolved else None
         if book.resolved is not None:
@@ -96,7 +96,7 @@ def _add_standing(reader: Reader, resolved: ResolvedSpec) -> None:
 
 def _spec_in(context: Sequence[str | Path]) -> Registered | None:
     """Return the values of the first file of the context that is a whole session spec; None without one."""
-    for path in (Path(one) for one in context if str(one).endswith((".yaml", ".yml"))):
+    for path in (Path(value) for value in context if str(value).endswith((".yaml", ".yml"))):
         with suppress(PeergateError):
             return Registered(load_spec(path).spec)
     return None
@@ -121,7 +121,10 @@ def request_review(request: ReviewRequest, desk: Desk) -> Requested:
         _let_look(reader, request.paths, book)
         reading = reader.reading
         if not reading.files and not reader.beside and (book.asks_a_model or not reader.sources):
-            why = "; ".join(f"{one.name}: {one.why}" for one in reading.left_out[:5]) or "there are no files"
+            why = (
+                "; ".join(f"{left_out.name}: {left_out.why}" for left_out in reading.left_out[:5])
+                or "there are no files"
+            )
             raise UserError("nothing that was named can be read", hint=why)
         _say_left_out(desk, reader)
         material = Material(reading, reader.sources, desk.readable, masker_of(desk.environ).text)
@@ -149,8 +152,8 @@ def adversarial_review(request: AdversarialRequest, desk: Desk) -> Requested:
         _let_look(reader, (request.path, *request.evidence), book)
         reading = reader.reading
         if not any(file.role == "claims" for file in reading.files):
-            found = "; ".join(f"{one.name}: {one.why}" for one in reading.left_out[:3])
-            hint = found or f"claims are read from files that end with {', '.join(CLAIM_SUFFIXES)}"
+            text = "; ".join(f"{left_out.name}: {left_out.why}" for left_out in reading.left_out[:3])
+            hint = text or f"claims are read from files that end with {', '.join(CLAIM_SUFFIXES)}"
             raise UserError(f"'{request.path}' holds no claims that can be read", hint=hint)
         if not any(file.role == "evidence" for file in reading.files):
             message = "no evidence was given: every claim can only be unsupported"
@@ -228,10 +231,10 @@ def _say_left_out(desk: Desk, reader: Reader) -> None:
 
 def _policy_says(policy: PolicyAnswer) -> QuestionAnswer:
     """Return the policy's answer as an answer that approves nothing, because nobody judged."""
-    found = "; ".join(f"{one.pointer} = {one.value}" for one in policy.found)
+    text = "; ".join(f"{spec_value.pointer} = {spec_value.value}" for spec_value in policy.found)
     why = f"{policy.why[0].upper()}{policy.why[1:]}."
-    recommendation = f"The registered spec says: {found}." if policy.rule == "answer.in_spec" else why
+    recommendation = f"The registered spec says: {text}." if policy.rule == "answer.in_spec" else why
     reasoning = f"By rule {policy.rule} of the ask-policy: {policy.why}."
-    if found and policy.rule != "answer.in_spec":
-        reasoning += f" Registered limits: {found}."
+    if text and policy.rule != "answer.in_spec":
+        reasoning += f" Registered limits: {text}."
     return QuestionAnswer(recommendation=recommendation, reasoning=reasoning, risks=(), approval=None, words=0)

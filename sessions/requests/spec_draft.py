@@ -75,12 +75,13 @@ class Drafting:
         return ""
 
     def _told(self, error: SpecError, path: Path) -> Iterator[str]:
-        for one in error.problems:
-            if Path(one.path) == path:
-                yield f"line {one.line}, column {one.column}: {one.keys}: {one.message} {one.hint}".strip()
+        for problem in error.problems:
+            if Path(problem.path) == path:
+                text = f"{problem.keys}: {problem.message} {problem.hint}"
+                yield f"line {problem.line}, column {problem.column}: {text}".strip()
             else:
                 # Words about a row may quote it, and held-out rows are shown to no model.
-                yield f"{Path(one.path).name}, line {one.line}: the row is not in the form that the spec says"
+                yield f"{Path(problem.path).name}, line {problem.line}: the row is not in the form that the spec says"
 
     def _not_given(self, text: str) -> Iterator[str]:
         """Yield the names of files that exist and were not given, and the keys that are for a person."""
@@ -106,13 +107,13 @@ class Drafting:
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
-        for name, one in cast(dict[str, Any], value).items():
+        for name, element in cast(dict[str, Any], value).items():
             if name in OF_A_PERSON:
                 yield name, ""
-            yield from _leaves(one, str(name))
+            yield from _leaves(element, str(name))
     elif isinstance(value, list):
-        for one in cast(list[Any], value):
-            yield from _leaves(one, key)
+        for element in cast(list[Any], value):
+            yield from _leaves(element, key)
     elif isinstance(value, str):
         yield key, value
 
@@ -129,8 +130,8 @@ def draft_spec(
         AuditDamage: the trail of requested reviews is damaged.
     """
     folder = folder.resolve()
-    named = {_inside(one, folder): one == heldout for one in (*((heldout,) if heldout else ()), *data)}
-    drafting = Drafting(folder, (*named, *(_inside(one, folder) for one in others)))
+    named = {_inside(datum, folder): datum == heldout for datum in (*((heldout,) if heldout else ()), *data)}
+    drafting = Drafting(folder, (*named, *(_inside(other, folder) for other in others)))
     with Book(desk) as book:
         if not book.asks_a_model:
             raise UserError("rules draft no spec", hint="--vendor and --model name a model to ask")
@@ -139,8 +140,8 @@ def draft_spec(
         reader.add_text("example.yaml", EXAMPLE.read_bytes(), "context")
         parts = [line for name, is_heldout in named.items() for line in _file(folder, name, is_heldout)]
         reader.add_text("files.txt", "\n".join(parts or ["there are no files yet"]).encode(), "context")
-        for one in others:
-            reader.add(one, "context")
+        for other in others:
+            reader.add(other, "context")
         case = Case(request, reader.reading, request.effort, problems=drafting.problems)
         return book.carry_out(case), drafting
 
@@ -157,15 +158,15 @@ def _inside(path: Path, folder: Path) -> str:
 def _file(folder: Path, name: str, is_heldout: bool) -> Iterator[str]:
     """Describe a file of rows: of held-out ones columns and count alone."""
     try:
-        found = read_registered(folder / name, None)
+        problems = read_registered(folder / name, None)
     except (OSError, ValueError) as error:
         raise UserError(f"'{name}' cannot be read: {error}") from error
-    if isinstance(found, list):
-        raise SpecError(found)
-    rows = [json.loads(line) for line in found.data.splitlines()[:SAMPLE_ROWS]]
+    if isinstance(problems, list):
+        raise SpecError(problems)
+    rows = [json.loads(line) for line in problems.data.splitlines()[:SAMPLE_ROWS]]
     columns = ", ".join(sorted({column for row in rows for column in row}))
     use = "the held-out split" if is_heldout else "data"
-    yield f"{name}: {use}, {found.rows} rows that hold {found.held}, columns {columns}"
+    yield f"{name}: {use}, {problems.rows} rows that hold {problems.held}, columns {columns}"
     for row in () if is_heldout else rows:
         yield f"  {plain(json.dumps(row, ensure_ascii=False), VALUE_CHARACTERS)}"
 
@@ -174,8 +175,10 @@ def _kinds() -> Iterator[str]:
     for name in known_names():
         kind = STAGE_KINDS[name]
         fields = [
-            field if one.is_required() else f"{field}={one.get_default(call_default_factory=True, validated_data={})!r}"
-            for field, one in kind.parameters.model_fields.items()
+            field
+            if field_info.is_required()
+            else f"{field}={field_info.get_default(call_default_factory=True, validated_data={})!r}"
+            for field, field_info in kind.parameters.model_fields.items()
         ]
         reads = ", ".join(f"{role} ({what})" for role, what in kind.inputs.items()) or "what the stage names"
         yield f"{name}: reads {reads}; leaves {', '.join(kind.outputs)}"

@@ -37,11 +37,11 @@ class FinalModel(NamedTuple):
 def final_model(entries: Sequence[Recorded], spec: SessionSpec) -> FinalModel | None:
     """Return the package of the weights that the registered treatment evaluated, or those weights; None without any."""
     evaluated = spec.stage(spec.analysis.treatment).inputs.get("model", "")
-    packages = [f"{one.name}.{output}" for one in reversed(spec.stages) if (output := _packaged(one, evaluated))]
+    packages = [f"{stage.name}.{output}" for stage in reversed(spec.stages) if (output := _packaged(stage, evaluated))]
     for reference in (*packages, *(() if evaluated in NAMED else (evaluated,))):
         stage, _, output = reference.partition(".")
-        if (found := _left(entries, stage, output)) is not None:
-            return found
+        if (model := _left(entries, stage, output)) is not None:
+            return model
     return None
 
 
@@ -60,12 +60,12 @@ def _left(entries: Sequence[Recorded], stage: str, output: str) -> FinalModel | 
     if accepted is not None:
         ended = find(entries, f"exit/{session}.{stage}.{accepted}")
     else:
-        mine = (one for one in reversed(entries) if one.entry.kind == "exit" and one.body["stage"] == stage)
+        mine = (entry for entry in reversed(entries) if entry.entry.kind == "exit" and entry.body["stage"] == stage)
         ended = next(mine, None)
-    left = ended.body["outputs"].get(output) if ended is not None else None
-    if ended is None or left is None:
+    remaining = ended.body["outputs"].get(output) if ended is not None else None
+    if ended is None or remaining is None:
         return None
-    return FinalModel(stage, ended.body["attempt"], left["path"], left["digest"], left["bytes"])
+    return FinalModel(stage, ended.body["attempt"], remaining["path"], remaining["digest"], remaining["bytes"])
 
 
 def is_accepted(entries: Sequence[Recorded]) -> bool:
@@ -74,7 +74,7 @@ def is_accepted(entries: Sequence[Recorded]) -> bool:
     return (
         closed is not None
         and closed.body["decision"] == "approve"
-        and not any(one.entry.kind == "retraction" for one in entries[closed.entry.seq :])
+        and not any(entry.entry.kind == "retraction" for entry in entries[closed.entry.seq :])
     )
 
 
@@ -95,22 +95,22 @@ def copy_model(run: Path, folder: Path, say: Callable[[str], None], *, unaccepte
     if not unaccepted and not is_accepted(entries):
         hint = "`peergate status` says why; --unaccepted copies its model all the same"
         raise UserError("the session is not accepted", where=str(run), hint=hint)
-    found = final_model(entries, resolved.spec)
-    if found is None:
+    model = final_model(entries, resolved.spec)
+    if model is None:
         raise EvidenceMissing("the session left no model", where=str(run), hint="no stage has trained or packaged one")
-    weights = run / found.path
-    _require_not_pruned(run, found)
+    weights = run / model.path
+    _require_not_pruned(run, model)
     try:
         with new_folder(folder) as partial:
-            say(f"copying {found.path} ({size_in_words(found.bytes)})")
+            say(f"copying {model.path} ({size_in_words(model.bytes)})")
             copied = _copied(weights, partial)
-            if copied != found.digest:
-                _require_not_pruned(run, found)
-                message = f"{found.path} is {copied}, recorded as {found.digest}: nothing was copied"
+            if copied != model.digest:
+                _require_not_pruned(run, model)
+                message = f"{model.path} is {copied}, recorded as {model.digest}: nothing was copied"
                 raise AuditDamage(message, where=str(run), hint=_AUDIT)
     except FileExistsError as error:
         raise UserError("is there already", where=str(folder), hint="name another folder") from error
-    return found
+    return model
 
 
 def _require_not_pruned(run: Path, model: FinalModel) -> None:

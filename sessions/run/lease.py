@@ -77,23 +77,23 @@ def lease(run: Path, wait_s: float = 1.0) -> Generator[Held]:
     """Own the session alone, after a short wait for commands that only look, or raise LeaseHeld."""
     records = records_of(run)
     try:
-        held, lock = _acquire(run, records, wait_s)
+        current, lock = _acquire(run, records, wait_s)
 
         def sign() -> bool:
             # A full disk or a brief loss of the database is not the loss of the session.
             with suppress(OSError, PeergateError):
-                if not records.beat(held.record):
-                    held.on_loss()
+                if not records.beat(current.record):
+                    current.on_loss()
                     return False
             return True
 
         with lock:
             try:
                 with repeating(sign, BEAT_EVERY_S, "lease"):
-                    yield held
+                    yield current
             finally:
                 with suppress(OSError, PeergateError):
-                    records.replace(held.record, held.record.model_copy(update={"released": True}))
+                    records.replace(current.record, current.record.model_copy(update={"released": True}))
     finally:
         records.close()
 
@@ -113,31 +113,31 @@ def is_running(run: Path) -> bool:
         records.close()
 
 
-def take_up(trail: Trail, held: Held) -> None:
+def take_up(trail: Trail, current: Held) -> None:
     """Record that this process has resumed the session, and append under its number; raise LeaseLost if it lost it."""
     state = code_state().model_dump(mode="json")
     with trail.alone():
-        _require(trail, held)
-        epoch = max(held.record.number, trail.epoch() + 1)
+        _require(trail, current)
+        epoch = max(current.record.number, trail.epoch() + 1)
         number = sum(1 for _ in trail.iterate("resume")) + 1
-        body = {"by": getpass.getuser(), "reviewer_confined": is_confined(), "lease": held.body(epoch)}
+        body = {"by": getpass.getuser(), "reviewer_confined": is_confined(), "lease": current.body(epoch)}
         trail.append("resume", f"resume/{number}", body | {"code_state": state})
     trail.fence = epoch
 
 
-def stand_by(trail: Trail, held: Held) -> None:
+def stand_by(trail: Trail, current: Held) -> None:
     """Append as owner without resuming, to amend, retract or end the session; raise LeaseLost if it was taken over."""
-    if held.over is not None:
+    if current.over is not None:
         # The previous owner has to be fenced out.
-        take_up(trail, held)
+        take_up(trail, current)
         return
     with trail.alone():
-        _require(trail, held)
+        _require(trail, current)
         trail.fence = trail.epoch()
 
 
-def _require(trail: Trail, held: Held) -> None:
-    if not held.is_mine():
+def _require(trail: Trail, current: Held) -> None:
+    if not current.is_mine():
         raise LeaseLost(
             "another process has taken the session over; nothing was recorded",
             where=trail.session,

@@ -40,10 +40,10 @@ def entries_of(database: Database, logs: Sequence[str], kinds: Sequence[str]) ->
         "SELECT log::text, payload, signatures FROM peergate.entry"
         " WHERE log = ANY(%s::uuid[]) AND kind = ANY(%s) ORDER BY log, seq"
     )
-    found: dict[str, list[tuple[bytes, bytes]]] = {}
+    pairs: dict[str, list[tuple[bytes, bytes]]] = {}
     for log, payload, signatures in database.rows(query, list(logs), list(kinds)):
-        found.setdefault(log, []).append((payload.encode(), signatures.encode()))
-    return found
+        pairs.setdefault(log, []).append((payload.encode(), signatures.encode()))
+    return pairs
 
 
 class PostgresRecords:
@@ -55,8 +55,8 @@ class PostgresRecords:
 
     def read(self) -> LeaseRecord | None:
         """Return the newest record."""
-        found = self._one("SELECT lease FROM peergate.log WHERE id = %s", self._log)
-        return LeaseRecord.model_validate(found[0]) if found and found[0] else None
+        results = self._one("SELECT lease FROM peergate.log WHERE id = %s", self._log)
+        return LeaseRecord.model_validate(results[0]) if results and results[0] else None
 
     def replace(self, old: LeaseRecord | None, new: LeaseRecord) -> bool:
         """Replace a record, if it is still the newest."""
@@ -83,8 +83,8 @@ class PostgresRecords:
         query: LiteralString = (
             "SELECT extract(epoch FROM clock_timestamp() - beat)::float8 FROM peergate.log WHERE id = %s"
         )
-        found = self._one(query, self._log)
-        return float(found[0]) if found and found[0] is not None else 0.0
+        results = self._one(query, self._log)
+        return float(results[0]) if results and results[0] is not None else 0.0
 
     def mark(self) -> object:
         """Return the time of the newest sign of life."""

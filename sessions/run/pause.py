@@ -50,11 +50,11 @@ def when_free(
     run: Path, what: str, lease: Callable[[Path], AbstractContextManager[HeldT]], say: Callable[[str], None]
 ) -> Generator[HeldT]:
     """Ask for a pause or an end, which stays asked, wait until no process runs the session, and hold its lease."""
-    with ExitStack() as held:
+    with ExitStack() as exit_stack:
         for tries in count():
             ask_for(run, what)
             try:
-                owned = held.enter_context(lease(run))
+                owned = exit_stack.enter_context(lease(run))
             except LeaseHeld:
                 if tries % TELL_EVERY == 0:
                     say(f"asked {run.name} to {what}; it does so at the next safe place{_where(run)}")

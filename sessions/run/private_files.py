@@ -37,9 +37,9 @@ def as_the_user_wants() -> Generator[None]:
 
 def warn_of_readers(runs: Iterable[Path]) -> None:
     """Warn in one line on stderr about run folders that other users can open."""
-    found = [run for run in runs if run.is_dir() and run.stat().st_mode & OTHERS]
-    if found:
-        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-        names, what = " ".join(str(run) for run in found[:_NAMED]), "it" if len(found) == 1 else "them"
+    paths = [run for run in runs if run.is_dir() and run.stat().st_mode & OTHERS]
+    if paths:
+        more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+        names, what = " ".join(str(run) for run in paths[:_NAMED]), "it" if len(paths) == 1 else "them"
         message = f"other users of this machine can open {names}{more}, and read held-out items there"
         print(f"warning: {message}; `chmod 700 {names}` closes {what}", file=sys.stderr)

@@ -56,7 +56,11 @@ class Prunable:
     @property
     def paths(self) -> tuple[str, ...]:
         """Return everything that is to be deleted, from the run folder on."""
-        return (*(one.path for one in (*self.weights, *self.unfinished)), *self.leftovers, *self.aside)
+        return (
+            *(pruned_weights.path for pruned_weights in (*self.weights, *self.unfinished)),
+            *self.leftovers,
+            *self.aside,
+        )
 
 
 def prunable(run: Path, keep: Collection[str] = ()) -> Prunable:
@@ -67,7 +71,7 @@ def prunable(run: Path, keep: Collection[str] = ()) -> Prunable:
         AuditDamage: its trail cannot be read, or a folder on the way is a link.
     """
     entries = read_entries(require_run(run) / TRAIL)
-    if not any(one.entry.kind == "close" for one in entries):
+    if not any(entry.entry.kind == "close" for entry in entries):
         raise UserError(
             "the session has not ended, so nothing is pruned",
             where=str(run),
@@ -85,39 +89,47 @@ def prune(run: Path, by: str, keep: Collection[str], say: Callable[[str], None])
         UserError: as :func:`prunable`, or the workspace lacks the key that signs for people.
     """
     with lease(run):
-        found = prunable(run, keep)
+        prunable_result = prunable(run, keep)
         with closing(Trail(run / TRAIL, read_entries(run / TRAIL)[0].entry.session)) as trail:
             trail.verify_chain()
-            for one in (*found.weights, *found.unfinished):
-                say(f"comparing {one.path} ({size_in_words(one.bytes)}) with its record")
-                _require_recorded(run, one)
-            _record(trail, by, found)
-        for path in found.paths:
+            for pruned_weights in (*prunable_result.weights, *prunable_result.unfinished):
+                say(f"comparing {pruned_weights.path} ({size_in_words(pruned_weights.bytes)}) with its record")
+                _require_recorded(run, pruned_weights)
+            _record(trail, by, prunable_result)
+        for path in prunable_result.paths:
             say(f"deleting {path}")
             _delete(run, path)
-    return found
+    return prunable_result
 
 
 def _prunable(run: Path, entries: Sequence[Recorded], keep: Collection[str]) -> Prunable:
-    left, before = weights_left(entries, Store(run / STORE)), pruned_weights(entries)
-    if unknown := sorted(set(keep) - {one.stage for one in left}):
-        known = ", ".join(dict.fromkeys(one.stage for one in left)) or "none"
+    remaining_pruned_weights, before = weights_left(entries, Store(run / STORE)), pruned_weights(entries)
+    if unknown := sorted(set(keep) - {pruned_weights.stage for pruned_weights in remaining_pruned_weights}):
+        known = ", ".join(dict.fromkeys(pruned_weights.stage for pruned_weights in remaining_pruned_weights)) or "none"
         raise UserError(f"stage '{unknown[0]}' left no weights", where=str(run), hint=f"those that did: {known}")
-    here = [one for one in left if _is_here(run, one.path)]
-    weights = tuple(one for one in here if one.path not in before and one.stage not in keep)
-    kept = {f"jobs/{one.entry.session}.{one.body['stage']}.{one.body['attempt']}" for one in entries
-            if one.entry.kind == "launch" and one.body["stage"] in keep}  # fmt: skip
-    leftovers = tuple(one for one in saved_steps(entries) if _is_here(run, one) and str(Path(one).parent) not in kept)
-    found = Prunable(
+    here = [pruned_weights for pruned_weights in remaining_pruned_weights if _is_here(run, pruned_weights.path)]
+    weights = tuple(
+        pruned_weights
+        for pruned_weights in here
+        if pruned_weights.path not in before and pruned_weights.stage not in keep
+    )
+    texts = {f"jobs/{entry.entry.session}.{entry.body['stage']}.{entry.body['attempt']}" for entry in entries
+            if entry.entry.kind == "launch" and entry.body["stage"] in keep}  # fmt: skip
+    leftovers = tuple(
+        saved_step
+        for saved_step in saved_steps(entries)
+        if _is_here(run, saved_step) and str(Path(saved_step).parent) not in texts
+    )
+    prunable = Prunable(
         weights=weights,
-        unfinished=tuple(one for one in here if one.path in before),
+        unfinished=tuple(pruned_weights for pruned_weights in here if pruned_weights.path in before),
         aside=tuple(path.relative_to(run).as_posix() for path in sorted((run / "jobs").glob(f"*/{ASIDE}*"))),
         leftovers=leftovers,
-        gone=tuple(one for one in before.values() if not _is_here(run, one.path)),
+        gone=tuple(pruned_weights for pruned_weights in before.values() if not _is_here(run, pruned_weights.path)),
         loses=tuple(not_witnessed_again(entries, Store(run / STORE), (*before.values(), *weights))),
         frees=0,
     )
-    return replace(found, frees=_frees(run, found.paths))
+    return replace(prunable, frees=_frees(run, prunable.paths))
 
 
 def _is_here(run: Path, relative: str) -> bool:
@@ -140,33 +152,33 @@ def _frees(run: Path, paths: Sequence[str]) -> int:
     for relative in paths:
         for folder, _, files in os.walk(run / relative):
             for name in files:
-                found = (Path(folder) / name).lstat()
-                file = found.st_dev, found.st_ino
+                stat_result = (Path(folder) / name).lstat()
+                file = stat_result.st_dev, stat_result.st_ino
                 names[file] += 1
-                sizes[file] = found.st_nlink, found.st_size
+                sizes[file] = stat_result.st_nlink, stat_result.st_size
     return sum(size for file, (links, size) in sizes.items() if names[file] >= links)
 
 
-def _require_recorded(run: Path, one: PrunedWeights) -> None:
+def _require_recorded(run: Path, pruned_weights: PrunedWeights) -> None:
     try:
-        found = digest_path(run / one.path)
+        text = digest_path(run / pruned_weights.path)
     except (OSError, ValueError) as error:
-        found = f"unreadable ({error})"
-    if found != one.digest:
+        text = f"unreadable ({error})"
+    if text != pruned_weights.digest:
         raise AuditDamage(
-            f"{one.path} is {found}, recorded as {one.digest}: nothing was deleted",
+            f"{pruned_weights.path} is {text}, recorded as {pruned_weights.digest}: nothing was deleted",
             where=str(run),
             hint="`peergate audit verify` lists all damage; restore the folder from a copy, or keep it as evidence",
         )
 
 
-def _record(trail: Trail, by: str, found: Prunable) -> None:
+def _record(trail: Trail, by: str, prunable: Prunable) -> None:
     """Add the entries; a kill before the last leaves what the earlier name for the next prune."""
     before = list(trail.iterate("pruned"))
-    names = {path for one in before for path in one.body["leftovers"]}
-    leftovers = tuple(one for one in found.leftovers if one not in names)
-    for first in range(0, max(len(found.weights), min(len(leftovers), 1)), ENTRY_WEIGHTS):
-        some = found.weights[first : first + ENTRY_WEIGHTS]
+    names = {path for value in before for path in value.body["leftovers"]}
+    leftovers = tuple(leftover for leftover in prunable.leftovers if leftover not in names)
+    for first in range(0, max(len(prunable.weights), min(len(leftovers), 1)), ENTRY_WEIGHTS):
+        some = prunable.weights[first : first + ENTRY_WEIGHTS]
         body = Pruned(by=by, weights=some, leftovers=leftovers if first == 0 else ())
         trail.append("pruned", f"pruned/{len(before) + 1 + first // ENTRY_WEIGHTS}", body.model_dump(mode="json"))
 

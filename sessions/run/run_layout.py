@@ -47,13 +47,13 @@ def run_folder(run: Path, runs: Path = Path("runs")) -> Path:
     return under if _has_trail(under) or not run.is_dir() else run
 
 
-def session_name(given: str | None, default: str) -> str:
+def session_name(text: str | None, default: str) -> str:
     """Return the name of a new session: the given one, or that of the spec.
 
     Raises:
         UserError: no run folder can have this name, or another folder of the workspace has it.
     """
-    name = default if given is None else given
+    name = default if text is None else text
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
         raise UserError(f"'{name}' cannot be a session's name", hint="letters, digits, '_', '.', '-'; at most 64")
     if name.casefold() == REQUESTS:

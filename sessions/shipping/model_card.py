@@ -36,8 +36,8 @@ def model_card(run: Path, entries: Sequence[Recorded], resolved: ResolvedSpec, m
     """
     report = _recorded_report(run, entries)
     spec = resolved.spec
-    treatment = next((one for one in report["stages"] if one["stage"] == spec.analysis.treatment), None)
-    accepted = [one for one in (treatment or {"attempts": []})["attempts"] if one["gate"]]
+    treatment = next((stage for stage in report["stages"] if stage["stage"] == spec.analysis.treatment), None)
+    accepted = [attempt for attempt in (treatment or {"attempts": []})["attempts"] if attempt["gate"]]
     checks: list[dict[str, Any]] = [
         {"place": f"{stage['stage']}.{attempt['attempt']}", **check}
         for stage in report["stages"]
@@ -49,35 +49,42 @@ def model_card(run: Path, entries: Sequence[Recorded], resolved: ResolvedSpec, m
         spec=spec,
         model=model,
         source=report["model"],
-        data={name: {"path": one.path, "digest": resolved.data_digests.get(name)} for name, one in spec.data.items()},
+        data={
+            name: {"path": data_file.path, "digest": resolved.data_digests.get(name)}
+            for name, data_file in spec.data.items()
+        },
         trained=[_trained(report, stage.name) for stage in spec.stages if kind_of(stage).trains],
         evaluated=list(accepted[-1]["metrics"].values()) if accepted else [],
         # Whose outputs were learned from, and under which terms; where nobody else wrote them, there is nothing to say.
-        taught=[one for one in checks if one["id"] == LINEAGE and one["status"] != "NOT_APPLICABLE"],
-        warnings=[one for one in checks if one["status"] not in ("PASS", "NOT_APPLICABLE")],
-        parameters={one.name: one.parameters.model_dump(mode="json") for one in spec.stages if kind_of(one).trains},
+        taught=[check for check in checks if check["id"] == LINEAGE and check["status"] != "NOT_APPLICABLE"],
+        warnings=[check for check in checks if check["status"] not in ("PASS", "NOT_APPLICABLE")],
+        parameters={
+            stage.name: stage.parameters.model_dump(mode="json") for stage in spec.stages if kind_of(stage).trains
+        },
     )
     return current().text(text)
 
 
 def _recorded_report(run: Path, entries: Sequence[Recorded]) -> dict[str, Any]:
     written = find(entries, "report")
-    due = written.body["files"].get(REPORT_JSON) if written else None
-    if due is None:
+    pending = written.body["files"].get(REPORT_JSON) if written else None
+    if pending is None:
         raise EvidenceMissing("the session has no report", where=str(run))
     try:
         data = read_regular(run / REPORT_JSON)
     except OSError as error:
         raise EvidenceMissing(f"the report cannot be read: {error.strerror or error}", where=str(run)) from error
-    if digest_bytes(data) != due:
-        raise AuditDamage(f"{REPORT_JSON} is not the recorded {due}", where=str(run))
+    if digest_bytes(data) != pending:
+        raise AuditDamage(f"{REPORT_JSON} is not the recorded {pending}", where=str(run))
     return json.loads(data)
 
 
 def _trained(report: dict[str, Any], name: str) -> dict[str, Any]:
     """Return what is measured of the accepted training of a stage."""
-    stage = next((one for one in report["stages"] if one["stage"] == name), None)
-    attempts = [one for one in stage["attempts"] if one["attempt"] == stage["accepted_attempt"]] if stage else []
+    stage = next((stage for stage in report["stages"] if stage["stage"] == name), None)
+    attempts = (
+        [attempt for attempt in stage["attempts"] if attempt["attempt"] == stage["accepted_attempt"]] if stage else []
+    )
     metrics = list(attempts[-1]["metrics"].values()) if attempts else []
     return {"stage": name, "kind": stage["kind"] if stage else "", "metrics": metrics}
 

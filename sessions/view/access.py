@@ -67,8 +67,8 @@ class Access:
         else:
             await self._app(scope, receive, _with_headers(send))
 
-    async def _enter(self, given: str, send: Send) -> None:
-        token, _, where = given.partition("/")
+    async def _enter(self, text: str, send: Send) -> None:
+        token, _, where = text.partition("/")
         if not token.isascii() or not secrets.compare_digest(token, self.token):
             await _answer(send, 403, "This is not the token that `peergate view` printed.")
             return
@@ -92,10 +92,10 @@ def onward(address: str) -> str:
 
     No redirect: browsers send a strict cookie only where a page of this server leads to the next one.
     """
-    shown = html.escape(address)
+    text = html.escape(address)
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Peergate</title>'
-        f'<meta http-equiv="refresh" content="0;url={shown}"><p><a href="{shown}">Continue</a></p>'
+        f'<meta http-equiv="refresh" content="0;url={text}"><p><a href="{text}">Continue</a></p>'
     )
 
 
@@ -107,10 +107,10 @@ def _host(header: str) -> str:
 
 def _cookie(header: str, name: str) -> str:
     try:
-        found = SimpleCookie(header).get(name)
+        morsel = SimpleCookie(header).get(name)
     except CookieError:
         return ""
-    return found.value if found is not None and found.value.isascii() else ""
+    return morsel.value if morsel is not None and morsel.value.isascii() else ""
 
 
 def _with_headers(send: Send) -> Send:

@@ -42,10 +42,10 @@ class Answers:
 
     def form(self, data: bytes) -> dict[str, str]:
         """Return the fields of a form; raises UserError if another page made it."""
-        given = {name: values[-1] for name, values in _fields(data).items()}
-        if not secrets.compare_digest(given.get("key", "").encode(), self.key.encode()):
+        arguments = {name: values[-1] for name, values in _fields(data).items()}
+        if not secrets.compare_digest(arguments.get("key", "").encode(), self.key.encode()):
             raise UserError("this form is not of this page", hint="open the page of the session again")
-        return given
+        return arguments
 
     def answer(self, read: Read, resolved: ResolvedSpec, form: Mapping[str, str]) -> None:
         """Continue a session with an answer, in a process that outlives the page.
@@ -53,18 +53,18 @@ class Answers:
         Raises:
             UserError: something else is asked by now, this answer is not one of those, or the command refused it.
         """
-        asked = waiting_for(read.entries, read.place.folder, read.store, resolved)
-        answers = [way.answer for way in asked["answers"] if way.answer]
-        given, reason = form.get("answer", ""), form.get("reason", "").strip()
-        if form.get("asked") != str(asked["since"]) or given not in answers:
+        requests = waiting_for(read.entries, read.place.folder, read.store, resolved)
+        answers = [way.answer for way in requests["answers"] if way.answer]
+        text, reason = form.get("answer", ""), form.get("reason", "").strip()
+        if form.get("asked") != str(requests["since"]) or text not in answers:
             raise UserError("the session does not ask this any more", hint="open the page of the session again")
         words = ["resume", str(read.place.folder)]
         recorded = RESUME
-        if given != RESUME:
+        if text != RESUME:
             if not reason:
                 raise UserError("an answer needs a reason", hint="it is recorded in the trail")
-            recorded, answer = "human", ["--answer", given]
-            if given == BUDGET:
+            recorded, answer = "human", ["--answer", text]
+            if text == BUDGET:
                 words[0], recorded, answer = "amend", "", [f"--max-cost={_usd(form.get('usd', ''))!r}"]
             words += [*answer, f"--reason={reason}", f"--by={self.by}"]
         self._run(read, words, recorded)
@@ -77,7 +77,7 @@ class Answers:
         )
         with closing(Trail(read.place.trail, read.place.folder.resolve().name)) as trail:
             trail.verify_chain()
-            if form.get("packet") not in {one.body["packet"] for one in trail.iterate("packet")}:
+            if form.get("packet") not in {value.body["packet"] for value in trail.iterate("packet")}:
                 raise UserError("the gate does not wait for this verdict", hint="open the page of the session again")
             give(trail, read.place.store, text)
 
@@ -88,7 +88,7 @@ class Answers:
         began, known = log.stat().st_size, len(read.entries)
 
         def recorded() -> bool:
-            return any(one.entry.kind == kind for one in read.place.entries()[known:])
+            return any(entry.entry.kind == kind for entry in read.place.entries()[known:])
 
         command = [sys.executable, "-P", "-m", "sessions.cli", *words]
         process = detached(command, log, Path.cwd(), dict(os.environ))
@@ -100,8 +100,8 @@ class Answers:
                 return
             time.sleep(0.1)
         if process.returncode and not recorded():
-            said = log.read_bytes()[began:].decode("utf-8", "replace").strip().splitlines()
-            raise UserError(masked_line(said[-1] if said else f"it ended with {process.returncode}", 1000))
+            texts = log.read_bytes()[began:].decode("utf-8", "replace").strip().splitlines()
+            raise UserError(masked_line(texts[-1] if texts else f"it ended with {process.returncode}", 1000))
 
 
 def _usd(text: str) -> float:
@@ -120,10 +120,10 @@ def _fields(data: bytes) -> dict[str, list[str]]:
 
 def _findings(text: str) -> list[tuple[str, str]]:
     """Return place and statement of each line; raises UserError for a line without either."""
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for line in filter(None, map(str.strip, text.splitlines())):
         place, _, statement = line.partition(" ")
         if not place.startswith("/") or not statement.strip():
             raise UserError("a finding names its place first", hint="for example: /checks/3 the sample is too small")
-        found.append((place, statement.strip()))
-    return found
+        pairs.append((place, statement.strip()))
+    return pairs

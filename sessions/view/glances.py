@@ -42,7 +42,7 @@ class Glances:
             state |= {"busy": busy_with(entries)} | _told(page_result(entries, place.store))
         if not newest and not state["damaged"]:
             # It changed since: this trail was not verified.
-            return {name: one for name, one in state.items() if name != "damaged"}
+            return {name: value for name, value in state.items() if name != "damaged"}
         with self._lock:
             if len(self._kept) >= MOST:
                 self._kept.clear()
@@ -51,16 +51,16 @@ class Glances:
 
     def known(self, name: str) -> dict[str, Any]:
         """Return what was computed of a session before, and whether its trail is still the same (``verified``)."""
-        stamp, kept = self._kept.get(name, ("", {}))
+        stamp, remaining = self._kept.get(name, ("", {}))
         try:
-            return kept and kept | {"verified": stamp == stamp_of(self._reader.scope.place(name))}
+            return remaining and remaining | {"verified": stamp == stamp_of(self._reader.scope.place(name))}
         except (PeergateError, OSError):
             return {}
 
 
-def _told(found: dict[str, Any] | None) -> dict[str, Any]:
-    if not found:
+def _told(result: dict[str, Any] | None) -> dict[str, Any]:
+    if not result:
         return {}
-    effect = found["effect"]
-    money = {name: found["costs"][name] for name in ("spent", "most", "left")}
+    effect = result["effect"]
+    money = {name: result["costs"][name] for name in ("spent", "most", "left")}
     return money | ({name: effect[name] for name in ("gain", "interval", "p")} if effect else {})

@@ -30,36 +30,36 @@ def running_job(run: Path, entries: Sequence[Recorded]) -> dict[str, Any] | None
         return None
     lines = progress_of(job_folder(run, key))
     _, stage, attempt = key.removesuffix(WITNESS).rsplit(".", 2)
-    found: dict[str, Any] = {"stage": stage, "attempt": attempt, "witness": key.endswith(WITNESS), "total": 0}
-    found["noted"] = noted(lines)
+    results: dict[str, Any] = {"stage": stage, "attempt": attempt, "witness": key.endswith(WITNESS), "total": 0}
+    results["noted"] = noted(lines)
     if lines:
         last = lines[-1]
-        found |= {"done": last.done, "total": last.total, "unit": last.unit, "note": last.note}
-        found["left"] = last.seconds_left(lines[0])
-    return found
+        results |= {"done": last.done, "total": last.total, "unit": last.unit, "note": last.note}
+        results["left"] = last.seconds_left(lines[0])
+    return results
 
 
 def noted(lines: Sequence[Progress]) -> dict[str, list[float]]:
     """Return the numbers that a job notes as it goes, by name: a loss, a learning rate."""
-    found: dict[str, list[float]] = {}
-    for one in lines:
-        for name, value in one.note.items():
+    values: dict[str, list[float]] = {}
+    for progress in lines:
+        for name, value in progress.note.items():
             if isinstance(value, float):
-                found.setdefault(name, []).append(value)
-    return dict(list(found.items())[:MOST_CURVES])
+                values.setdefault(name, []).append(value)
+    return dict(list(values.items())[:MOST_CURVES])
 
 
 def running_key(entries: Sequence[Recorded]) -> str | None:
     """Return the key of the newest job or witness without an end; None if all have ended."""
-    for one in reversed(entries):
-        kind, body = one.entry.kind, one.body
+    for entry in reversed(entries):
+        kind, body = entry.entry.kind, entry.body
         if kind in ("exit", "lost", "witness", "close"):
             return None
         if kind == "launch":
             return str(body["key"])
         if kind == "challenge":
-            asked = f"{one.entry.session}.{body['stage']}.{body['attempt']}{WITNESS}"
-            return None if find(entries, f"witness/{body['stage']}.{body['attempt']}") else asked
+            text = f"{entry.entry.session}.{body['stage']}.{body['attempt']}{WITNESS}"
+            return None if find(entries, f"witness/{body['stage']}.{body['attempt']}") else text
     return None
 
 
@@ -69,10 +69,10 @@ def progress_of(folder: Path) -> list[Progress]:
         data, _ = read_end(folder / "progress.jsonl", MOST_BYTES)
     except OSError:
         return []
-    found: list[Progress] = []
+    progresses: list[Progress] = []
     for line in data.rpartition(b"\n")[0].splitlines():
         try:
-            found.append(Progress.model_validate(read_json(line)))
+            progresses.append(Progress.model_validate(read_json(line)))
         except (ValueError, ValidationError):
             continue
-    return found
+    return progresses

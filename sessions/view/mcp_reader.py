@@ -76,14 +76,14 @@ class SessionReader:
         self._reader, self._checks = Reader(scope), Checks(scope)
         self._carry_out: tuple[Callable[[Any], Any], ...] = (self._sessions, self._session, self._history, self._curve)
 
-    def call(self, name: str, given: dict[str, Any]) -> tuple[str, bool]:
+    def call(self, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         """Return what a tool tells, and whether that is an error."""
-        names = [one.name for one in TOOLS]
+        names = [tool.name for tool in TOOLS]
         if name not in names:
             return f"there is no tool '{masked_line(name, 100)}'; there are {', '.join(names)}", True
         number = names.index(name)
         try:
-            answered = self._carry_out[number](read_as(TOOLS[number].arguments, json.dumps(given)))
+            answered = self._carry_out[number](read_as(TOOLS[number].arguments, json.dumps(arguments)))
         except Refused as refused:
             return masked_line(str(refused), 1000), True
         except PeergateError as error:
@@ -95,15 +95,19 @@ class SessionReader:
         return json.dumps(current().value(answered)), False
 
     def _sessions(self, _: Sessions) -> Any:
-        shown = ("name", "state", "decision", "gate", "stage", "attempt", "started", "ended")
-        return [{name: getattr(one, name) for name in shown} for one in self._reader.scope.listed()]
+        visible = ("name", "state", "decision", "gate", "stage", "attempt", "started", "ended")
+        return [{name: getattr(overview, name) for name in visible} for overview in self._reader.scope.listed()]
 
-    def _session(self, asked: Session) -> Any:
-        found = tracked(self._source(asked.session))._asdict()
-        return found | {"curves": sorted(found["curves"])}
+    def _session(self, session: Session) -> Any:
+        results = tracked(self._source(session.session))._asdict()
+        return results | {"curves": sorted(results["curves"])}
 
-    def _history(self, asked: MetricHistory) -> Any:
-        named = [asked.session] if asked.session else [one.name for one in self._reader.scope.listed()]
+    def _history(self, metric_history: MetricHistory) -> Any:
+        named = (
+            [metric_history.session]
+            if metric_history.session
+            else [overview.name for overview in self._reader.scope.listed()]
+        )
         parts: list[dict[str, Any]] = []
         known: set[str] = set()
         left_out: list[str] = []
@@ -111,24 +115,24 @@ class SessionReader:
             try:
                 source = self._source(name)
                 budget = registered_spec(source.entries, source.store)[0].spec.budget
-                found = history_of(source.entries, source.store, budget, asked.metric, asked.stage)
+                history = history_of(source.entries, source.store, budget, metric_history.metric, metric_history.stage)
             except UNREADABLE as error:
-                if asked.session:
+                if metric_history.session:
                     raise
                 left_out.append(f"{name}: {error.message if isinstance(error, PeergateError) else 'cannot be read'}")
                 continue
-            known |= found.known
-            parts += [{"session": name} | one for one in found.attempts]
+            known |= history.known
+            parts += [{"session": name} | attempt for attempt in history.attempts]
         if not parts and not left_out:
             names = ", ".join(sorted(known)) or "nothing was measured yet"
             raise UserError("no attempt has this metric", hint=f"there are: {names}")
         return {"attempts": parts[-MOST_ATTEMPTS:], "left_out": left_out}
 
-    def _curve(self, asked: Curve) -> Any:
-        curves = tracked(self._source(asked.session)).curves
-        if asked.curve not in curves:
+    def _curve(self, curve: Curve) -> Any:
+        curves = tracked(self._source(curve.session)).curves
+        if curve.curve not in curves:
             raise UserError("there is no such curve", hint=f"there are: {', '.join(sorted(curves)) or 'none'}")
-        values = curves[asked.curve]
+        values = curves[curve.curve]
         step = -(-len(values) // MOST_POINTS)
         return {"steps": len(values), "points": [[place + 1, values[place]] for place in range(0, len(values), step)]}
 

@@ -28,16 +28,16 @@ def number_page(read: Read, stage: str, attempt: int, metric: str) -> dict[str, 
     """
     measured = find(read.entries, f"metrics/{stage}.{attempt}")
     digest = measured.body["metrics"] if measured else None
-    found = MetricSet.model_validate_json(read.store.get(digest)) if digest else None
-    if found is None or measured is None or metric not in found.metrics:
+    metric_set = MetricSet.model_validate_json(read.store.get(digest)) if digest else None
+    if metric_set is None or measured is None or metric not in metric_set.metrics:
         raise UserError(f"nothing was measured that is called '{stage}.{attempt}.{metric}'")
     folder = read.place.folder
     facts: dict[str, Any] = {
-        "metric": found.metrics[metric],
+        "metric": metric_set.metrics[metric],
         "entry": measured.entry.seq,
         "metric_set": digest,
-        "code": found.code,
-        "rows": found.rows,
+        "code": metric_set.code,
+        "rows": metric_set.rows,
         "traced": None,
         "parts": [],
         "problem": "",
@@ -48,7 +48,7 @@ def number_page(read: Read, stage: str, attempt: int, metric: str) -> dict[str, 
             {"part": part, "digest": _digest(evidence, part.file, read), "shown": part.lines[:LINES_SHOWN]}
             for part in parts_of(evidence, metric)
         ]
-        if any(one.entry.kind == "report" for one in read.entries):
+        if any(entry.entry.kind == "report" for entry in read.entries):
             check = ReportCheck(folder, read.entries, read.store, apart=not read.place.is_export)
             facts["traced"] = check.trace(check.called(f"{stage}.{attempt}.{metric}")[0])
     except PeergateError as error:

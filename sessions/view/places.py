@@ -62,14 +62,14 @@ class Scope:
             return everywhere(self.runs)
         return listed(self.runs) if self.alone is None else [state_of(self.alone)]
 
-    def is_here(self, one: Overview) -> bool:
+    def is_here(self, overview: Overview) -> bool:
         """Say whether a listed session has its run folder in this workspace, so that its pages can be shown."""
-        return not self.everywhere or str(one.path) == f"{platform.node()}:{self.runs.resolve() / one.name}"
+        return not self.everywhere or str(overview.path) == f"{platform.node()}:{self.runs.resolve() / overview.name}"
 
     def requested(self) -> list[str]:
         """Return the names of the folders of requested reviews in this workspace."""
         try:
-            return [] if self.alone else sorted(one.parent.name for one in self.runs.glob(f"*/{REVIEWS}"))
+            return [] if self.alone else sorted(path.parent.name for path in self.runs.glob(f"*/{REVIEWS}"))
         except OSError:
             return []
 
@@ -116,13 +116,13 @@ class Reader:
             known = self._kept.get(name)
         if known is not None and known[0] == stamp:
             return known[1]
-        found = Read(name, place, place.entries())
+        result = Read(name, place, place.entries())
         with self._lock:
-            self._kept[name] = stamp, found
+            self._kept[name] = stamp, result
             self._kept.move_to_end(name)
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
-        return found
+        return result
 
 
 def state_of(place: Place, entries: list[Recorded] | None = None) -> Overview:
@@ -130,8 +130,8 @@ def state_of(place: Place, entries: list[Recorded] | None = None) -> Overview:
     name = place.folder.name
     try:
         read = place.entries() if entries is None else entries
-        found = summary(name, place.folder, read, len(read))
-        runs_now = not place.is_export and found.state in OPEN and is_running(place.folder)
+        overview = summary(name, place.folder, read, len(read))
+        runs_now = not place.is_export and overview.state in OPEN and is_running(place.folder)
     except (PeergateError, OSError) as error:
         return damaged(name, place.folder, error)
-    return running(found) if runs_now else found
+    return running(overview) if runs_now else overview

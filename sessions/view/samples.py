@@ -44,21 +44,21 @@ class SampleReader:
         return self._of(read).samples
 
     def _of(self, read: Read) -> _Judged:
-        measured = (one.digest for one in read.entries if one.entry.kind in ("metrics", "amendment"))
+        measured = (entry.digest for entry in read.entries if entry.entry.kind in ("metrics", "amendment"))
         stamp = (str(read.place.folder), *measured)
         with self._lock:
             if self._judged is None or self._judged.stamp != stamp:
                 self._judged = _Judged(stamp, samples_of(read.place.folder, read.entries, read.store), OrderedDict())
             return self._judged
 
-    def page(self, read: Read, asked: tuple[str, str, str], start: int, count: int) -> dict[str, Any]:
+    def page(self, read: Read, requests: tuple[str, str, str], start: int, count: int) -> dict[str, Any]:
         """Return some of the rows that are asked for by name, kind and text, in the form of the page's JSON."""
         judged = self._of(read)
-        places = judged.selected.get(asked)
+        places = judged.selected.get(requests)
         if places is None:
-            places = judged.samples.select(*asked)
+            places = judged.samples.select(*requests)
             with self._lock:
-                judged.selected[asked] = places
+                judged.selected[requests] = places
                 while len(judged.selected) > KEPT:
                     judged.selected.popitem(last=False)
         start = min(max(start, 0), len(places))
@@ -67,16 +67,16 @@ class SampleReader:
         return {"total": len(places), "from": start, "rows": rows}
 
 
-def _in_list(one: Sample) -> dict[str, Any]:
-    texts = {"prompt": one.prompt, "before": one.before.text, "after": one.after.text if one.after else ""}
+def _in_list(sample: Sample) -> dict[str, Any]:
+    texts = {"prompt": sample.prompt, "before": sample.before.text, "after": sample.after.text if sample.after else ""}
     return {
-        "number": one.number,
-        "item": masked_line(one.newest.item.id, 200),
-        "kind": masked_line(one.newest.item.kind, 100),
-        "change": one.change,
-        "before_right": one.before.passed,
-        "after_right": one.after.passed if one.after else None,
-        "truncated": one.newest.truncated,
+        "number": sample.number,
+        "item": masked_line(sample.newest.item.id, 200),
+        "kind": masked_line(sample.newest.item.kind, 100),
+        "change": sample.change,
+        "before_right": sample.before.passed,
+        "after_right": sample.after.passed if sample.after else None,
+        "truncated": sample.newest.truncated,
         # What is beyond ten times of it is looked at only where it is opened.
         **{name: masked_line(text[: GLIMPSE * 10], GLIMPSE) for name, text in texts.items()},
     }
@@ -86,15 +86,15 @@ def in_full(samples: Samples, number: int) -> dict[str, Any]:
     """Return an item with everything on it, by its number; raises UserError without such an item."""
     if not 1 <= number <= len(samples.rows):
         raise UserError(f"there is no item {number}", hint=f"items are 1 to {len(samples.rows)}")
-    one = samples.rows[number - 1]
-    texts = {"prompt": "\n".join(said_in(one.newest.item)), "before": one.before.text}
-    texts |= {"after": one.after.text} if one.after else {}
-    facts = {"before_reason": one.before.reason, "after_reason": one.after.reason if one.after else ""}
-    return _in_list(one) | {
-        "group": masked_line(one.newest.item.group, 200),
+    sample = samples.rows[number - 1]
+    texts = {"prompt": "\n".join(said_in(sample.newest.item)), "before": sample.before.text}
+    texts |= {"after": sample.after.text} if sample.after else {}
+    facts = {"before_reason": sample.before.reason, "after_reason": sample.after.reason if sample.after else ""}
+    return _in_list(sample) | {
+        "group": masked_line(sample.newest.item.group, 200),
         **{name: plain(current().text(text), WHOLE) for name, text in texts.items()},
         **{name: masked_line(text, 2000) for name, text in facts.items()},
         "constraint": {
-            masked_line(name, 100): masked_line(value, 2000) for name, value in one.newest.item.constraint.items()
+            masked_line(name, 100): masked_line(value, 2000) for name, value in sample.newest.item.constraint.items()
         },
     }

@@ -87,11 +87,11 @@ class Viewer:
 
     def sessions(self, request: Request) -> Response:
         """List the sessions."""
-        found = self.reader.scope.listed()
-        known = {"sessions": found, "runs": str(self.reader.scope.runs), "glance": self.glances.known}
+        overviews = self.reader.scope.listed()
+        known = {"sessions": overviews, "runs": str(self.reader.scope.runs), "glance": self.glances.known}
         known |= {"here": self.reader.scope.is_here, "everywhere": self.reader.scope.everywhere, "words": WORDS}
         known |= {"requested": self.reader.scope.requested()}
-        return _html("sessions.html.j2", **known, stamp=_mark(_listed(found)))
+        return _html("sessions.html.j2", **known, stamp=_mark(_listed(overviews)))
 
     def sessions_json(self, request: Request) -> Response:
         """Return what the list adds of the sessions that are named."""
@@ -143,15 +143,17 @@ class Viewer:
 
     def samples_json(self, request: Request) -> Response:
         """Return some of the selected samples."""
-        asked = request.query_params
-        wanted = (asked.get("show", "all"), asked.get("kind", ""), asked.get("text", "")[:500])
-        page = self.samples.page(self._read(request), wanted, _whole(asked, "from"), _whole(asked, "count", 60))
+        query_params = request.query_params
+        wanted = (query_params.get("show", "all"), query_params.get("kind", ""), query_params.get("text", "")[:500])
+        page = self.samples.page(
+            self._read(request), wanted, _whole(query_params, "from"), _whole(query_params, "count", 60)
+        )
         return JSONResponse(page)
 
     def sample_json(self, request: Request) -> Response:
         """Return one sample in full."""
-        found = self.samples.of(self._read(request))
-        return JSONResponse(in_full(found, _whole(request.query_params, "number")))
+        samples = self.samples.of(self._read(request))
+        return JSONResponse(in_full(samples, _whole(request.query_params, "number")))
 
     def transcript(self, request: Request) -> Response:
         """Show what the builder said and did."""
@@ -190,9 +192,9 @@ class Viewer:
     def value(self, request: Request) -> Response:
         """Show a stored value, with a place in it marked."""
         read, digest = self._read(request), request.path_params["digest"]
-        found = re.fullmatch(r"(\d{1,9})-(\d{1,9})", request.query_params.get("lines", ""))
+        match = re.fullmatch(r"(\d{1,9})-(\d{1,9})", request.query_params.get("lines", ""))
         pointer = request.query_params.get("at", "")
-        lines = value_lines(read.store, digest, pointer, (int(found[1]), int(found[2])) if found else None)
+        lines = value_lines(read.store, digest, pointer, (int(match[1]), int(match[2])) if match else None)
         return self._of("value.html.j2", read, digest=digest, lines=lines, pointer=pointer)
 
     def row_list(self, request: Request) -> Response:
@@ -275,15 +277,15 @@ def _mark(stamp: str) -> str:
     return str(hash(stamp))
 
 
-def _listed(found: Sequence[Overview]) -> str:
-    return json.dumps([one.as_json() for one in found])
+def _listed(overviews: Sequence[Overview]) -> str:
+    return json.dumps([overview.as_json() for overview in overviews])
 
 
 def _stream(request: Request, stamp: Callable[[], str]) -> Response:
     """Stream a stamp's changes; a browser names the one of its page, or the last that it saw when it comes back."""
 
     async def changes() -> AsyncGenerator[bytes]:
-        seen = request.headers.get("last-event-id") or request.query_params.get("seen")
+        seen_text = request.headers.get("last-event-id") or request.query_params.get("seen")
         looks = 0
         while not await request.is_disconnected():
             try:
@@ -293,9 +295,9 @@ def _stream(request: Request, stamp: Callable[[], str]) -> Response:
             if looks == 0:
                 yield f"id: {now}\nretry: 2000\nevent: there\ndata: {now}\n\n".encode()
             looks += 1
-            if now != seen and seen is not None:
+            if now != seen_text and seen_text is not None:
                 yield f"id: {now}\nevent: changed\ndata: {now}\n\n".encode()
-            seen = now
+            seen_text = now
             if looks % ALIVE_EVERY == 0:
                 yield b": there\n\n"
             await asyncio.sleep(LOOKS_EVERY_S)
@@ -313,13 +315,13 @@ def _icon(request: Request) -> Response:
 
 
 def _file(name: str) -> Response:
-    found: tuple[Path, str] | None = pages.STATIC.get(name)
-    if found is None:
+    pair: tuple[Path, str] | None = pages.STATIC.get(name)
+    if pair is None:
         raise UserError("there is no such file")
-    return Response(found[0].read_bytes(), media_type=found[1])
+    return Response(pair[0].read_bytes(), media_type=pair[1])
 
 
-def _whole(given: Any, name: str, default: int = 0) -> int:
+def _whole(arguments: Any, name: str, default: int = 0) -> int:
     """Return a whole number of a query; the default for anything else."""
-    text = given.get(name, "")
+    text = arguments.get(name, "")
     return int(text) if re.fullmatch(r"\d{1,12}", text) else default

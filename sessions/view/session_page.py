@@ -37,7 +37,7 @@ def session_page(read: Read) -> dict[str, Any]:
     state = state_of(read.place, entries)
     spec = resolved.spec
     job = None if read.place.is_export else running_job(read.place.folder, entries)
-    stages = [stage_of(entries, store, one.name, one.kind, spec.thresholds) for one in spec.stages]
+    stages = [stage_of(entries, store, stage.name, stage.kind, spec.thresholds) for stage in spec.stages]
     attempts = list(Transcript(store).attempts(entries))
     waits = None
     if state.state in ("waiting", "paused"):
@@ -50,7 +50,7 @@ def session_page(read: Read) -> dict[str, Any]:
         "strip": gate_strip(entries, store, resolved, job, waits),
         "job": job | {"curves": [curve(values, name) for name, values in job["noted"].items()]} if job else None,
         "curves": curves_of(entries, store),
-        "stages": [one for one in stages if one["attempts"]],
+        "stages": [stage for stage in stages if stage["attempts"]],
         "conditions": obligations(entries, int(entries[-1].entry.time_ns)),
         "acceptance": acceptance_of(entries, store),
         "waits": waits,
@@ -59,7 +59,7 @@ def session_page(read: Read) -> dict[str, Any]:
         "seeds": further_seeds(entries, store),
         "newest": newest_events(attempts, NEWEST_EVENTS),
         "builder": spec.builder.vendor,
-        "reviewer": ", ".join(one.vendor for one in spec.reviewers()),
+        "reviewer": ", ".join(reviewer.vendor for reviewer in spec.reviewers()),
     }
 
 
@@ -74,18 +74,19 @@ def gate_strip(
 
     ``waits`` says what is asked of a person, whose gate is marked.
     """
-    lifted = {(one.body.get("stage") or DESIGN) for one in entries if is_override(one)}
+    lifted = {(entry.body.get("stage") or DESIGN) for entry in entries if is_override(entry)}
     marks = [
-        one | {"lifted": one["outcome"] != "approve" and one["stage"] in lifted} for one in gates_of(entries, store)
+        value | {"lifted": value["outcome"] != "approve" and value["stage"] in lifted}
+        for value in gates_of(entries, store)
     ]
-    for one in marks:
-        if waits is not None and waits["since"] == one["seq"]:
-            one |= {"outcome": "waiting for a person", "state": "escalate"}
-    decided = {one["stage"] for one in marks}
+    for current_mark in marks:
+        if waits is not None and waits["since"] == current_mark["seq"]:
+            current_mark |= {"outcome": "waiting for a person", "state": "escalate"}
+    decided = {mark["stage"] for mark in marks}
     packet = waits_for_verdict(entries)
     judging = (packet.body["stage"] or DESIGN) if packet is not None else None
-    closed = any(one.entry.kind == "close" for one in entries)
-    for name in (DESIGN, *(one.name for one in resolved.spec.stages)):
+    closed = any(entry.entry.kind == "close" for entry in entries)
+    for name in (DESIGN, *(stage.name for stage in resolved.spec.stages)):
         runs_now = job is not None and job["stage"] == name
         if runs_now or name not in decided:
             outcome = "running" if runs_now else "not reached" if closed else "to come"
@@ -101,21 +102,21 @@ _SHOWN = {"gain": "accuracy_gain", "gained": "gained", "lost": "lost", "p": "mcn
 def numbers_of(entries: Sequence[Recorded], resolved: ResolvedSpec, base: str) -> dict[str, str]:
     """Return the addresses of the numbers of the effect, by their names in the result."""
     analysis = resolved.spec.analysis
-    measured = {one.body["stage"]: one.body["attempt"] for one in entries if one.entry.kind == "metrics"}
-    found = {name: (getattr(analysis, name), analysis.primary_metric) for name in ("baseline", "treatment")}
-    found |= {name: (analysis.treatment, metric) for name, metric in _SHOWN.items()}
+    measured = {entry.body["stage"]: entry.body["attempt"] for entry in entries if entry.entry.kind == "metrics"}
+    pairs = {name: (getattr(analysis, name), analysis.primary_metric) for name in ("baseline", "treatment")}
+    pairs |= {name: (analysis.treatment, metric) for name, metric in _SHOWN.items()}
     return {
         name: f"{base}/{stage}/{measured[stage]}/{metric}"
-        for name, (stage, metric) in found.items()
+        for name, (stage, metric) in pairs.items()
         if stage in measured
     }
 
 
 def newest_events(attempts: Sequence[Attempt], most: int) -> list[dict[str, Any]]:
     """Return the last events of a transcript, the newest first."""
-    events = [(event, f"{one.stage}.{one.attempt}") for one in attempts for event in one.events]
+    events = [(event, f"{attempt.stage}.{attempt.attempt}") for attempt in attempts for event in attempt.events]
     return [{"at": at, "event": event} for event, at in sorted(events, key=_seq, reverse=True)[:most]]
 
 
-def _seq(one: tuple[Event, str]) -> int:
-    return one[0].seq
+def _seq(pair: tuple[Event, str]) -> int:
+    return pair[0].seq

@@ -60,12 +60,14 @@ def value_lines(store: Store, digest: str, pointer: str, lines: tuple[int, int] 
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        found = _text_lines(text, lines)
+        matching_lines = _text_lines(text, lines)
     else:
         # The lines of a packet that a finding names are those of its log.
-        found = _log_lines(value, lines) if lines and isinstance(value, dict) else _json_lines(value, "", 0, pointer)
-    shown = [one for _, one in zip(range(MOST_LINES), found, strict=False)]
-    return shown
+        matching_lines = (
+            _log_lines(value, lines) if lines and isinstance(value, dict) else _json_lines(value, "", 0, pointer)
+        )
+    displayed_lines = [line for _, line in zip(range(MOST_LINES), matching_lines, strict=False)]
+    return displayed_lines
 
 
 def _log_lines(value: dict[str, Any], lines: tuple[int, int]) -> Iterator[Line]:
@@ -85,12 +87,14 @@ def _json_lines(value: Any, at: str, depth: int, pointer: str, name: str = "", e
         opening, closing = ("{", "}") if isinstance(value, dict) else ("[", "]")
         yield Line(_shown(f"{indent}{before}{opening}"), marked)
         items = (
-            list(value.items()) if isinstance(value, dict) else [(str(place), one) for place, one in enumerate(value)]
+            list(value.items())
+            if isinstance(value, dict)
+            else [(str(place), element) for place, element in enumerate(value)]
         )
-        for place, (key, one) in enumerate(items, 1):
+        for place, (key, item) in enumerate(items, 1):
             below = f"{at}/{key.replace('~', '~0').replace('/', '~1')}"
             comma = "," if place < len(items) else ""
-            yield from _json_lines(one, below, depth + 1, pointer, key if isinstance(value, dict) else "", comma)
+            yield from _json_lines(item, below, depth + 1, pointer, key if isinstance(value, dict) else "", comma)
         yield Line(f"{indent}{closing}{end}", marked)
         return
     if isinstance(value, str) and "\n" in value:
@@ -129,7 +133,7 @@ class RowFiles:
         with path.open("rb") as handle:
             handle.seek(starts[first])
             data = handle.read(starts[last] - starts[first])
-        rows = [one.decode("utf-8", "replace") for one in data.removesuffix(b"\n").split(b"\n")] if count else []
+        rows = [part.decode("utf-8", "replace") for part in data.removesuffix(b"\n").split(b"\n")] if count else []
         return {
             "rows": [(first + place, _row(text)) for place, text in enumerate(rows, 1)],
             "first": first + 1,
@@ -169,7 +173,7 @@ def _row(text: str) -> dict[str, str] | str:
     masked: dict[str, Any] = current().value(value)
     return {
         plain(str(name), 200): plain(
-            one if isinstance(one, str) else json.dumps(one, ensure_ascii=False), ROW_CHARACTERS
+            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), ROW_CHARACTERS
         )
-        for name, one in masked.items()
+        for name, value in masked.items()
     }

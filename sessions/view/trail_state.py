@@ -27,15 +27,15 @@ SEAL = "seal:"
 
 def trail_page(read: Read, first: int) -> dict[str, Any]:
     """Return the entries from a number on, the story, and the keys that may sign."""
-    steps = {one.entry.entry.seq: one for one in timeline.tell(read.entries, read.store)}
+    steps = {value.entry.entry.seq: value for value in timeline.tell(read.entries, read.store)}
     first = max(0, min(first, max(len(read.entries) - 1, 0)) // ENTRIES_AT_ONCE * ENTRIES_AT_ONCE)
-    shown = read.entries[first : first + ENTRIES_AT_ONCE]
+    visible = read.entries[first : first + ENTRIES_AT_ONCE]
     return {
         "count": len(read.entries),
         "first": first,
-        "last": first + len(shown) - 1,
+        "last": first + len(visible) - 1,
         "step": ENTRIES_AT_ONCE,
-        "rows": [{"one": one, "time": when(one), "told": steps.get(one.entry.seq)} for one in shown],
+        "rows": [{"one": value, "time": when(value), "told": steps.get(value.entry.seq)} for value in visible],
         "keys": keys_of(read.entries),
     }
 
@@ -45,16 +45,16 @@ def checked_trail(place: Place, anchors: Sequence[Anchor] = ()) -> Audit:
     if place.is_export:
         return verify_export(place.folder, anchors=anchors)
     before = stamp_of(place)
-    found = verify_trail(place.folder, place.trail.name, anchors=anchors)[0]
-    late = [one for one in found.damage if one.startswith(SEAL)]
+    audit = verify_trail(place.folder, place.trail.name, anchors=anchors)[0]
+    late = [text for text in audit.damage if text.startswith(SEAL)]
     if late and is_running(place.folder):
         # Who runs it seals it at the end; until then the seal is of entries before.
-        found.damage = [one for one in found.damage if one not in late]
-        found.notes += late
+        audit.damage = [text for text in audit.damage if text not in late]
+        audit.notes += late
     elif late and stamp_of(place) != before:
         # It was sealed meanwhile.
-        found = verify_trail(place.folder, place.trail.name, anchors=anchors)[0]
-    return found
+        audit = verify_trail(place.folder, place.trail.name, anchors=anchors)[0]
+    return audit
 
 
 class Checks:
@@ -72,9 +72,9 @@ class Checks:
         holds = known is not None and known[2].readable and not known[2].damage
         if known is not None and (known[0] == stamp or (holds and now - known[1] < AGAIN_AFTER_S)):
             return known[2]
-        found = checked_trail(place, self._scope.anchors)
-        self._kept[name] = stamp, now, found
-        return found
+        audit = checked_trail(place, self._scope.anchors)
+        self._kept[name] = stamp, now, audit
+        return audit
 
     def is_of(self, name: str, stamp: str) -> bool:
         """Say whether the last check was of the trail as this stamp says it is, and not seconds older."""
@@ -86,10 +86,17 @@ def entry_page(read: Read, seq: int) -> dict[str, Any]:
     """Return one entry with what it names, as far as that is kept; raises UserError without such an entry."""
     if not 0 <= seq < len(read.entries):
         raise UserError(f"there is no entry {seq}", hint=f"entries are 0 to {len(read.entries) - 1}")
-    one = read.entries[seq]
-    names = {name: value for name, value in one.body.items() if isinstance(value, str) and is_digest(value)}
-    outputs = one.body.get("outputs")
+    element = read.entries[seq]
+    names = {name: value for name, value in element.body.items() if isinstance(value, str) and is_digest(value)}
+    outputs = element.body.get("outputs")
     made = outputs.items() if isinstance(outputs, dict) else ()
     rows = {name: each["digest"] for name, each in made if isinstance(each, dict) and is_digest(each.get("digest"))}
-    kept = {digest for digest in (*names.values(), *rows.values()) if read.store.path(digest).is_file()}
-    return {"one": one, "time": when(one), "names": names, "rows": rows, "kept": kept, "count": len(read.entries)}
+    texts = {digest for digest in (*names.values(), *rows.values()) if read.store.path(digest).is_file()}
+    return {
+        "one": element,
+        "time": when(element),
+        "names": names,
+        "rows": rows,
+        "kept": texts,
+        "count": len(read.entries),
+    }

@@ -20,8 +20,8 @@ def busy_with(entries: Sequence[Recorded]) -> str:
     if key is not None:
         of = "a witness of" if key.endswith(WITNESS) else "the job of"
         return f"{of} {'.'.join(key.removesuffix(WITNESS).rsplit('.', 2)[1:])}"
-    for one in reversed(entries):
-        kind, body = one.entry.kind, one.body
+    for entry in reversed(entries):
+        kind, body = entry.entry.kind, entry.body
         if kind == "packet":
             return f"the reviewer of {body['stage'] or DESIGN}.{body['attempt']}"
         if kind in _BUILDS:

@@ -66,13 +66,13 @@ def as_script(path: Path, raw: bytes, task: str, max_new_tokens: int) -> str:
 
 def files_of(script: str) -> TaskFiles:
     """Return the files that a registered script holds; raises ValueError if :func:`as_script` did not make it."""
-    found: dict[str, Any] = {}
-    for one in ast.parse(script).body:
-        if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name):
-            found[one.targets[0].id] = ast.literal_eval(one.value)
-    if set(found) != {"MAIN", "FILES"}:
+    results: dict[str, Any] = {}
+    for stmt in ast.parse(script).body:
+        if isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Name):
+            results[stmt.targets[0].id] = ast.literal_eval(stmt.value)
+    if set(results) != {"MAIN", "FILES"}:
         raise ValueError("the script holds no task of lm-eval")
-    return TaskFiles(found["MAIN"], found["FILES"])
+    return TaskFiles(results["MAIN"], results["FILES"])
 
 
 def settings_of(files: TaskFiles) -> dict[str, Any]:
@@ -87,8 +87,8 @@ def settings_of(files: TaskFiles) -> dict[str, Any]:
 class _Reader:
     """Reads task files and what they name; ``texts`` collects it."""
 
-    def __init__(self, path: Path, given: Mapping[str, str] | None = None) -> None:
-        self._path, self._given = path, given
+    def __init__(self, path: Path, arguments: Mapping[str, str] | None = None) -> None:
+        self._path, self._given = path, arguments
         self.texts: dict[str, str] = {}
         self.documents: dict[str, Document] = {}
 
@@ -99,16 +99,16 @@ class _Reader:
             raise document.error(here, problems)
         self.documents[name] = document
         self.texts[name] = raw.decode()
-        found: dict[str, Any] = {}
-        for one in _listed(document.data.get("include")):
+        results: dict[str, Any] = {}
+        for value in _listed(document.data.get("include")):
             if depth == _INCLUDES:
                 raise document.error(here, [LintProblem(("include",), "includes itself, or too many files in a row")])
-            found |= self.settings(str(one), self._beside(document, here, "include", str(one)), depth + 1)
-        found |= {key: value for key, value in document.data.items() if key != "include"}
+            results |= self.settings(str(value), self._beside(document, here, "include", str(value)), depth + 1)
+        results |= {key: value for key, value in document.data.items() if key != "include"}
         for module in sorted(set(_NAMED.findall(repr(_plain(document.data))))):
             file = f"{module}.py"
             self.texts[file] = self._beside(document, here, "", file).decode("utf-8", "replace")
-        return found
+        return results
 
     def _beside(self, document: Document, here: Path, key: str, name: str) -> bytes:
         """Return a file that lies beside the task's; raises SpecError."""
@@ -192,8 +192,8 @@ def _problems(settings: Mapping[str, Any], task: str, most: int) -> Iterator[Lin
     if kind != WRITES:
         hint = _ELSEWHERE.get(str(kind), f"output_type: {WRITES}")
         yield LintProblem(("output_type",), f"is {kind}, this kind of stage has the model write ({WRITES})", hint)
-    shots, given = settings.get("num_fewshot") or 0, settings.get("fewshot_config")
-    if shots and not (isinstance(given, Mapping) and given.get("samples")):
+    shots, fewshot_config = settings.get("num_fewshot") or 0, settings.get("fewshot_config")
+    if shots and not (isinstance(fewshot_config, Mapping) and fewshot_config.get("samples")):
         message = f"{shots} worked examples would come from the held-out items themselves"
         hint = "num_fewshot: 0, or the examples under fewshot_config: {sampler: first_n, samples: [...]}"
         yield LintProblem(("num_fewshot",), message, hint)
@@ -210,5 +210,5 @@ def _listed(value: Any) -> list[Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list) else value
+        return {key: _plain(element) for key, element in value.items()}
+    return [_plain(element) for element in value] if isinstance(value, list) else value

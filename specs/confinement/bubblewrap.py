@@ -67,13 +67,13 @@ def this_host(python: str = "", prefixes: Sequence[str] = ()) -> Host | None:
     present = [Path(path) for path in _SYSTEM if Path(path).exists()]
     links = [(str(path), str(path.readlink()) if path.is_symlink() else "") for path in present]
     # Under both names if they differ: links to the interpreter may hold either.
-    places = [Path(one) for one in prefixes or (sys.base_prefix, sys.prefix)]
-    folders = dict.fromkeys(str(one) for place in places for one in (place.resolve(), place))
+    places = [Path(prefix) for prefix in prefixes or (sys.base_prefix, sys.prefix)]
+    folders = dict.fromkeys(str(path) for place in places for path in (place.resolve(), place))
     own = [] if python else libraries()
-    folders |= dict.fromkeys(one for one in own if not any(Path(one).is_relative_to(path) for path in folders))
-    environment = tuple(one for one in folders if not Path(one).is_relative_to("/usr"))
+    folders |= dict.fromkeys(text for text in own if not any(Path(text).is_relative_to(path) for path in folders))
+    environment = tuple(folder for folder in folders if not Path(folder).is_relative_to("/usr"))
     mounted = ("/usr", *environment)
-    hidden = [str(HOME / name) for name in PACKAGES if any(HOME.is_relative_to(one) for one in mounted)]
+    hidden = [str(HOME / name) for name in PACKAGES if any(HOME.is_relative_to(text) for text in mounted)]
     devices = sorted(str(path) for path in Path("/dev").glob("nvidia*"))
     return Host(bwrap, (("/usr", ""), *links), python or sys.executable, environment, tuple(hidden), tuple(devices))
 
@@ -115,7 +115,7 @@ def _probe(path: str, _modified: int) -> str:
 
 def libraries() -> list[str]:
     """Return the folders of installed packages that this process imports from: a user's own lies in no prefix."""
-    return [one for one in sys.path if Path(one).name in ("site-packages", "dist-packages") and Path(one).is_dir()]
+    return [text for text in sys.path if Path(text).name in ("site-packages", "dist-packages") and Path(text).is_dir()]
 
 
 def opening(host: Host, name: str, variables: Mapping[str, str], refusing: int) -> list[str]:
@@ -208,14 +208,15 @@ def refused_calls(*, alone: bool = False) -> Generator[int]:
         yield file.fileno()
 
 
-def uncovered(host: Host, kept: Sequence[Path]) -> list[Path]:
+def uncovered(host: Host, paths: Sequence[Path]) -> list[Path]:
     """Return the secret files and folders that lie in a mounted folder and are not covered."""
     mounted = [Path(path).resolve() for path in (*(path for path, _ in host.system), *host.environment)]
     covered = [Path(path) for path in host.hidden]
     return [
         path
-        for path in (one.resolve() for one in kept)
-        if any(path.is_relative_to(one) for one in mounted) and not any(path.is_relative_to(one) for one in covered)
+        for path in (path.resolve() for path in paths)
+        if any(path.is_relative_to(current_path) for current_path in mounted)
+        and not any(path.is_relative_to(current_path) for current_path in covered)
     ]
 
 

@@ -77,8 +77,8 @@ def require_sandbox() -> None:
     why = bubblewrap.why_missing(host)
     if host is None or why:
         raise NoSandbox(why)
-    if seen := bubblewrap.uncovered(host, [Path.home()]):
-        raise NoSandbox(f"it would show {seen[0]}")
+    if seen_paths := bubblewrap.uncovered(host, [Path.home()]):
+        raise NoSandbox(f"it would show {seen_paths[0]}")
 
 
 def _host() -> bubblewrap.Host | None:
@@ -90,9 +90,9 @@ def _host() -> bubblewrap.Host | None:
 @cache
 def _packages(*environment: str) -> tuple[str, ...]:
     """Return the folders of installed packages in what is mounted."""
-    places = (Path(one) for one in (*environment, "/usr", "/usr/local"))
-    found = (one.resolve() for place in places for one in place.glob("lib*/python3*/*-packages"))
-    return tuple(dict.fromkeys(str(one) for one in found if one.is_dir()))
+    places = (Path(text) for text in (*environment, "/usr", "/usr/local"))
+    paths = (path.resolve() for place in places for path in place.glob("lib*/python3*/*-packages"))
+    return tuple(dict.fromkeys(str(path) for path in paths if path.is_dir()))
 
 
 def _remembered(program: Program, limits: Limits) -> Ended:
@@ -100,12 +100,12 @@ def _remembered(program: Program, limits: Limits) -> Ended:
     with _LOCK:
         if (known := _KNOWN.get(key)) is not None:
             return known
-    found = _run(program, limits)
+    result = _run(program, limits)
     with _LOCK:
-        _KNOWN[key] = found
+        _KNOWN[key] = result
         while len(_KNOWN) > _KEPT:
             _KNOWN.popitem(last=False)
-    return found
+    return result
 
 
 _KNOWN: OrderedDict[str, Ended] = OrderedDict()
@@ -124,8 +124,8 @@ def _run(program: Program, limits: Limits) -> Ended:
 
     def end() -> None:
         late.set()
-        for one in started:
-            one.process.kill()
+        for child in started:
+            child.process.kill()
 
     watch = threading.Timer(4 * limits.seconds + 5, end)
     watch.start()
@@ -135,28 +135,28 @@ def _run(program: Program, limits: Limits) -> Ended:
         return broken.ended
     finally:
         watch.cancel()
-        for one in started:
-            one.close()
+        for child in started:
+            child.close()
 
 
 def _exchange(start: Callable[[], _Child], program: Program, limits: Limits) -> Ended:
     """Carry calls and values between the two processes; that of the tests alone says whether they passed."""
     mb = 1024 * 1024
-    held = (limits.memory_mb + _ROOM_MB) * mb
-    limited = {"CPU": limits.seconds, "AS": held, "FSIZE": 0, "CORE": 0, "NOFILE": 32}
-    given: dict[str, Any] = {"limits": limited, "entry_point": program.entry_point}
+    count = (limits.memory_mb + _ROOM_MB) * mb
+    limited = {"CPU": limits.seconds, "AS": count, "FSIZE": 0, "CORE": 0, "NOFILE": 32}
+    arguments: dict[str, Any] = {"limits": limited, "entry_point": program.entry_point}
     runs = start()
-    runs.send(given | {"program": program.text})
-    said = runs.read("valid", "invalid", "empty")
-    if said["step"] == "valid":
-        said = runs.read("ran", "failed")
-    if said["step"] == "ran":
+    runs.send(arguments | {"program": program.text})
+    statements = runs.read("valid", "invalid", "empty")
+    if statements["step"] == "valid":
+        statements = runs.read("ran", "failed")
+    if statements["step"] == "ran":
         tests = start()
-        tests.send(given | {"tests": program.tests, "prompt": program.prompt})
-        while (said := tests.read("call", "failed", "passed"))["step"] == "call":
-            runs.send({"call": said["call"]})
+        tests.send(arguments | {"tests": program.tests, "prompt": program.prompt})
+        while (statements := tests.read("call", "failed", "passed"))["step"] == "call":
+            runs.send({"call": statements["call"]})
             tests.send(runs.read("called"))
-    return Ended(said["step"], plain(str(said.get("why", "")), 100))
+    return Ended(statements["step"], plain(str(statements.get("why", "")), 100))
 
 
 class _Broken(Exception):
@@ -189,12 +189,12 @@ class _Child:
                 start_new_session=True,
             )
 
-    def send(self, said: dict[str, Any]) -> None:
+    def send(self, statements: dict[str, Any]) -> None:
         """Write a line; who does not read is found when nothing is answered."""
-        left = memoryview(json.dumps(said).encode() + b"\n")
+        data = memoryview(json.dumps(statements).encode() + b"\n")
         with suppress(BrokenPipeError):
-            while self.process.stdin and left:
-                left = left[os.write(self.process.stdin.fileno(), left) :]
+            while self.process.stdin and data:
+                data = data[os.write(self.process.stdin.fileno(), data) :]
 
     def read(self, *steps: str) -> dict[str, Any]:
         """Return the next line, which has to be one of these steps; raises _Broken and NoSandbox."""
@@ -203,16 +203,16 @@ class _Child:
             raise _Broken(self._how())
         self._heard = True
         with suppress(ValueError, RecursionError):
-            said = json.loads(line)
-            if isinstance(said, dict) and said.get("step") in steps:
-                return said
+            statement = json.loads(line)
+            if isinstance(statement, dict) and statement.get("step") in steps:
+                return statement
         raise _Broken(Ended("failed", "it says what it was not asked"))
 
     def _how(self) -> Ended:
         code = self.process.wait()
-        said = self.process.stderr.read(_STDERR) if self.process.stderr and not self._heard else b""
-        if said.startswith(b"bwrap:"):
-            raise NoSandbox(bubblewrap.why_refused(said))
+        statement = self.process.stderr.read(_STDERR) if self.process.stderr and not self._heard else b""
+        if statement.startswith(b"bwrap:"):
+            raise NoSandbox(bubblewrap.why_refused(statement))
         # The system ends what took its time of the processor, and a timer what waits.
         if self._late.is_set() or code in (-24, 128 + 24, 128 + 9, -9):
             return Ended("overtime", "it took longer than allowed")
@@ -222,7 +222,7 @@ class _Child:
         """End it, and whatever is left of it."""
         self.process.kill()
         self.process.wait()
-        for one in (self.process.stdin, self.process.stdout, self.process.stderr):
+        for io in (self.process.stdin, self.process.stdout, self.process.stderr):
             with suppress(OSError):
-                if one:
-                    one.close()
+                if io:
+                    io.close()

@@ -24,27 +24,27 @@ _ENDING = (StopIteration, StopAsyncIteration)
 
 def main() -> None:
     """Play the part that the first line of the input names; every answer is one line of JSON."""
-    given = json.loads(sys.stdin.readline())
-    for name, most in given["limits"].items():
+    arguments = json.loads(sys.stdin.readline())
+    for name, most in arguments["limits"].items():
         resource.setrlimit(getattr(resource, "RLIMIT_" + name), (most, most))
     answering, nothing = os.dup(1), os.open(os.devnull, os.O_RDWR)
     # What a program prints is no answer.
     os.dup2(nothing, 1)
     os.dup2(nothing, 2)
 
-    def say(**said: Any) -> None:
-        left = memoryview(json.dumps(said).encode() + b"\n")
-        while left:
-            left = left[os.write(answering, left) :]
+    def say(**statements: Any) -> None:
+        data = memoryview(json.dumps(statements).encode() + b"\n")
+        while data:
+            data = data[os.write(answering, data) :]
 
-    (run_tests if "tests" in given else run_program)(given, say)
+    (run_tests if "tests" in arguments else run_program)(arguments, say)
 
 
-def run_program(given: dict[str, Any], say: Callable[..., None]) -> None:
+def run_program(arguments: dict[str, Any], say: Callable[..., None]) -> None:
     """Define the function, and answer each call."""
-    name = given["entry_point"]
+    name = arguments["entry_point"]
     try:
-        tree = ast.parse(given["program"])
+        tree = ast.parse(arguments["program"])
         compiled = compile(tree, "program", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return say(step="invalid", why=type(error).__name__)
@@ -60,13 +60,13 @@ def run_program(given: dict[str, Any], say: Callable[..., None]) -> None:
     for line in sys.stdin:
         args, named = unpacked(json.loads(line)["call"])
         try:
-            found: dict[str, Any] = {"value": packed(space[name](*args, **named))}
+            results: dict[str, Any] = {"value": packed(space[name](*args, **named))}
         except BaseException as error:
-            found = {"raised": _raised(error)}
-        say(step="called", **found)
+            results = {"raised": _raised(error)}
+        say(step="called", **results)
 
 
-def run_tests(given: dict[str, Any], say: Callable[..., None]) -> None:
+def run_tests(arguments: dict[str, Any], say: Callable[..., None]) -> None:
     """Run the tests: what the problem's own text defines is there, and its function is the program's."""
 
     def fail(why: str) -> NoReturn:
@@ -77,10 +77,10 @@ def run_tests(given: dict[str, Any], say: Callable[..., None]) -> None:
         say(step="call", call=packed((args, named)))
         line = sys.stdin.readline()
         try:
-            said = json.loads(line)
-            if "raised" not in said:
-                return unpacked(said["value"])
-            name, args = said["raised"]
+            statement = json.loads(line)
+            if "raised" not in statement:
+                return unpacked(statement["value"])
+            name, args = statement["raised"]
             error = getattr(builtins, name)
             if not issubclass(error, Exception) or issubclass(error, _ENDING):
                 fail(name)
@@ -91,9 +91,9 @@ def run_tests(given: dict[str, Any], say: Callable[..., None]) -> None:
 
     space: dict[str, Any] = {"__name__": "tests"}
     try:
-        exec(_opened(given["prompt"]), space)
-        space[given["entry_point"]] = called
-        exec(compile(given["tests"], "tests", "exec"), space)
+        exec(_opened(arguments["prompt"]), space)
+        space[arguments["entry_point"]] = called
+        exec(compile(arguments["tests"], "tests", "exec"), space)
     except BaseException as error:
         return say(step="failed", why=type(error).__name__)
     say(step="passed")
@@ -112,8 +112,8 @@ def defines(node: ast.stmt, name: str) -> bool:
     if not isinstance(node, ast.FunctionDef) or node.name != name:
         return False
     return any(
-        not isinstance(one, ast.Pass) and not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
-        for one in node.body
+        not isinstance(stmt, ast.Pass) and not (isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Constant))
+        for stmt in node.body
     )
 
 
@@ -131,9 +131,9 @@ def packed(value: Any, depth: int = 0) -> Any:
     if kind is bytes:
         return {"bytes": value.hex()}
     if depth < DEEPEST and kind is dict:
-        return {"dict": [[packed(one, depth + 1) for one in pair] for pair in value.items()]}
+        return {"dict": [[packed(value, depth + 1) for value in pair] for pair in value.items()]}
     if depth < DEEPEST and kind in (list, tuple, set, frozenset):
-        return {kind.__name__: [packed(one, depth + 1) for one in value]}
+        return {kind.__name__: [packed(element, depth + 1) for element in value]}
     raise TypeError("not of a type of Python's own")
 
 
@@ -141,21 +141,23 @@ def unpacked(value: Any) -> Any:
     """Return what was packed; raises an Exception for what nobody packed."""
     if value is None or type(value) in (bool, str):
         return value
-    ((name, held),) = value.items()
+    ((name, current),) = value.items()
     if name in _CONTAINERS:
-        return _CONTAINERS[name]([unpacked(one) for one in held])
+        return _CONTAINERS[name]([unpacked(value) for value in current])
     if name == "dict":
-        return {unpacked(key): unpacked(one) for key, one in held}
+        return {unpacked(key): unpacked(value) for key, value in current}
     if name == "complex":
-        return complex(*map(float.fromhex, held))
-    return {"int": lambda: int(held, 16), "float": lambda: float.fromhex(held), "bytes": lambda: bytes.fromhex(held)}[
-        name
-    ]()
+        return complex(*map(float.fromhex, current))
+    return {
+        "int": lambda: int(current, 16),
+        "float": lambda: float.fromhex(current),
+        "bytes": lambda: bytes.fromhex(current),
+    }[name]()
 
 
 def _raised(error: BaseException) -> list[Any]:
     """Return the name of Python's own type of an exception, and its arguments as far as they are plain."""
-    name = next(one.__name__ for one in type(error).__mro__ if one.__module__ == "builtins")
+    name = next(value.__name__ for value in type(error).__mro__ if value.__module__ == "builtins")
     try:
         return [name, packed(error.args)]
     except TypeError:

@@ -126,8 +126,8 @@ def program(machine: str | None = None, *, alone: bool = False) -> bytes | None:
     lines += _of(CLONE3[column], [_fail(errno.ENOSYS)])
     lines += _of(MMAP[column], [*_if_bits(3, SHARED_ANONYMOUS), *_if_bits(3, HUGE)])
     lines += _of(IOCTL[column], _if_equal(1, TYPED_FOR_OTHERS, _fail(errno.EPERM)))
-    kept = _if_equal(2, BUFFERS, _fail(0))
-    lines += _of(SETSOCKOPT[column], [_argument(1), (_EQUAL, 0, len(kept), SOL_SOCKET), *kept])
+    kept_lines = _if_equal(2, BUFFERS, _fail(0))
+    lines += _of(SETSOCKOPT[column], [_argument(1), (_EQUAL, 0, len(kept_lines), SOL_SOCKET), *kept_lines])
     for pair in REFUSED.values():
         lines += [(_EQUAL, 0, 1, pair[column]), _fail(errno.EPERM)]
     lines.append(_give(_ALLOW))
@@ -158,8 +158,8 @@ def _if_equal(place: int, values: tuple[int, ...], answer: Line) -> list[Line]:
 
 def _if_bits(place: int, bits: int, *, any_of: bool = False) -> list[Line]:
     """Refuse the call if an argument has all of these bits, or any of them."""
-    asked = (_EQUAL, 1, 0, 0) if any_of else (_EQUAL, 0, 1, bits)
-    return [_argument(place), (_AND, 0, 0, bits), asked, _fail(errno.EPERM)]
+    requests = (_EQUAL, 1, 0, 0) if any_of else (_EQUAL, 0, 1, bits)
+    return [_argument(place), (_AND, 0, 0, bits), requests, _fail(errno.EPERM)]
 
 
 def _unless_bits(place: int, bits: int) -> list[Line]:

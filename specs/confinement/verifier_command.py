@@ -52,14 +52,14 @@ def confined(packages: Sequence[Path], *, again: bool, anyway: bool) -> Generato
     if host is None or why or (anyway and _cannot(host)):
         if not anyway:
             raise NoSandbox(why)
-        yield Command(python, _variables([HOME, *(one.parent for one in packages)], again), ())
+        yield Command(python, _variables([HOME, *(package.parent for package in packages)], again), ())
         return
-    if seen := bubblewrap.uncovered(host, [Path.home()]):
-        raise NoSandbox(f"it would show {seen[0]}")
+    if seen_paths := bubblewrap.uncovered(host, [Path.home()]):
+        raise NoSandbox(f"it would show {seen_paths[0]}")
     with bubblewrap.refused_calls(alone=True) as refusing:
         # Those of the environment are mounted with it.
         elsewhere = [path for path in packages if not bubblewrap.uncovered(host, [path])]
-        variables = _variables([Path(PEERGATE), *(one.parent for one in elsewhere)], again)
+        variables = _variables([Path(PEERGATE), *(path.parent for path in elsewhere)], again)
         line = bubblewrap.opening(host, "verifier", variables, refusing)
         line += bubblewrap.environment(host)
         for name in SHOWN:
@@ -74,9 +74,9 @@ def confined(packages: Sequence[Path], *, again: bool, anyway: bool) -> Generato
 
 def _variables(paths: Sequence[Path], again: bool) -> dict[str, str]:
     """Return the whole environment of the process, which imports from these folders first."""
-    one = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    value = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     places = ":".join([*map(str, paths), *bubblewrap.libraries()])
-    return {"PYTHONPATH": places, "PYTHONHASHSEED": _SEEDS[again], "LANG": "C.UTF-8", **dict.fromkeys(one, "1")}
+    return {"PYTHONPATH": places, "PYTHONHASHSEED": _SEEDS[again], "LANG": "C.UTF-8", **dict.fromkeys(value, "1")}
 
 
 def _cannot(host: bubblewrap.Host) -> bool:

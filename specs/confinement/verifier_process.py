@@ -78,13 +78,13 @@ def _live(task: str, *, again: bool) -> _Process:
     limits = task_file.limits_of(task)
     key = (task, limits.model_dump_json(), again)
     with _LOCK:
-        found = _LIVE.pop(key, None)
-        if found is None or found.ended:
-            found = _Process(task, limits, again)
-        _LIVE[key] = found
-        for old in [key for key, one in _LIVE.items() if not one.busy][: max(0, len(_LIVE) - MOST_LIVE)]:
+        process = _LIVE.pop(key, None)
+        if process is None or process.ended:
+            process = _Process(task, limits, again)
+        _LIVE[key] = process
+        for old in [key for key, process in _LIVE.items() if not process.busy][: max(0, len(_LIVE) - MOST_LIVE)]:
             _LIVE.pop(old).end()
-        return found
+        return process
 
 
 class _Process:
@@ -103,17 +103,17 @@ class _Process:
         else:
             point = plugins.find(GROUP, task)
             self._where = plugins.where(point) if point else task
-        with ExitStack() as held:
+        with ExitStack() as exit_stack:
             packages = () if point is None else plugins.packages_of(point)
             try:
                 anyway = not limits.sandbox and task_file.may_run_unconfined(task)
-                started = held.enter_context(confined(packages, again=again, anyway=anyway))
+                started = exit_stack.enter_context(confined(packages, again=again, anyway=anyway))
             except NoSandbox as error:
                 raise self._unconfined(str(error)) from error
             self._process = _started(started)
-            self._in, self._out = (one.fileno() for one in (self._process.stdin, self._process.stdout) if one)
-            for one in (self._in, self._out):
-                os.set_blocking(one, False)
+            self._in, self._out = (io.fileno() for io in (self._process.stdin, self._process.stdout) if io)
+            for value in (self._in, self._out):
+                os.set_blocking(value, False)
             hello = {
                 "task": task,
                 "text": text,
@@ -122,10 +122,10 @@ class _Process:
                 "limits": _rlimits(limits),
                 "seconds": limits.seconds,
             }
-            (said,) = self._exchange([hello], plugins.LOAD_SECONDS + START_S)
-        if "fault" in said:
+            (statements,) = self._exchange([hello], plugins.LOAD_SECONDS + START_S)
+        if "fault" in statements:
             self.end()
-        self.described = self._described(_or_fault(said, self._where))
+        self.described = self._described(_or_fault(statements, self._where))
 
     @property
     def busy(self) -> bool:
@@ -135,7 +135,7 @@ class _Process:
     def ask(self, requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the answers; raises PluginFault for a process that does not give them, or for one that is a fault."""
         with self._lock:
-            return [_or_fault(one, self._where) for one in self._exchange(requests, self._limits.seconds)]
+            return [_or_fault(value, self._where) for value in self._exchange(requests, self._limits.seconds)]
 
     def end(self) -> None:
         """Kill the process."""
@@ -156,10 +156,10 @@ class _Process:
             hint += "; only a session that you start or sign honours `sandbox: false`, commands that read never do"
         return Unconfined(f"its verifier would run without a sandbox: {why}", where=self._where, hint=hint)
 
-    def _described(self, said: dict[str, Any]) -> Described:
-        match said:
+    def _described(self, statements: dict[str, Any]) -> Described:
+        match statements:
             case {"parts": list(parts), "own_items": bool(own)}:
-                return Described(frozenset(str(one) for one in parts) & task_file.PARTS.keys(), own)
+                return Described(frozenset(str(part) for part in parts) & task_file.PARTS.keys(), own)
             case _:
                 self._fail("its verifier's process writes what is no answer")
 
@@ -174,39 +174,39 @@ class _Process:
                 self._fail(f"a request to its verifier has {len(line)} bytes, the most is {MOST_SENT}", request)
             sending += line + b"\n"
             self._count += 1
-        found: list[dict[str, Any]] = []
-        left = memoryview(bytes(sending))
+        results: list[dict[str, Any]] = []
+        data = memoryview(bytes(sending))
         with selectors.DefaultSelector() as both:
             both.register(self._out, selectors.EVENT_READ)
             both.register(self._in, selectors.EVENT_WRITE)
-            due = time.monotonic() + seconds
-            while len(found) < len(requests):
-                self._asked = requests[len(found)]
-                before = len(found)
-                for key, _ in both.select(max(0.0, due - time.monotonic())):
+            due_at = time.monotonic() + seconds
+            while len(results) < len(requests):
+                self._asked = requests[len(results)]
+                before = len(results)
+                for key, _ in both.select(max(0.0, due_at - time.monotonic())):
                     if key.fd == self._in:
-                        left = self._send(left)
-                        if not left:
+                        data = self._send(data)
+                        if not data:
                             both.unregister(self._in)
                     else:
-                        found += self._lines(first + len(found))
+                        results += self._lines(first + len(results))
                 now = time.monotonic()
-                if len(found) > before:
-                    due = now + seconds
-                elif now >= due:
+                if len(results) > before:
+                    due_at = now + seconds
+                elif now >= due_at:
                     self._fail(f"its verifier takes more than {seconds:g} s", hint=_SLOW)
-        if len(found) > len(requests) or self._buffer:
+        if len(results) > len(requests) or self._buffer:
             self._fail("its verifier answers more than it was asked")
-        return found
+        return results
 
-    def _send(self, left: memoryview) -> memoryview:
+    def _send(self, data: memoryview) -> memoryview:
         with suppress(BlockingIOError):
             try:
-                return left[os.write(self._in, left[:_PIECE]) :]
+                return data[os.write(self._in, data[:_PIECE]) :]
             except BrokenPipeError:
                 # What it said before it ended, if anything, is read next.
-                return left[len(left) :]
-        return left
+                return data[len(data) :]
+        return data
 
     def _lines(self, number: int) -> Iterator[dict[str, Any]]:
         """Yield the answers that have arrived; ``number`` is due next."""
@@ -219,39 +219,39 @@ class _Process:
         if len(self._buffer) > MOST_ANSWERED:
             self._fail(f"its verifier answers with more than {MOST_ANSWERED} bytes")
         for line in lines:
-            said = None
+            statement = None
             with suppress(ValueError, RecursionError):
-                said = json.loads(line)
-            if not isinstance(said, dict) or said.get("n") != number:
+                statement = json.loads(line)
+            if not isinstance(statement, dict) or statement.get("n") != number:
                 self._fail(f"its verifier's process writes what is no answer: {plain(repr(bytes(line[:60])), 80)}")
             number += 1
-            yield said
+            yield statement
 
     def _died(self) -> NoReturn:
         """Say how the process ended."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
-        said = b""
+        statement = b""
         with suppress(OSError, ValueError):
             if self._process.stderr:
                 os.set_blocking(self._process.stderr.fileno(), False)
-                said = os.read(self._process.stderr.fileno(), 4096)
-        if said.startswith(b"bwrap:"):
+                statement = os.read(self._process.stderr.fileno(), 4096)
+        if statement.startswith(b"bwrap:"):
             self.end()
-            raise self._unconfined(bubblewrap.why_refused(said))
+            raise self._unconfined(bubblewrap.why_refused(statement))
         code = self._process.returncode
         number = -code if code is not None and code < 0 else (code or 0) - 128
         if number == signal.SIGXCPU:
             self._fail(f"its verifier takes more than {self._limits.seconds:g} s of processor time", hint=_SLOW)
         how = f"signal {number}" if number > 0 else f"code {code}"
-        lines = said.decode("utf-8", "replace").strip().splitlines()
+        lines = statement.decode("utf-8", "replace").strip().splitlines()
         self._fail(f"its verifier's process ended with {how}" + (f": {plain(lines[-1], 200)}" if lines else ""))
 
-    def _fail(self, told: str, request: Mapping[str, Any] | None = None, hint: str = "") -> NoReturn:
+    def _fail(self, text: str, request: Mapping[str, Any] | None = None, hint: str = "") -> NoReturn:
         self.end()
         item = (self._asked if request is None else request).get("item")
         at = f" on item '{plain(str(item.get('id')), 60)}'" if isinstance(item, dict) else ""
-        raise PluginFault(told + at, where=self._where, hint=hint)
+        raise PluginFault(text + at, where=self._where, hint=hint)
 
 
 _LIVE: dict[tuple[str, str, bool], _Process] = {}
@@ -259,9 +259,9 @@ _LOCK = threading.RLock()
 atexit.register(end_all)
 
 
-def _or_fault(said: dict[str, Any], where: str) -> dict[str, Any]:
+def _or_fault(statements: dict[str, Any], where: str) -> dict[str, Any]:
     """Return an answer; raises the fault that it is."""
-    match said:
+    match statements:
         case {"fault": {"message": str(message), "place": [str(path), int(line), int(column)]}}:
             raise task_file.TaskFault(plain(message, 400), plain(path, 200), line, column)
         case {"fault": {"message": str(message), "where": str(place)}}:
@@ -269,7 +269,7 @@ def _or_fault(said: dict[str, Any], where: str) -> dict[str, Any]:
         case {"fault": other}:
             raise PluginFault(f"fails without a reason: {plain(repr(other), 100)}", where=where)
         case _:
-            return said
+            return statements
 
 
 def _started(command: Command) -> subprocess.Popen[bytes]:
@@ -300,10 +300,10 @@ def _started(command: Command) -> subprocess.Popen[bytes]:
         process.wait()
 
     threading.Thread(target=run, name="verifier", daemon=True).start()
-    found = started.get()
-    if isinstance(found, OSError):
-        raise PluginFault(f"a verifier's process cannot be started: {plain(str(found), 200)}")
-    return found
+    result = started.get()
+    if isinstance(result, OSError):
+        raise PluginFault(f"a verifier's process cannot be started: {plain(str(result), 200)}")
+    return result
 
 
 def _rlimits(limits: VerifierLimits) -> dict[str, int]:
@@ -312,5 +312,5 @@ def _rlimits(limits: VerifierLimits) -> dict[str, int]:
     Processes are no number: a filter refuses them, and the stacks of threads are memory.
     """
     mb = 1024 * 1024
-    found = {"FSIZE": 0, "CORE": 0, "NOFILE": 64, "DATA": limits.memory_mb * mb}
-    return found | {"AS": found["DATA"] + _ROOM_MB * mb}
+    counts = {"FSIZE": 0, "CORE": 0, "NOFILE": 64, "DATA": limits.memory_mb * mb}
+    return counts | {"AS": counts["DATA"] + _ROOM_MB * mb}

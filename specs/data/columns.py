@@ -114,13 +114,15 @@ class Selection(NamedTuple):
     columns: Columns = {}
     drop: tuple[str, ...] = ()
 
-    def faults(self, held: As | None, present: set[str]) -> list[str]:
+    def faults(self, current: As | None, present: set[str]) -> list[str]:
         """Return in words which names of the selection mean nothing for rows with the columns that are present."""
         faults: list[str] = []
-        every = frozenset[str]().union(*READS.values()) if held is None else READS.get(held, frozenset())
+        every = frozenset[str]().union(*READS.values()) if current is None else READS.get(current, frozenset())
         for name, sources in self.columns.items():
-            if name not in every and held != "items":
-                faults.append(f"no reader of {held or 'rows'} has a column '{name}' ({suggest(name, sorted(every))})")
+            if name not in every and current != "items":
+                faults.append(
+                    f"no reader of {current or 'rows'} has a column '{name}' ({suggest(name, sorted(every))})"
+                )
             for source in (sources,) if isinstance(sources, str) else sources:
                 if source not in present:
                     faults.append(f"there is no column '{source}' ({suggest(source, sorted(present))})")
@@ -147,23 +149,23 @@ class Selection(NamedTuple):
 NO_SELECTION = Selection()
 
 
-def require_honoured(held: As, values: Mapping[str, Any]) -> None:
+def require_honoured(current: As, values: Mapping[str, Any]) -> None:
     """Refuse a row with a column that says what a reader cannot honour.
 
     Raises:
         Wrong: such a column, with what to do.
         LeftOut: the row says that it is not to be learned.
     """
-    if held == "texts":
+    if current == "texts":
         return
     for name, meaning in MEANINGS.items():
         # A verifier may read text and numbers of an item.
-        own = held == "items" and isinstance(values.get(name), str | int | float)
+        own = current == "items" and isinstance(values.get(name), str | int | float)
         if name in values and not own and meaning.applies(values[name]):
             raise Wrong(name, meaning.message, f"{_way_out(name, meaning, values)}; or {_drop_hint(name)}")
-    if held != "items" or any(map(RIGHT_ANSWER.fullmatch, values)):
-        _require_right(held, values)
-    if held == "preferences":
+    if current != "items" or any(map(RIGHT_ANSWER.fullmatch, values)):
+        _require_right(current, values)
+    if current == "preferences":
         _require_order(values)
 
 
@@ -188,7 +190,7 @@ def is_learned(message: Mapping[str, Any], drop: Iterable[str]) -> bool | None:
     return None
 
 
-def _require_right(held: As, values: Mapping[str, Any]) -> None:
+def _require_right(current: As, values: Mapping[str, Any]) -> None:
     for name in VERDICTS:
         if (value := values.get(name)) is None:
             continue
@@ -196,11 +198,11 @@ def _require_right(held: As, values: Mapping[str, Any]) -> None:
             message = f"{value} may be a class, or say whether the response is right"
             raise Wrong(name, message, f"write true or false if it says so, else {_drop_hint(name)}")
         if _boolean(value) is False:
-            if held == "examples":
+            if current == "examples":
                 raise LeftOut(f"`{name}` is false")
             raise Wrong(name, "says that the answer is not a right one", f"remove the row; or {_drop_hint(name)}")
     for name in WEIGHTS:
-        if (value := values.get(name)) is None or held == "items":
+        if (value := values.get(name)) is None or current == "items":
             continue
         if str(value) == "0":
             raise LeftOut(f"`{name}` is 0")
@@ -229,8 +231,8 @@ def _boolean(value: Any) -> bool | None:
 def _way_out(name: str, meaning: Meaning, values: Mapping[str, Any]) -> str:
     if meaning is not _PART:
         return meaning.way_out
-    asked = "prompt" if "prompt" in values else "question"
-    parts = f"{asked}, {name}" if name == "input" else f"{name}, {asked}"
+    request = "prompt" if "prompt" in values else "question"
+    parts = f"{request}, {name}" if name == "input" else f"{name}, {request}"
     return f"columns: {{prompt: [{parts}]{', completion: answer' if 'answer' in values else ''}}} joins them"
 
 
@@ -238,14 +240,14 @@ def _drop_hint(name: str) -> str:
     return f"`drop: [{name}]` (init: --drop {name}) to pass over it"
 
 
-def ignored_columns(held: As, rows: Sequence[dict[str, Any]]) -> list[str]:
+def ignored_columns(current: As, rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return the columns of rows, and the keys of their messages (``messages.name``), that a reader ignores."""
     names: set[str] = set()
     for values in rows:
-        reads = READS.get(held, frozenset()) - _replaced_columns(held, values)
+        reads = READS.get(current, frozenset()) - _replaced_columns(current, values)
         for name, value in values.items():
-            answers = held == "examples" and "answer" in reads and is_right_answer(name)
-            known = name in reads or held == "items" or answers
+            answers = current == "examples" and "answer" in reads and is_right_answer(name)
+            known = name in reads or current == "items" or answers
             if not known and not (name in (*VERDICTS, *WEIGHTS) and str(value).lower() in ("true", "false", "0", "1")):
                 names.add(name)
             if name in reads and isinstance(value, list):
@@ -255,9 +257,9 @@ def ignored_columns(held: As, rows: Sequence[dict[str, Any]]) -> list[str]:
     return sorted(map(printable, names))
 
 
-def _replaced_columns(held: As, values: Mapping[str, Any]) -> frozenset[str]:
+def _replaced_columns(current: As, values: Mapping[str, Any]) -> frozenset[str]:
     """Return the columns of a row in whose place another of its columns is read."""
-    if held == "examples" and "messages" in values:
+    if current == "examples" and "messages" in values:
         return frozenset(("prompt", "completion", "question", "before", *_RIGHT))
     answers = _RIGHT if "completion" in values else ()
     return frozenset((*answers, *(("question",) if "prompt" in values else ())))

@@ -72,18 +72,18 @@ class Converted(NamedTuple):
 def convert(
     path: Path,
     rows: Sequence[Row],
-    held: As | None,
+    current: As | None,
     learned: Learned = "last",
     selection: Selection = NO_SELECTION,
 ) -> Converted:
-    """Convert every row of a file; ``held`` says what they are where the columns leave it open."""
+    """Convert every row of a file; ``current`` says what they are where the columns leave it open."""
     line = rows[0].line if rows else 1
-    if faults := selection.faults(held, {name for row in rows for name in row.values}):
+    if faults := selection.faults(current, {name for row in rows for name in row.values}):
         problems = [Problem(str(path), line, 1, "columns", printable(message)) for message in faults]
-        return Converted(held or "items", [], problems)
+        return Converted(current or "items", [], problems)
     rows = [Row(row.line, selection.select(row.values)) for row in rows]
     columns = {name for row in rows for name in row.values}
-    known = held or _guess(columns)
+    known = current or _guess(columns)
     if known is None:
         named = printable(", ".join(sorted(columns))) or "none"
         return Converted("items", [], [Problem(str(path), line, 1, "", f"its columns are {named}", _unknown(columns))])
@@ -139,9 +139,9 @@ def lines_of(rows: Sequence[Contract]) -> bytes:
 
 
 def _guess(columns: set[str]) -> As | None:
-    held: As | None = next((held for needed, held in _GUESSED if needed <= columns), None)
+    current: As | None = next((current for needed, current in _GUESSED if needed <= columns), None)
     # A text beside columns that look like question and answer is a copy of both, as in Alpaca's rows.
-    return None if held == "texts" and proposal(columns) else held
+    return None if current == "texts" and proposal(columns) else current
 
 
 def _told_apart(row: Example | Item, used: set[str]) -> Contract:
@@ -156,10 +156,10 @@ def _told_apart(row: Example | Item, used: set[str]) -> Contract:
     return row if name == id else row.model_copy(update={field: name})
 
 
-def _convert_row(held: As, values: dict[str, Any], learned: Learned, drop: tuple[str, ...]) -> list[Contract]:
+def _convert_row(current: As, values: dict[str, Any], learned: Learned, drop: tuple[str, ...]) -> list[Contract]:
     """Return what a row becomes: one, or an example for each turn of the assistant."""
-    if held != "examples" or "messages" not in values:
-        return [_MAKE[held](values, drop)]
+    if current != "examples" or "messages" not in values:
+        return [_MAKE[current](values, drop)]
     turns, weights = _turns(values, "messages", values["messages"], drop, answered=True)
     places = [place for place, turn in enumerate(turns) if turn.role == "assistant"]
     places = [place for place in (places if learned == "all" else places[-1:]) if weights[place] is not False]
@@ -171,7 +171,7 @@ def _convert_row(held: As, values: dict[str, Any], learned: Learned, drop: tuple
 def _item(values: dict[str, Any], drop: tuple[str, ...]) -> Item:
     if {"entry_point", "test"} <= values.keys():
         values = _problem(values)
-    column = next((one for one in ("prompt", "question", "messages") if one in values), "prompt")
+    column = next((value for value in ("prompt", "question", "messages") if value in values), "prompt")
     before, prompt = _prompt_turns(values, column, drop)
     passed = (*ITEM, column, "before", "system", "system_prompt", "answer", "answers")
     own = {name: _plain(name, value) for name, value in values.items() if name not in passed and value is not None}
@@ -203,7 +203,7 @@ def right_answers(values: dict[str, Any]) -> list[str]:
     Raises:
         Wrong: one is no text or number.
     """
-    found: list[str] = []
+    texts: list[str] = []
     for name, value in values.items():
         if not is_right_answer(name):
             continue
@@ -211,8 +211,8 @@ def right_answers(values: dict[str, Any]) -> list[str]:
             value = value.get("text", value.get("value"))
         for each in value if isinstance(value, list) else [value]:
             if text := _text({name: each}, name).strip():
-                found.append(text)
-    return list(dict.fromkeys(found))
+                texts.append(text)
+    return list(dict.fromkeys(texts))
 
 
 def _problem(values: dict[str, Any]) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def _problem(values: dict[str, Any]) -> dict[str, Any]:
     solution = values.get("canonical_solution")
     known = {"id": values.get("task_id"), "tests": f"{_needed(values, 'test')}\n\ncheck({name})\n"}
     known |= {"solution": f"{prompt}{solution}"} if solution is not None else {}
-    rest = {key: one for key, one in values.items() if key not in ("task_id", "test", "canonical_solution")}
+    rest = {key: value for key, value in values.items() if key not in ("task_id", "test", "canonical_solution")}
     return rest | known
 
 
@@ -249,8 +249,8 @@ def _example(values: dict[str, Any], drop: tuple[str, ...]) -> Example:
 
 
 def _of_turns(values: dict[str, Any], turns: Sequence[Turn]) -> Example:
-    *before, asked, said = turns
-    return _as_example(values, tuple(before), asked.content, said.content)
+    *before, turn, reported_turn = turns
+    return _as_example(values, tuple(before), turn.content, reported_turn.content)
 
 
 def _as_example(values: dict[str, Any], before: tuple[Turn, ...], prompt: str, completion: str) -> Example:
@@ -281,13 +281,13 @@ def _preference(values: dict[str, Any], drop: tuple[str, ...]) -> Preference:
         if column is None and isinstance(values.get("chosen"), str):
             hint = 'a column `prompt`; or whole conversations, [{"role": "user", "content": "…"}, …]'
             raise Wrong("chosen", "is text, and there is no prompt", hint)
-        (*asked, said), _ = _turns(values, "chosen", values.get("chosen"), drop, answered=True)
+        (*turns, turn), _ = _turns(values, "chosen", values.get("chosen"), drop, answered=True)
         (*others, other), _ = _turns(values, "rejected", values.get("rejected"), drop, answered=True)
-        before, prompt = tuple(asked[:-1]), asked[-1].content
-        chosen, rejected = said.content, other.content
-        if others != asked:
+        before, prompt = tuple(turns[:-1]), turns[-1].content
+        chosen, rejected = turn.content, other.content
+        if others != turns:
             raise Wrong("rejected", "answers another prompt than `chosen`", "the two differ in their last turn only")
-        users = {turn.content.strip() for turn in asked if turn.role == "user"}
+        users = {turn.content.strip() for turn in turns if turn.role == "user"}
         if column is not None and isinstance(values[column], str) and values[column].strip() not in users:
             raise Wrong(column, "is no turn of the conversation in `chosen`", "leave one of the two out")
     else:
@@ -335,8 +335,8 @@ def _prompt_turns(values: dict[str, Any], column: str, drop: tuple[str, ...]) ->
         if earlier is not None and not isinstance(earlier, list):
             raise Wrong("before", "is not a list of messages", _MESSAGES)
         messages = [*(earlier or ()), {"role": "user", "content": _needed(values, column)}]
-    (*before, asked), _ = _turns(values, "before" if earlier else column, messages, drop, answered=False)
-    return tuple(before), asked.content
+    (*before, turn), _ = _turns(values, "before" if earlier else column, messages, drop, answered=False)
+    return tuple(before), turn.content
 
 
 def _response(values: dict[str, Any], column: str, drop: tuple[str, ...]) -> str:
@@ -374,8 +374,8 @@ def _turns(
     messages = _with_system(values, messages)
     roles = [_role(message) for message in messages]
     spoken = roles[1:] if roles[:1] == ["system"] else roles
-    due = ["user", "assistant"] * len(spoken)
-    if spoken != due[: len(spoken)] or not spoken:
+    texts = ["user", "assistant"] * len(spoken)
+    if spoken != texts[: len(spoken)] or not spoken:
         hint = "user and assistant by turns, perhaps the system's turn before them"
         if any(role in ("tool", "function", "observation") for role in roles):
             hint = f"calls of tools are not learned; {hint}"

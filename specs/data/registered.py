@@ -35,29 +35,29 @@ class Registered(NamedTuple):
 
 
 def read_registered(
-    path: Path, held: As | None, learned: Learned = "last", selection: Selection = NO_SELECTION
+    path: Path, current: As | None, learned: Learned = "last", selection: Selection = NO_SELECTION
 ) -> Registered | list[Problem]:
     """Return a data file in its registered form, or what is wrong with its rows; raises OSError.
 
     A file of items in Peergate's own form is registered byte by byte; its lines are checked where a spec is loaded.
     """
-    if held in (None, "items") and selection == NO_SELECTION and (raw := own_form(path)) is not None:
+    if current in (None, "items") and selection == NO_SELECTION and (raw := own_form(path)) is not None:
         return Registered("items", raw, len(raw.removesuffix(b"\n").split(b"\n")), _has_turns(raw))
-    if held == "transcripts":
+    if current == "transcripts":
         if selection != NO_SELECTION:
             return [Problem(str(path), 1, 1, "", "transcripts have no columns", "remove `columns` and `drop`")]
         rows = packed(path)
-        wrong = [one for one in rows if isinstance(one, Problem)]
-        made = [one for one in rows if isinstance(one, Item)]
+        wrong = [row for row in rows if isinstance(row, Problem)]
+        made = [row for row in rows if isinstance(row, Item)]
         return wrong or Registered("transcripts", lines_of(made), len(made))
     table = read_table(path)
     if table.problems:
         return table.problems
-    found = convert(path, table.rows, held, learned, selection)
-    if found.problems:
-        return found.problems
-    turns = any(getattr(row, "before", ()) for row in found.rows)
-    return Registered(found.held, lines_of(found.rows), len(found.rows), turns, (*table.notes, *found.notes))
+    result = convert(path, table.rows, current, learned, selection)
+    if result.problems:
+        return result.problems
+    turns = any(getattr(row, "before", ()) for row in result.rows)
+    return Registered(result.held, lines_of(result.rows), len(result.rows), turns, (*table.notes, *result.notes))
 
 
 def _has_turns(raw: bytes) -> bool:
@@ -83,10 +83,10 @@ def own_form(path: Path) -> bytes | None:
 
 
 def registered_data(
-    path: Path, held: As | None, learned: Learned = "last", selection: Selection = NO_SELECTION
+    path: Path, current: As | None, learned: Learned = "last", selection: Selection = NO_SELECTION
 ) -> bytes:
     """Return the registered bytes of a data file; raises SpecError with every problem, or OSError."""
-    found = read_registered(path, held, learned, selection)
-    if isinstance(found, list):
-        raise SpecError(found)
-    return found.data
+    problems = read_registered(path, current, learned, selection)
+    if isinstance(problems, list):
+        raise SpecError(problems)
+    return problems.data

@@ -76,7 +76,9 @@ def digest_of(path: Path) -> str:
 
 def size_of(path: Path) -> int:
     """Return the bytes of a file, or of all files of a folder; raises OSError or ValueError."""
-    return sum(one.stat().st_size for one in list_tree(path)) if path.is_dir() else path.stat().st_size
+    return (
+        sum(current_path.stat().st_size for current_path in list_tree(path)) if path.is_dir() else path.stat().st_size
+    )
 
 
 def read_table(path: Path) -> Table:
@@ -128,7 +130,9 @@ def _table(path: Path, rows: Iterable[Row], problems: list[Problem] | None = Non
 
 def of_the_file(problems: list[Problem], rows: int, addition: str = "", hint: str = "") -> list[Problem]:
     """Return the problems of rows; one, with an addition and another hint, where each row has the same."""
-    if not (len(problems) == rows > 1 and len({(one.keys, one.message, one.hint) for one in problems}) == 1):
+    if not (
+        len(problems) == rows > 1 and len({(problem.keys, problem.message, problem.hint) for problem in problems}) == 1
+    ):
         return problems
     first = problems[0]
     hints = "; ".join(filter(None, (first.hint, hint)))
@@ -223,7 +227,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _delimiter(header: str) -> str:
-    return max(_DELIMITERS, key=header.count) if any(one in header for one in _DELIMITERS) else ""
+    return max(_DELIMITERS, key=header.count) if any(delimiter in header for delimiter in _DELIMITERS) else ""
 
 
 def _separator(text: str) -> str:
@@ -312,7 +316,7 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
 def _saved(path: Path) -> list[dict[str, Any]]:
     """Return the rows of one split that ``Dataset.save_to_disk`` wrote."""
     if (path / "dataset_dict.json").is_file():
-        splits = sorted(one.name for one in path.iterdir() if one.is_dir())
+        splits = sorted(current_path.name for current_path in path.iterdir() if current_path.is_dir())
         raise Unreadable("the folder holds several splits", f"name one: {path.name}/{splits[0] if splits else 'train'}")
     if not (path / "state.json").is_file():
         raise Unreadable("the folder is no saved dataset", "Dataset.save_to_disk writes one; or name a file")

@@ -15,15 +15,24 @@ _HINT = "name a session file of Claude Code, or a folder of ~/.claude/projects"
 
 def packed(path: Path) -> list[Item] | list[Problem]:
     """Return a row for each ``*.jsonl`` below a folder, or for one file; raises OSError."""
-    files = sorted(one for one in path.rglob("*.jsonl") if one.is_file()) if path.is_dir() else [path]
+    files = (
+        sorted(current_path for current_path in path.rglob("*.jsonl") if current_path.is_file())
+        if path.is_dir()
+        else [path]
+    )
     mask = current().json
-    found: list[Item] = []
-    for one in files:
-        name = one.relative_to(path if path.is_dir() else path.parent).as_posix().encode("utf-8", "replace").decode()
-        lines = read_regular(one).decode("utf-8", "replace").split("\n")
+    items: list[Item] = []
+    for current_path in files:
+        name = (
+            current_path.relative_to(path if path.is_dir() else path.parent)
+            .as_posix()
+            .encode("utf-8", "replace")
+            .decode()
+        )
+        lines = read_regular(current_path).decode("utf-8", "replace").split("\n")
         # A line at a time: what is masked inside a string of JSON must leave it one.
         text = "\n".join(map(mask, lines))
         if text.strip():
             group = name.partition("/")[0].removesuffix(".jsonl")
-            found.append(Item(id=name, group=group, kind=KIND, prompt=text, constraint={}))
-    return found or [Problem(str(path), 1, 1, "", "holds no transcript", _HINT)]
+            items.append(Item(id=name, group=group, kind=KIND, prompt=text, constraint={}))
+    return items or [Problem(str(path), 1, 1, "", "holds no transcript", _HINT)]

@@ -60,8 +60,8 @@ class AcceptanceCriterion(Contract):
 
     def needs(self) -> str:
         """Return what discharges it."""
-        found = self._asked()[0]
-        return f"{found + ', and ' if found else ''}the gate of '{self.stage}' approves"
+        text = self._asked()[0]
+        return f"{text + ', and ' if text else ''}the gate of '{self.stage}' approves"
 
     def refuted_by(self) -> str:
         """Return the observation that shows it to be false."""

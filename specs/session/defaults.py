@@ -58,8 +58,8 @@ def _fill_budget(document: Document) -> None:
     """Give a session on a machine of one's own its budget; what a rented machine costs, only its user knows."""
     top: Keyed = document.data
     stages: Any = top.get("stages")
-    places = [top, *(one for one in (stages if isinstance(stages, Listed) else ()) if isinstance(one, Keyed))]
-    own = all(one.get("launcher", "local") == "local" for one in places)
+    places = [top, *(stage for stage in (stages if isinstance(stages, Listed) else ()) if isinstance(stage, Keyed))]
+    own = all(place.get("launcher", "local") == "local" for place in places)
     budget = top.get("budget", Keyed())
     if not isinstance(budget, Keyed):
         return
@@ -82,7 +82,7 @@ def _fill_analysis(document: Document, folder: Path) -> None:
     if "n" not in analysis and (n := _items(document.data.get("heldout"), folder)) is not None:
         analysis["n"], analysis.places["n"] = n, place
     stages: Any = document.data.get("stages")
-    arms = [one["name"] for one in (stages if isinstance(stages, Listed) else ()) if _is_arm(one)]
+    arms = [stage["name"] for stage in (stages if isinstance(stages, Listed) else ()) if _is_arm(stage)]
     if "baseline" not in analysis and "treatment" not in analysis and len(arms) == 2:
         for role, name in zip(("baseline", "treatment"), arms, strict=True):
             analysis[role], analysis.places[role] = name, place
@@ -98,8 +98,8 @@ def _items(heldout: object, folder: Path) -> int | None:
         selection = Selection(
             columns if isinstance(columns, dict) else {}, tuple(drop) if isinstance(drop, list) else ()
         )
-        found = read_registered(folder / path, "items", selection=selection)
-        return 1 if isinstance(found, list) else found.rows
+        problems = read_registered(folder / path, "items", selection=selection)
+        return 1 if isinstance(problems, list) else problems.rows
     return None
 
 
@@ -150,6 +150,6 @@ def _fill_seed(document: Document) -> list[LintProblem]:
     return problems
 
 
-def _other(loc: Loc, found: Any, seed: int) -> LintProblem:
-    said = f"these are {found}" if isinstance(found, list) else f"this is {show(found)}"
-    return LintProblem(loc, f"{said}, the spec's seed is {seed}", "remove it: analysis and stages inherit the seed")
+def _other(loc: Loc, result: Any, seed: int) -> LintProblem:
+    text = f"these are {result}" if isinstance(result, list) else f"this is {show(result)}"
+    return LintProblem(loc, f"{text}, the spec's seed is {seed}", "remove it: analysis and stages inherit the seed")

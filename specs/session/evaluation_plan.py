@@ -115,15 +115,15 @@ class KindRule(Contract):
 
     def criteria(self) -> tuple[Criterion, ...]:
         """Return what it asks of the metrics of the treatment."""
-        found: list[Criterion] = []
+        criteria: list[Criterion] = []
         if self.primary is not None:
-            found.append(Criterion(metric="primary_kind_p", below=self.false_discovery))
-            found.append(Criterion(metric="primary_kind_gain", above=0.0))
+            criteria.append(Criterion(metric="primary_kind_p", below=self.false_discovery))
+            criteria.append(Criterion(metric="primary_kind_gain", above=0.0))
         if self.risen is not None:
-            found.append(Criterion(metric="kinds_risen", at_least=float(self.risen)))
+            criteria.append(Criterion(metric="kinds_risen", at_least=float(self.risen)))
         if self.kept is not None:
-            found.append(Criterion(metric="kinds_kept", at_least=float(self.kept)))
-        return tuple(found)
+            criteria.append(Criterion(metric="kinds_kept", at_least=float(self.kept)))
+        return tuple(criteria)
 
 
 class Control(Contract):

@@ -62,20 +62,22 @@ def validate(data: Any, model: type[M]) -> M | list[LintProblem]:
     # Unknown keys first: a misspelt required key is one mistake, not a missing and an unknown one. Lengths last: a list
     # may be too short only because one of its values is bad.
     entries.sort(key=lambda entry: (entry["type"] in _LENGTHS, entry["type"] != "extra_forbidden"))
-    found: dict[Loc, LintProblem] = {}
-    meant: set[Loc] = set()
+    lint_problems: dict[Loc, LintProblem] = {}
+    locs: set[Loc] = set()
     for entry in entries:
-        one = explain(entry, model)
-        follows = any(one.loc[:end] in found for end in range(len(one.loc) + 1))
-        follows |= entry["type"] == "missing" and one.loc in meant
-        follows |= entry["type"] in _LENGTHS and any(loc[: len(one.loc)] == one.loc for loc in found)
+        lint_problem = explain(entry, model)
+        follows = any(lint_problem.loc[:end] in lint_problems for end in range(len(lint_problem.loc) + 1))
+        follows |= entry["type"] == "missing" and lint_problem.loc in locs
+        follows |= entry["type"] in _LENGTHS and any(
+            loc[: len(lint_problem.loc)] == lint_problem.loc for loc in lint_problems
+        )
         if not follows:
-            found[one.loc] = one
-        if (guess := re.fullmatch(r"did you mean '(.*)'\?", one.hint)) is not None:
-            meant.add((*one.loc[:-1], guess[1]))
-        elif one.hint == _UNDER_PARAMETERS:
-            meant.add((*one.loc[:-1], "parameters", one.loc[-1]))
-    return list(found.values())
+            lint_problems[lint_problem.loc] = lint_problem
+        if (guess := re.fullmatch(r"did you mean '(.*)'\?", lint_problem.hint)) is not None:
+            locs.add((*lint_problem.loc[:-1], guess[1]))
+        elif lint_problem.hint == _UNDER_PARAMETERS:
+            locs.add((*lint_problem.loc[:-1], "parameters", lint_problem.loc[-1]))
+    return list(lint_problems.values())
 
 
 def _plain_loc(loc: Loc) -> Loc:
@@ -173,7 +175,7 @@ def _key_hint(raw: Loc, model: type[BaseModel]) -> str:
         return ""
     parameters = owner.model_fields.get("parameters")
     inner = (option for option in _options(parameters.annotation) if _is_model(option)) if parameters else ()
-    if any(name in one.model_fields for one in inner):
+    if any(name in value.model_fields for value in inner):
         return _UNDER_PARAMETERS
     only_in_files = _OF_FILES if len(raw) == 1 and "profile" in owner.model_fields else ()
     return suggest(name, (*owner.model_fields, *only_in_files), "keys here")
@@ -186,8 +188,8 @@ def _model_at(raw: Loc, model: type[BaseModel]) -> type[BaseModel] | None:
         annotation = _step(annotation, part)
         if annotation is None:
             return None
-    found = [option for option in _options(annotation) if _is_model(option)]
-    return found[0] if len(found) == 1 else None
+    results = [option for option in _options(annotation) if _is_model(option)]
+    return results[0] if len(results) == 1 else None
 
 
 def _step(annotation: Any, part: str | int) -> Any:

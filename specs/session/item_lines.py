@@ -18,27 +18,27 @@ MAX_DATA_PROBLEMS = 20
 
 def check_items(path: Path, raw: bytes) -> list[Problem]:
     """Return what is wrong with the lines of a file of items."""
-    found: list[Problem] = []
-    seen: dict[str, int] = {}
+    problems: list[Problem] = []
+    seen_counts: dict[str, int] = {}
     for number, line in enumerate(raw.removesuffix(b"\n").split(b"\n"), 1):
         item = _read_item(line)
         if isinstance(item, Item):
-            if item.id in seen:
-                message = f"id '{item.id}' is already used on line {seen[item.id]}"
-                found.append(Problem(str(path), number, 1, "id", printable(message), "ids are unique"))
-            seen.setdefault(item.id, number)
+            if item.id in seen_counts:
+                message = f"id '{item.id}' is already used on line {seen_counts[item.id]}"
+                problems.append(Problem(str(path), number, 1, "id", printable(message), "ids are unique"))
+            seen_counts.setdefault(item.id, number)
         else:
-            found += [Problem(str(path), number, column, *map(printable, said)) for column, *said in item]
-    return found
+            problems += [Problem(str(path), number, column, *map(printable, texts)) for column, *texts in item]
+    return problems
 
 
-def at_most(found: list[Problem]) -> list[Problem]:
+def at_most(problems: list[Problem]) -> list[Problem]:
     """Return the first problems of a file and how many more there are."""
-    shown, rest = found[:MAX_DATA_PROBLEMS], found[MAX_DATA_PROBLEMS:]
+    displayed_problems, rest = problems[:MAX_DATA_PROBLEMS], problems[MAX_DATA_PROBLEMS:]
     if not rest:
-        return shown
+        return displayed_problems
     message = f"and {len(rest)} more problems from this line on"
-    return [*shown, Problem(rest[0].path, rest[0].line, 1, "", message, stands_for=len(rest))]
+    return [*displayed_problems, Problem(rest[0].path, rest[0].line, 1, "", message, stands_for=len(rest))]
 
 
 def _read_item(line: bytes) -> Item | list[tuple[int, str, str]]:
@@ -52,11 +52,11 @@ def _read_item(line: bytes) -> Item | list[tuple[int, str, str]]:
     try:
         return Item.model_validate_json(line, strict=True)
     except ValidationError as error:
-        found: dict[Loc, tuple[int, str, str]] = {}
+        results: dict[Loc, tuple[int, str, str]] = {}
         for entry in error.errors(include_url=False):
-            said = explain(entry, Item)
+            lint_problem = explain(entry, Item)
             # A union is reported once for each of its members.
-            loc = said.loc[:2] if said.loc[:1] == ("constraint",) else said.loc
-            message = "must be text or a whole number" if len(said.loc) > 2 else said.message
-            found.setdefault(loc, (1, dotted(loc), message))
-        return list(found.values())
+            loc = lint_problem.loc[:2] if lint_problem.loc[:1] == ("constraint",) else lint_problem.loc
+            message = "must be text or a whole number" if len(lint_problem.loc) > 2 else lint_problem.message
+            results.setdefault(loc, (1, dotted(loc), message))
+        return list(results.values())

@@ -118,8 +118,8 @@ def used_plugins(spec: SessionSpec) -> dict[str, str]:
         PluginFault: files of one cannot be read, or several distributions bring the same.
     """
     named = [plugins.find(group, name) for group, name in _named(spec)]
-    points = [one for one in (*named, *plugins.installed("peergate.checks")) if one is not None]
-    return plugins.identities(sorted({plugins.key_of(one) for one in points}))
+    points = [entry_point for entry_point in (*named, *plugins.installed("peergate.checks")) if entry_point is not None]
+    return plugins.identities(sorted({plugins.key_of(point) for point in points}))
 
 
 def _named(spec: SessionSpec) -> Iterator[tuple[plugins.Group, str]]:
@@ -142,7 +142,7 @@ def missing_plugins(resolved: str | bytes) -> str:
         AttributeError: this is not a mapping with a mapping of plug-ins.
     """
     registered = json.loads(resolved).get("plugins", {})
-    brought = {plugins.key_of(one) for group in plugins.GROUPS for one in plugins.installed(group)}
+    brought = {plugins.key_of(entry_point) for group in plugins.GROUPS for entry_point in plugins.installed(group)}
     return plain("; ".join(f"{what} ({then})" for what, then in registered.items() if what not in brought), 400)
 
 
@@ -214,35 +214,35 @@ def read_resolved(text: str | bytes) -> ResolvedSpec:
         with suppress(ValueError, AttributeError, RecursionError):
             if missing := missing_plugins(text):
                 raise PluginFault(f"not installed here: {missing}", hint="install what was registered") from error
-        said = explain(error.errors(include_url=False)[0], ResolvedSpec)
+        lint_problem = explain(error.errors(include_url=False)[0], ResolvedSpec)
         raise AuditDamage(
-            f"this is no resolved spec: {dotted(said.loc)}: {said.message}",
+            f"this is no resolved spec: {dotted(lint_problem.loc)}: {lint_problem.message}",
             hint="it was changed, or another version of Peergate wrote it: `peergate audit verify` says which",
         ) from error
 
 
 def _with_remedies(path: Path, document: Document, problems: list[LintProblem]) -> Iterator[LintProblem]:
     """Tell where a seed is written, and what is wrong with the held-out split, or its digest."""
-    meant = any(one.hint == "did you mean 'seed'?" for one in problems)
-    for one in problems:
-        missing = one.message.endswith("is missing")
-        if one.loc == ("analysis", "seeds") and missing:
-            if not meant:
+    flag = any(problem.hint == "did you mean 'seed'?" for problem in problems)
+    for problem in problems:
+        missing = problem.message.endswith("is missing")
+        if problem.loc == ("analysis", "seeds") and missing:
+            if not flag:
                 yield LintProblem(("seed",), "'seed' is missing", "one seed for the analysis and all stages: seed: 7")
-        elif one.loc == ("heldout", "digest") and missing:
+        elif problem.loc == ("heldout", "digest") and missing:
             # It is computed from the file, which is missing, or whose path is a problem of its own.
             if isinstance(named := document.data["heldout"].get("path"), str):
                 yield from NamedFiles(path, False).unreadable(("heldout", "path"), named)
-        elif one.loc == ("heldout", "digest"):
-            yield replace(one, hint="leave it out, or `peergate spec pin` writes it")
-        elif one.loc == ("analysis", "n") and missing:
+        elif problem.loc == ("heldout", "digest"):
+            yield replace(problem, hint="leave it out, or `peergate spec pin` writes it")
+        elif problem.loc == ("analysis", "n") and missing:
             # Counted from the held-out split, unless that cannot be read: a problem of its own.
             if not any(other.loc[0] == "heldout" for other in problems):
                 yield from NamedFiles(path, False).unreadable(("heldout", "path"), document.data["heldout"]["path"])
-        elif missing and one.loc in _HINTS:
-            yield replace(one, hint=_HINTS[one.loc])
+        elif missing and problem.loc in _HINTS:
+            yield replace(problem, hint=_HINTS[problem.loc])
         else:
-            yield one
+            yield problem
 
 
 def _read_file(path: Path) -> bytes:

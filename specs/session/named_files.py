@@ -59,15 +59,15 @@ class NamedFiles:
         heldout = self._data(("heldout",), spec.heldout, spec.analysis.n)
         for name, named in spec.data.items():
             data[name] = named
-            if (found := self._data(("data", name), named, None)) is None:
+            if (result := self._data(("data", name), named, None)) is None:
                 if self.allow_missing and named.digest:
                     digests[name] = named.digest
                 continue
             # Items are what a data file holds where nothing is registered: older registrations stay.
-            digests[name] = digest_bytes(found.data)
+            digests[name] = digest_bytes(result.data)
             pinned = {"digest": digests[name]} if named.digest else {}
-            data[name] = named.model_copy(update={"held": None if found.held == "items" else found.held} | pinned)
-            if heldout and found.data == heldout.data and named.path != spec.heldout.path:
+            data[name] = named.model_copy(update={"held": None if result.held == "items" else result.held} | pinned)
+            if heldout and result.data == heldout.data and named.path != spec.heldout.path:
                 message = f"'{named.path}' is a copy of the held-out split: their digests are equal"
                 self.problems.append(LintProblem(("data", name, "path"), message, "no stage may train on it"))
         split = spec.heldout
@@ -81,19 +81,20 @@ class NamedFiles:
 
     def companions(self, spec: SessionSpec) -> SessionSpec:
         """Return the spec with the digest of each companion that is a file; problems are collected."""
-        found: dict[str, Companion] = {}
-        for name, one in spec.companions.items():
+        companions: dict[str, Companion] = {}
+        for name, companion in spec.companions.items():
             loc: Loc = ("companions", name)
-            found[name] = one
-            if one.path is None or (self.allow_missing and not (self.folder / one.path).exists()):
+            companions[name] = companion
+            if companion.path is None or (self.allow_missing and not (self.folder / companion.path).exists()):
                 continue
-            if (raw := self._read((*loc, "path"), one.path)) is None:
+            if (raw := self._read((*loc, "path"), companion.path)) is None:
                 continue
-            found[name] = one.model_copy(update={"digest": digest_bytes(raw)})
-            if one.digest not in (None, found[name].digest):
-                message = f"'{one.path}' has the digest {found[name].digest}, the spec registers {one.digest}"
+            companions[name] = companion.model_copy(update={"digest": digest_bytes(raw)})
+            if companion.digest not in (None, companions[name].digest):
+                digest = companions[name].digest
+                message = f"'{companion.path}' has the digest {digest}, the spec registers {companion.digest}"
                 self.problems.append(LintProblem((*loc, "digest"), message, _RESTORE))
-        return spec.model_copy(update={"companions": found})
+        return spec.model_copy(update={"companions": companions})
 
     def task(self, spec: SessionSpec) -> tuple[SessionSpec, str | None]:
         """Return the spec with its task file pinned by its digest, and the file's text; problems are collected.
@@ -148,11 +149,11 @@ class NamedFiles:
             try:
                 text = task_file.text_of(self.folder / path, raw)
                 if kind.runs_code and trainer_file.is_trainer_file(path):
-                    given = given_by(spec, index)
-                    if isinstance(given, LintProblem):
-                        self.problems.append(given)
+                    lint_problem = given_by(spec, index)
+                    if isinstance(lint_problem, LintProblem):
+                        self.problems.append(lint_problem)
                         continue
-                    text, needed = trainer_file.as_script(self.folder / path, raw, given)
+                    text, needed = trainer_file.as_script(self.folder / path, raw, lint_problem)
                 elif kind.environment == "lm_eval" and lm_eval_file.is_task_file(path):
                     limits = stage.parameters.task, stage.parameters.max_new_tokens
                     text = lm_eval_file.as_script(self.folder / path, raw, *limits)
@@ -213,22 +214,23 @@ class NamedFiles:
             named = spec.heldout if name == "heldout" else spec.data[name.removeprefix("data.")]
             lines = self.items[name].removesuffix(b"\n").split(b"\n")
             requests = [{"do": "misfits", "item": json.loads(line)} for line in lines]
-            found: list[Problem] = []
-            for number, said in enumerate(verifier_process.ask(spec.task, requests), 1):
-                for one in said.get("misfits", ()):
-                    keys, message = map(printable, map(str, one))
-                    found.append(Problem(str(self.folder / named.path), number, 1, keys, message, _FITTING))
-            self.others += at_most(found)
+            problems: list[Problem] = []
+            for number, statements in enumerate(verifier_process.ask(spec.task, requests), 1):
+                for value in statements.get("misfits", ()):
+                    keys, message = map(printable, map(str, value))
+                    problems.append(Problem(str(self.folder / named.path), number, 1, keys, message, _FITTING))
+            self.others += at_most(problems)
 
     def require_answers(self, spec: SessionSpec) -> None:
         """Collect a problem for each file whose items name no answer to compare with: one for all of its lines."""
-        for one in without_answers(spec, self.items):
-            message = (
-                f"task {ANSWERED} compares with the answer that an item names; {one.lacking} of {one.items} name none"
-            )
-            named = spec.heldout if one.name == "heldout" else spec.data[one.name.partition(".")[2]]
+        for lacking in without_answers(spec, self.items):
+            message = f"task {ANSWERED} compares with the answer that an item names; {lacking.lacking} of "
+            message += f"{lacking.items} name none"
+            named = spec.heldout if lacking.name == "heldout" else spec.data[lacking.name.partition(".")[2]]
             hint = 'write "constraint": {"answer": "Paris"} in each item, or take another task'
-            self.others.append(Problem(str(self.folder / named.path), one.line, 1, "constraint.answer", message, hint))
+            self.others.append(
+                Problem(str(self.folder / named.path), lacking.line, 1, "constraint.answer", message, hint)
+            )
 
     def require_fields(self, spec: SessionSpec, scripts: dict[str, str]) -> None:
         """Collect a problem for each field of an item that a task of lm-eval reads and that items have not."""
@@ -256,35 +258,35 @@ class NamedFiles:
 
     def _data(self, loc: Loc, named: DataFile | HeldOut, n: int | None) -> Registered | None:
         """Check one data file and return it as it is registered; problems are collected."""
-        held, learned = (named.held, named.learned) if isinstance(named, DataFile) else ("items", "last")
+        current, learned = (named.held, named.learned) if isinstance(named, DataFile) else ("items", "last")
         path = self.folder / named.path
         if self.allow_missing and not path.exists():
             return None
         if not self._is_there((*loc, "path"), named.path, folder=True):
             return None
         try:
-            digest, found = digest_of(path), read_registered(path, held, learned, named.selection())
+            digest, matching_problems = digest_of(path), read_registered(path, current, learned, named.selection())
         except (OSError, ValueError) as error:
             self.problems.append(LintProblem((*loc, "path"), f"'{named.path}' cannot be read: {error}"))
             return None
         if named.digest is not None and digest != named.digest:
             message = f"'{named.path}' has the digest {digest}, the spec registers {named.digest}"
             self.problems.append(LintProblem((*loc, "digest"), message, _RESTORE))
-        problems = found if isinstance(found, list) else self._lines(path, found)
+        problems = matching_problems if isinstance(matching_problems, list) else self._lines(path, matching_problems)
         self.others += at_most(problems)
-        if isinstance(found, list) or problems:
-            return None if isinstance(found, list) else found
-        if found.turns:
+        if isinstance(matching_problems, list) or problems:
+            return None if isinstance(matching_problems, list) else matching_problems
+        if matching_problems.turns:
             self.turns.add(".".join(map(str, loc)))
-        if found.held == "items":
-            self.items[".".join(map(str, loc))] = found.data
-        if n is not None and found.rows != n:
-            message = f"n is {n}, '{named.path}' holds {found.rows} items"
-            self.problems.append(LintProblem(("analysis", "n"), message, f"write n: {found.rows}"))
-        return found
+        if matching_problems.held == "items":
+            self.items[".".join(map(str, loc))] = matching_problems.data
+        if n is not None and matching_problems.rows != n:
+            message = f"n is {n}, '{named.path}' holds {matching_problems.rows} items"
+            self.problems.append(LintProblem(("analysis", "n"), message, f"write n: {matching_problems.rows}"))
+        return matching_problems
 
-    def _lines(self, path: Path, found: Registered) -> list[Problem]:
-        return check_items(path, found.data) if found.held == "items" else []
+    def _lines(self, path: Path, result: Registered) -> list[Problem]:
+        return check_items(path, result.data) if result.held == "items" else []
 
     def unreadable(self, loc: Loc, named: str) -> list[LintProblem]:
         """Return why a file cannot be read."""
@@ -325,8 +327,8 @@ def document_of(path: Path, raw: bytes) -> Document:
 def parse_constitution(path: Path, raw: bytes) -> Constitution:
     """Return a constitution; raises SpecError with every problem."""
     document = document_of(path, raw)
-    found = validate(document.data, Constitution)
-    problems = found if isinstance(found, list) else lint_constitution(found)
-    if isinstance(found, list) or problems:
+    result = validate(document.data, Constitution)
+    problems = result if isinstance(result, list) else lint_constitution(result)
+    if isinstance(result, list) or problems:
         raise document.error(path, problems)
-    return found
+    return result

@@ -36,23 +36,23 @@ def pin(path: Path) -> list[Pin]:
     except OSError as error:
         raise UserError(f"'{path}' cannot be read: {error}") from error
     document = read_document(path, raw)
-    found: dict[Loc, Pin] = {}
+    pins: dict[Loc, Pin] = {}
     problems: list[LintProblem] = []
     for loc, entry in _files(document):
         try:
             digest = digest_of(path.parent / entry["path"])
         except (OSError, ValueError) as error:
-            said = "there is no file" if isinstance(error, FileNotFoundError) else "cannot be read:"
-            problems.append(LintProblem((*loc, "path"), f"{said} '{entry['path']}'"))
+            statement = "there is no file" if isinstance(error, FileNotFoundError) else "cannot be read:"
+            problems.append(LintProblem((*loc, "path"), f"{statement} '{entry['path']}'"))
             continue
-        found[loc] = Pin(dotted(loc), entry["path"], entry.get("digest"), digest)
+        pins[loc] = Pin(dotted(loc), entry["path"], entry.get("digest"), digest)
     if problems:
         raise document.error(path, problems)
-    text = _written(decode(raw), found)
+    text = _written(decode(raw), pins)
     if text.encode() != raw:
-        _require_same(document, text, found)
+        _require_same(document, text, pins)
         _replace(path, text.encode())
-    return list(found.values())
+    return list(pins.values())
 
 
 def _files(document: Document) -> Iterator[tuple[Loc, Keyed]]:
@@ -61,12 +61,12 @@ def _files(document: Document) -> Iterator[tuple[Loc, Keyed]]:
     profiles = top.get("profiles")
     every: list[tuple[Loc, Any]] = [((), top)]
     if isinstance(profiles, Keyed):
-        every += [(("profiles", name), one) for name, one in profiles.items()]
-    for base, one in every:
-        if not isinstance(one, Keyed):
+        every += [(("profiles", name), profile) for name, profile in profiles.items()]
+    for base, value in every:
+        if not isinstance(value, Keyed):
             continue
-        data, companions = one.get("data"), one.get("companions")
-        named: list[tuple[Loc, Any]] = [((*base, "heldout"), one.get("heldout"))]
+        data, companions = value.get("data"), value.get("companions")
+        named: list[tuple[Loc, Any]] = [((*base, "heldout"), value.get("heldout"))]
         named += [((*base, "data", name), file) for name, file in data.items()] if isinstance(data, Keyed) else []
         if isinstance(companions, Keyed):
             named += [((*base, "companions", name), file) for name, file in companions.items()]
@@ -81,7 +81,7 @@ def _written(text: str, pins: dict[Loc, Pin]) -> str:
     from ruamel.yaml import YAML
 
     root: Any = YAML(typ="safe", pure=True).compose(text)
-    changes = sorted((_change(text, _node(root, loc), one.digest) for loc, one in pins.items()), reverse=True)
+    changes = sorted((_change(text, _node(root, loc), pin.digest) for loc, pin in pins.items()), reverse=True)
     for start, end, new in changes:
         text = text[:start] + new + text[end:]
     return text
@@ -112,11 +112,11 @@ def _change(text: str, node: Any, digest: str) -> tuple[int, int, str]:
 
 def _require_same(document: Document, text: str, pins: dict[Loc, Pin]) -> None:
     """Raise PeergateError unless a text is the spec with these digests, and nothing else."""
-    for loc, one in pins.items():
+    for loc, pin in pins.items():
         here = document.data
         for name in loc:
             here = here[name]
-        here["digest"] = one.digest
+        here["digest"] = pin.digest
     if read_yaml(text.encode()).data != document.data:
         raise PeergateError("the digests cannot be written into this spec", hint="write them by hand: `spec check`")
 

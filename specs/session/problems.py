@@ -45,14 +45,14 @@ def dotted(loc: Loc) -> str:
 
 def printable(text: str) -> str:
     """Make text from a file safe to show: control characters escaped, and cut when it is too long."""
-    shown = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text[:MAX_SHOWN])
-    return shown if len(text) <= MAX_SHOWN else f"{shown}..."
+    displayed_text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text[:MAX_SHOWN])
+    return displayed_text if len(text) <= MAX_SHOWN else f"{displayed_text}..."
 
 
 def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the known word most like ``word``, or None if none is similar."""
-    found = get_close_matches(word, list(known), n=1, cutoff=cutoff)
-    return found[0] if found else None
+    close_matches = get_close_matches(word, list(known), n=1, cutoff=cutoff)
+    return close_matches[0] if close_matches else None
 
 
 def suggest(word: str, known: Iterable[str], what: str = "known") -> str:

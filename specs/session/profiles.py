@@ -70,7 +70,7 @@ def _stages(top: Keyed, here: Loc, changes: Any) -> Iterator[LintProblem]:
         return
     stages: Any = top.get("stages")
     listed = stages if isinstance(stages, Listed) else Listed()
-    places = {str(one.get("name")): number for number, one in enumerate(listed) if isinstance(one, Keyed)}
+    places = {str(value.get("name")): number for number, value in enumerate(listed) if isinstance(value, Keyed)}
     left_out: list[int] = []
     measuring = names_where("only_measures")  # Nothing is made or trained by these.
     for name, values in changes.items():

@@ -33,7 +33,7 @@ def reviewer_of(values: dict[str, Any], options: dict[Loc, str]) -> Reviewer:
     """Return the reviewer of values that options gave, each by its place; raises UserError, which names them."""
     reviewer = _read(json.loads(canonical_bytes(values)))
     if isinstance(reviewer, list):
-        raise UserError("\n".join(printable(_told(one, options)) for one in reviewer))
+        raise UserError("\n".join(printable(_told(lint_problem, options)) for lint_problem in reviewer))
     return reviewer
 
 
@@ -42,14 +42,14 @@ def _read(data: Any) -> Reviewer | list[LintProblem]:
     reviewer = validate(data, Reviewer)
     if isinstance(reviewer, list):
         return reviewer
-    found = list(lint_one_reviewer((), reviewer))
-    if not found and reviewer.is_plugin:
+    lint_problems = list(lint_one_reviewer((), reviewer))
+    if not lint_problems and reviewer.is_plugin:
         message = f"vendor '{reviewer.vendor}' judges gates only, it answers no questions"
-        found.append(LintProblem(("vendor",), message, f"take one of {', '.join(REVIEWERS)}"))
-    return found or reviewer
+        lint_problems.append(LintProblem(("vendor",), message, f"take one of {', '.join(REVIEWERS)}"))
+    return lint_problems or reviewer
 
 
-def _told(found: LintProblem, options: dict[Loc, str]) -> str:
-    hint = found.hint.replace("usd_per_million_tokens: {input: ..., output: ...}", "--price-in and --price-out")
-    named = (options[found.loc[:end]] for end in range(len(found.loc), 0, -1) if found.loc[:end] in options)
-    return f"{next(named, dotted(found.loc) or 'reviewer')}: {found.message}{f' ({hint})' if hint else ''}"
+def _told(result: LintProblem, options: dict[Loc, str]) -> str:
+    hint = result.hint.replace("usd_per_million_tokens: {input: ..., output: ...}", "--price-in and --price-out")
+    named = (options[result.loc[:end]] for end in range(len(result.loc), 0, -1) if result.loc[:end] in options)
+    return f"{next(named, dotted(result.loc) or 'reviewer')}: {result.message}{f' ({hint})' if hint else ''}"

@@ -42,18 +42,18 @@ def vendor_of(name: str) -> ReviewerVendor:
     point = plugins.find(GROUP, name)
     if point is None:
         raise PluginFault(f"reviewer vendor '{name}' is not installed", hint="install the distribution that brings it")
-    found: Any = plugins.load(point)
+    result: Any = plugins.load(point)
     where = plugins.where(point)
-    if not isinstance(found, ReviewerVendor):
-        raise PluginFault(f"is a {type(found).__name__}, not a ReviewerVendor", where=where)
-    if found.name != name:
-        raise PluginFault(f"its vendor is named {plain(repr(found.name), 60)}, not '{name}'", where=where)
-    if not _FUNCTION.fullmatch(found.review):
-        raise PluginFault(f"its review is {plain(repr(found.review), 60)}, not 'module:function'", where=where)
-    if found.key_variable and not _VARIABLE.fullmatch(found.key_variable):
-        message = f"its key_variable is {plain(repr(found.key_variable), 60)}, which is no NAME_KEY or NAME_TOKEN"
+    if not isinstance(result, ReviewerVendor):
+        raise PluginFault(f"is a {type(result).__name__}, not a ReviewerVendor", where=where)
+    if result.name != name:
+        raise PluginFault(f"its vendor is named {plain(repr(result.name), 60)}, not '{name}'", where=where)
+    if not _FUNCTION.fullmatch(result.review):
+        raise PluginFault(f"its review is {plain(repr(result.review), 60)}, not 'module:function'", where=where)
+    if result.key_variable and not _VARIABLE.fullmatch(result.key_variable):
+        message = f"its key_variable is {plain(repr(result.key_variable), 60)}, which is no NAME_KEY or NAME_TOKEN"
         raise PluginFault(f"{message}: its value would not be masked", where=where)
-    return found
+    return result
 
 
 def key_variable(reviewer: Reviewer) -> str:

@@ -162,7 +162,7 @@ class Analysis(Contract):
 
     def compared(self) -> tuple[Name, ...]:
         """Return the stages that are compared, controls included: no builder moves their parameters."""
-        controls = (name for one in self.controls for name in (one.before, one.after))
+        controls = (name for control in self.controls for name in (control.before, control.after))
         return (self.baseline, self.treatment, *controls)
 
     def hypothesis(self) -> tuple[Criterion, ...]:
@@ -232,7 +232,7 @@ class SessionSpec(Contract):
         """Return the spec with the reasoning of each reviewer as it is registered."""
         panel = self.panel
         if panel is not None:
-            members = tuple(one.with_reasoning() for one in panel.members)
+            members = tuple(reviewer.with_reasoning() for reviewer in panel.members)
             last = panel.tie_breaker.with_reasoning() if panel.tie_breaker else None
             panel = panel.model_copy(update={"members": members, "tie_breaker": last})
         return self.model_copy(update={"reviewer": self.reviewer.with_reasoning(), "panel": panel})
@@ -246,9 +246,10 @@ class SessionSpec(Contract):
 
     def with_installed(self) -> SessionSpec:
         """Return the spec with the parameters that depend on what is installed here, as they are registered."""
-        given = {one.name: getattr(one.parameters, "registered", None) for one in self.stages}
+        arguments = {stage.name: getattr(stage.parameters, "registered", None) for stage in self.stages}
         stages = tuple(
-            one.model_copy(update={"parameters": ask()}) if (ask := given[one.name]) else one for one in self.stages
+            stage.model_copy(update={"parameters": ask()}) if (ask := arguments[stage.name]) else stage
+            for stage in self.stages
         )
         return self.model_copy(update={"stages": stages})
 
@@ -295,16 +296,20 @@ class ResolvedSpec(Contract):
     @model_validator(mode="after")
     def _hold_its_texts(self) -> ResolvedSpec:
         named = {script_file.digest_of(stage.script) for stage in self.spec.stages if stage.script}
-        if named != set(self.scripts) or any(digest_bytes(text.encode()) != one for one, text in self.scripts.items()):
+        if named != set(self.scripts) or any(
+            digest_bytes(text.encode()) != digest for digest, text in self.scripts.items()
+        ):
             raise ValueError("the texts of the scripts are not the registered ones")
-        read = {script_file.digest_of(one) for one in self.spec.reading}
-        if read != set(self.reading) or any(digest_bytes(text.encode()) != one for one, text in self.reading.items()):
+        read = {script_file.digest_of(text) for text in self.spec.reading}
+        if read != set(self.reading) or any(
+            digest_bytes(text.encode()) != digest for digest, text in self.reading.items()
+        ):
             raise ValueError("the texts of the reading list are not the registered ones")
         return self
 
     def read_first(self) -> tuple[dict[str, str], ...]:
         """Return what reviewers read before a packet: path and text of each file, in order."""
-        named = ((script_file.path_of(one), script_file.digest_of(one)) for one in self.spec.reading)
+        named = ((script_file.path_of(text), script_file.digest_of(text)) for text in self.spec.reading)
         return tuple({"path": path, "text": self.reading[digest]} for path, digest in named)
 
     def registration(self) -> str:
@@ -322,18 +327,26 @@ class ResolvedSpec(Contract):
             SpecError, OSError: a file changed since the spec was loaded.
         """
         heldout = self.spec.heldout
-        found = {"heldout": registered_data(self.path(heldout.path), "items", selection=heldout.selection())}
-        for name, one in self.spec.data.items():
-            found[name] = registered_data(self.path(one.path), one.held, one.learned, one.selection())
-        return found
+        data = {"heldout": registered_data(self.path(heldout.path), "items", selection=heldout.selection())}
+        for name, data_file in self.spec.data.items():
+            data[name] = registered_data(
+                self.path(data_file.path), data_file.held, data_file.learned, data_file.selection()
+            )
+        return data
 
     def data_notes(self) -> dict[str, tuple[str, ...]]:
         """Return what of each data file is ignored, left out or read otherwise, in words; errors as those of a read."""
         spec = self.spec
         files = {"heldout": read_registered(self.path(spec.heldout.path), "items", "last", spec.heldout.selection())}
-        for name, one in spec.data.items():
-            files[name] = read_registered(self.path(one.path), one.held, one.learned, one.selection())
-        return {name: one.notes for name, one in files.items() if isinstance(one, Registered) and one.notes}
+        for name, data_file in spec.data.items():
+            files[name] = read_registered(
+                self.path(data_file.path), data_file.held, data_file.learned, data_file.selection()
+            )
+        return {
+            name: problems.notes
+            for name, problems in files.items()
+            if isinstance(problems, Registered) and problems.notes
+        }
 
     def path(self, relative: str) -> Path:
         """Return a path named in the spec as an absolute path."""
@@ -343,7 +356,7 @@ class ResolvedSpec(Contract):
 def kind_read(spec: SessionSpec, stage: Stage) -> ModelKind:
     """Return the kind of the model whose weights a stage reads; of the session's model if it reads none."""
     reference = stage.inputs.get("model", "model")
-    by_name = {one.name: one for one in spec.stages}
+    by_name = {stage.name: stage for stage in spec.stages}
     # Each step leads to an earlier stage, so there are no more steps than stages.
     for _ in spec.stages:
         owner = by_name.get(reference.partition(".")[0])

@@ -72,26 +72,26 @@ class Document:
 
     def place(self, loc: Loc, *, of_key: bool = False) -> Place:
         """Return the place of a scalar, or of the key of anything larger; else of what is nearest around it."""
-        here, found = self.data, self.top
+        here, place = self.data, self.top
         for depth, part in enumerate(loc, 1):
             if isinstance(here, Keyed) and part in here.places:
                 key, value = here.places[str(part)]
                 here = here[str(part)]
-                found = key if isinstance(here, dict | list) or (of_key and depth == len(loc)) else value
+                place = key if isinstance(here, dict | list) or (of_key and depth == len(loc)) else value
             elif isinstance(here, Listed) and isinstance(part, int) and part < len(here):
-                here, found = here[part], here.places[part]
+                here, place = here[part], here.places[part]
             else:
                 break
-        return found
+        return place
 
     def error(self, path: Path, problems: Iterable[LintProblem], others: Iterable[Problem] = ()) -> SpecError:
         """Return the error that tells the problems of this file in reading order, and then those of other files."""
         own: list[Problem] = []
-        for one in problems:
+        for problem in problems:
             # An unknown key is the mistake itself; elsewhere it is the value that is wrong.
-            place = one.place or self.place(one.loc, of_key=one.message.startswith("unknown key"))
-            said = (dotted(one.loc), self._stage_name(one.loc) + one.message, one.hint)
-            own.append(Problem(str(path), *place, *map(printable, said)))
+            place = problem.place or self.place(problem.loc, of_key=problem.message.startswith("unknown key"))
+            statements = (dotted(problem.loc), self._stage_name(problem.loc) + problem.message, problem.hint)
+            own.append(Problem(str(path), *place, *map(printable, statements)))
         own.sort(key=lambda problem: (problem.line, problem.column))
         return SpecError(list(dict.fromkeys([*own, *others])))
 
@@ -159,8 +159,8 @@ def read_yaml(raw: bytes, dialect: Dialect = CORE) -> Document:
     if document.data is None and not document.problems:
         raise UnreadableError(Place(1, 1), "the file is empty", "docs/how-to/write-a-spec.md has a complete example")
     if not isinstance(document.data, dict):
-        found = "a list" if isinstance(document.data, list) else "a single value"
-        raise UnreadableError(document.top, f"the top level must hold keys and values, found {found}")
+        result = "a list" if isinstance(document.data, list) else "a single value"
+        raise UnreadableError(document.top, f"the top level must hold keys and values, found {result}")
     return document
 
 
@@ -199,8 +199,8 @@ def _events(text: str) -> Iterator[Any]:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
-        said = " ".join(str(part) for part in (error.context, error.problem) if part)
-        raise UnreadableError(place, f"not valid YAML: {said}") from error
+        reported_text = " ".join(str(part) for part in (error.context, error.problem) if part)
+        raise UnreadableError(place, f"not valid YAML: {reported_text}") from error
     except ReaderError as error:
         code = error.character if isinstance(error.character, int) else ord(str(error.character)[:1] or " ")
         place = _place_after(text[: error.position])
@@ -259,14 +259,14 @@ class _Reader:
         return self._list(loc) if _is(event, "SequenceStart") else self._mapping(loc)
 
     def _list(self, loc: Loc) -> Listed:
-        found = Listed()
+        result = Listed()
         while not _is(event := next(self._events), "SequenceEnd"):
-            found.append(self._value(event, (*loc, len(found))))
-            found.places.append(_start(event))
-        return found
+            result.append(self._value(event, (*loc, len(result))))
+            result.places.append(_start(event))
+        return result
 
     def _mapping(self, loc: Loc) -> Keyed:
-        found = Keyed()
+        result = Keyed()
         while not _is(key := next(self._events), "MappingEnd"):
             if _is(key, "Alias"):
                 raise UnreadableError(_start(key), "an alias cannot be a key", "write the key out")
@@ -274,12 +274,12 @@ class _Reader:
                 hint = "quote text that starts with '{' or '['"
                 raise UnreadableError(_start(key), "a key must be text, found a mapping or list", hint)
             name = str(key.value)
-            is_good = self._is_good_key(key, name, found, loc)
+            is_good = self._is_good_key(key, name, result, loc)
             event = next(self._events)
             value = self._value(event, (*loc, name))
             if is_good:
-                found[name], found.places[name] = value, (_start(key), _start(event))
-        return found
+                result[name], result.places[name] = value, (_start(key), _start(event))
+        return result
 
     def _is_good_key(self, event: Any, key: str, above: Keyed, loc: Loc) -> bool:
         plain, loc = not event.style, (*loc, key)
@@ -348,13 +348,13 @@ def _read_float(text: str) -> tuple[float | None, str, str]:
     value = float(text)
     if not math.isfinite(value):
         return None, f"{text[:40]} is too large for a number", ""
-    kept = float.__repr__(value)
+    kept_text = float.__repr__(value)
     try:
-        same = Decimal(text) == Decimal(kept)
+        same = Decimal(text) == Decimal(kept_text)
     except InvalidOperation:  # An exponent beyond all bounds.
         same = False
     if not same:
-        return None, f"{text[:40]} has more digits than a number keeps: it would be {kept}", f"write {kept}"
+        return None, f"{text[:40]} has more digits than a number keeps: it would be {kept_text}", f"write {kept_text}"
     return value, "", ""
 
 

@@ -154,14 +154,16 @@ class StageKind:
     """The distribution that brings it; empty for Peergate's own."""
 
     def __post_init__(self) -> None:
-        scoped = tuple(one.model_copy(update={"scope": self.name}) if not one.scope else one for one in self.metrics)
+        scoped = tuple(
+            metric.model_copy(update={"scope": self.name}) if not metric.scope else metric for metric in self.metrics
+        )
         object.__setattr__(self, "metrics", scoped)
 
     @cached_property
     def stage(self) -> type[StageBase]:
         """Return the model of a stage of this kind, as a spec holds it."""
         words = "".join(word.capitalize() for word in self.name.split("_"))
-        required = any(one.is_required() for one in self.parameters.model_fields.values())
+        required = any(field_info.is_required() for field_info in self.parameters.model_fields.values())
         fields: dict[str, Any] = {
             "kind": (Literal[self.name], ...),
             "parameters": (self.parameters, ... if required else self.parameters()),
@@ -181,7 +183,7 @@ class StageKind:
 
         A package, which reads the held-out split for its probes, is the checkpoint it was given.
         """
-        every = _merged(self.outputs, *(one.outputs for one in self.added))
+        every = _merged(self.outputs, *(value.outputs for value in self.added))
         outputs = every if parameters is None else self.outputs_of(parameters)
         return "checkpoint" in outputs.values() and (bool(self.trains) or not self.reads_heldout)
 
@@ -191,20 +193,20 @@ class StageKind:
 
     def scores_of(self, parameters: Any) -> tuple[str, ...]:
         """Return the outputs of a stage with these parameters whose scores a witness computes again."""
-        one = self.scored
-        if one is None or (one.unless and getattr(parameters, one.unless) not in (None, False)):
+        value = self.scored
+        if value is None or (value.unless and getattr(parameters, value.unless) not in (None, False)):
             return ()
-        due = self.outputs_of(parameters)
-        return tuple(name for name in one.outputs if name in due)
+        artifact_kinds = self.outputs_of(parameters)
+        return tuple(name for name in value.outputs if name in artifact_kinds)
 
     def inputs_of(self, parameters: Any) -> dict[str, ArtifactKind]:
         """Return what a stage with these parameters reads: role -> artifact kind."""
-        return _merged(self.inputs, *(one.inputs for one in self.added if one.is_set(parameters)))
+        return _merged(self.inputs, *(value.inputs for value in self.added if value.is_set(parameters)))
 
     def outputs_of(self, parameters: Any) -> dict[str, ArtifactKind]:
         """Return what a stage with these parameters leaves: role -> artifact kind."""
-        return _merged(self.outputs, *(one.outputs for one in self.added if one.is_set(parameters)))
+        return _merged(self.outputs, *(value.outputs for value in self.added if value.is_set(parameters)))
 
 
 def _merged(*roles: Mapping[str, ArtifactKind]) -> dict[str, ArtifactKind]:
-    return {role: kind for one in roles for role, kind in one.items()}
+    return {role: kind for artifact_kinds in roles for role, kind in artifact_kinds.items()}

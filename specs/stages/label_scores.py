@@ -39,9 +39,9 @@ class LabelScores(Contract):
     def of(self, label: Label) -> float:
         """Return the larger log-probability of a label's forms; raises ValueError if neither is a single token."""
         forms = (self.a, self.a_spaced) if label == "A" else (self.b, self.b_spaced)
-        if not (given := [form for form in forms if form is not None]):
+        if not (log_probabilities := [form for form in forms if form is not None]):
             raise ValueError(f"the label {label} has no log-probability")
-        return max(given)
+        return max(log_probabilities)
 
     def mass(self) -> float:
         """Return the probability that the next token is one of the labels, in any form."""

@@ -30,7 +30,7 @@ class _Catalog(Mapping[str, MetricDefinition]):
 
     def _every(self) -> dict[str, MetricDefinition]:
         kinds = (metric for kind in STAGE_KINDS.values() for metric in kind.metrics)
-        return {one.id: one for one in (*COMPARED_METRICS, *kinds)}
+        return {metric_definition.id: metric_definition for metric_definition in (*COMPARED_METRICS, *kinds)}
 
 
 METRICS: Mapping[str, MetricDefinition] = _Catalog()

@@ -41,7 +41,7 @@ class _Kinds(Mapping[str, StageKind]):
     """Kinds by name. Iterating gives those that are loaded; asking for another name loads it."""
 
     def __init__(self) -> None:
-        self._loaded = {one.name: one for one in _BUILT_IN}
+        self._loaded = {stage_kind.name: stage_kind for stage_kind in _BUILT_IN}
 
     def __getitem__(self, name: str) -> StageKind:
         """Return the kind of a name; raises KeyError if there is none, PluginFault for one that cannot be used."""
@@ -58,33 +58,33 @@ class _Kinds(Mapping[str, StageKind]):
     def __len__(self) -> int:
         return len(self._loaded)
 
-    def _checked(self, found: Any, name: str, where: str, distribution: str) -> StageKind:
-        if not isinstance(found, StageKind):
-            raise PluginFault(f"is a {type(found).__name__}, not a StageKind", where=where)
-        if fault := next(self._faults(found, name), ""):
+    def _checked(self, result: Any, name: str, where: str, distribution: str) -> StageKind:
+        if not isinstance(result, StageKind):
+            raise PluginFault(f"is a {type(result).__name__}, not a StageKind", where=where)
+        if fault := next(self._faults(result, name), ""):
             raise PluginFault(fault, where=where)
-        return replace(found, plugin=distribution)
+        return replace(result, plugin=distribution)
 
-    def _faults(self, found: StageKind, name: str) -> Iterator[str]:
-        if found.name != name:
-            yield f"its kind is named {plain(repr(found.name), 60)}, not '{name}'"
-        if "seed" not in found.parameters.model_fields:
+    def _faults(self, stage_kind: StageKind, name: str) -> Iterator[str]:
+        if stage_kind.name != name:
+            yield f"its kind is named {plain(repr(stage_kind.name), 60)}, not '{name}'"
+        if "seed" not in stage_kind.parameters.model_fields:
             yield "its parameters have no seed, which every stage has"
-        if "rows" not in found.outputs or "rows" not in found.rows:
+        if "rows" not in stage_kind.outputs or "rows" not in stage_kind.rows:
             yield "it leaves no output 'rows' of a declared form: nothing could be measured"
-        for place, artifact in (*found.inputs.items(), *found.outputs.items()):
+        for place, artifact in (*stage_kind.inputs.items(), *stage_kind.outputs.items()):
             if artifact not in get_args(ArtifactKind):
                 able = ", ".join(get_args(ArtifactKind))
                 yield f"'{place}' is of kind {plain(repr(artifact), 60)}; inputs and outputs are of kind {able}"
-        if found.trains and found.trains not in found.inputs:
-            yield f"it trains on {plain(repr(found.trains), 60)}, its inputs are {', '.join(found.inputs)}"
-        if found.replayed and not issubclass(found.rows["rows"], TrainingRow):
+        if stage_kind.trains and stage_kind.trains not in stage_kind.inputs:
+            yield f"it trains on {plain(repr(stage_kind.trains), 60)}, its inputs are {', '.join(stage_kind.inputs)}"
+        if stage_kind.replayed and not issubclass(stage_kind.rows["rows"], TrainingRow):
             yield "a witness trains its steps again, and its rows are not derived from TrainingRow"
-        taken = {metric.id: kind.name for kind in self._loaded.values() for metric in kind.metrics}
-        for metric in found.metrics:
-            if metric.id in taken:
-                yield f"metric '{metric.id}' is already that of {taken[metric.id]}"
-            if isinstance(metric, RowMetric) and (wrong := wrong_names(metric, found.rows)):
+        used = {metric.id: kind.name for kind in self._loaded.values() for metric in kind.metrics}
+        for metric in stage_kind.metrics:
+            if metric.id in used:
+                yield f"metric '{metric.id}' is already that of {used[metric.id]}"
+            if isinstance(metric, RowMetric) and (wrong := wrong_names(metric, stage_kind.rows)):
                 yield f"metric '{metric.id}' {wrong}"
 
 
@@ -98,8 +98,8 @@ def built_in_kinds() -> tuple[StageKind, ...]:
 
 def known_names() -> tuple[str, ...]:
     """Return the names of all kinds, installed ones included, without loading any."""
-    own = [one.name for one in _BUILT_IN]
-    return (*own, *(one.name for one in plugins.installed(GROUP) if one.name not in own))
+    own = [stage_kind.name for stage_kind in _BUILT_IN]
+    return (*own, *(entry_point.name for entry_point in plugins.installed(GROUP) if entry_point.name not in own))
 
 
 def kind_of(stage: StageBase) -> StageKind:
@@ -117,14 +117,14 @@ def arm_of(stage: StageBase) -> Arm:
 
 def names_where(wanted: str) -> tuple[str, ...]:
     """Return the names of the loaded kinds that have a trait."""
-    return tuple(one.name for one in STAGE_KINDS.values() if getattr(one, wanted))
+    return tuple(stage_kind.name for stage_kind in STAGE_KINDS.values() if getattr(stage_kind, wanted))
 
 
 class _AnyKind:
     """A stage of a spec is read by the model of its kind; JSON Schema shows the union of Peergate's own."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        own = {one.name: handler.generate_schema(one.stage) for one in _BUILT_IN}
+        own = {stage_kind.name: handler.generate_schema(stage_kind.stage) for stage_kind in _BUILT_IN}
         union = core_schema.tagged_union_schema(own, discriminator="kind")
         as_it_is = core_schema.simple_ser_schema("any")
         return core_schema.with_info_wrap_validator_function(_read_stage, union, serialization=as_it_is)
@@ -150,14 +150,16 @@ def _of_kind(kind: str, error: ValidationError) -> ValidationError:
     """Return the error with the kind at the head of each place, as a union reports it."""
     lines = [
         InitErrorDetails(
-            type=PydanticCustomError(one["type"], "{told}", {**one.get("ctx", {}), "told": one["msg"]})
-            if one["type"] in ("value_error", "assertion_error")
-            else one["type"],
-            loc=(kind, *one["loc"]),
-            input=one["input"],
-            ctx=one.get("ctx", {}),
+            type=PydanticCustomError(
+                error_details["type"], "{told}", {**error_details.get("ctx", {}), "told": error_details["msg"]}
+            )
+            if error_details["type"] in ("value_error", "assertion_error")
+            else error_details["type"],
+            loc=(kind, *error_details["loc"]),
+            input=error_details["input"],
+            ctx=error_details.get("ctx", {}),
         )
-        for one in error.errors(include_url=False)
+        for error_details in error.errors(include_url=False)
     ]
     return ValidationError.from_exception_data(error.title, lines)
 
@@ -193,7 +195,7 @@ def resolve_parameters(stage: StageBase, changes: dict[str, Any]) -> Any:
             continue
         if (choices := stage.choices.get(name)) is not None:
             # By type too: to Python True is 1.
-            if not any(type(value) is type(one) and value == one for one in choices):
+            if not any(type(value) is type(choice) and value == choice for choice in choices):
                 raise ValueError(f"{name} = {value!r} is not among the registered choices {list(choices)}")
             continue
         allowed = stage.ranges.get(name)

@@ -73,18 +73,18 @@ def metric(id: str, unit: str, value: Value, better: Better = "none", *, over: O
     )
 
 
-def rate(id: str, told: str, fits: Fits, better: Better = "none", *, over: Over, of: str = "rows") -> RowMetric:
+def rate(id: str, text: str, fits: Fits, better: Better = "none", *, over: Over, of: str = "rows") -> RowMetric:
     """Return a metric that is a :func:`share`."""
-    return metric(id, "fraction", share(told, fits, of), better, over=over)
+    return metric(id, "fraction", share(text, fits, of), better, over=over)
 
 
 every = Over("all rows")
 count = Value("number of rows", len)
 
 
-def where(told: str, fits: Fits, output: str = "", *, may_be_empty: bool = False) -> Over:
+def where(text: str, fits: Fits, output: str = "", *, may_be_empty: bool = False) -> Over:
     """Return the population of the rows that fit."""
-    return Over(told, fits, output, may_be_empty)
+    return Over(text, fits, output, may_be_empty)
 
 
 def mean(name: str) -> Value:
@@ -101,43 +101,43 @@ def ratio(above: str, below: str) -> Value:
     )
 
 
-def share(told: str, fits: Fits, of: str = "rows") -> Value:
+def share(text: str, fits: Fits, of: str = "rows") -> Value:
     """Return the share of the rows that fit, with its interval; ``of`` is what the definition divides by."""
-    return replace(fraction(f"{told} / {of}" if of else told, Over(told, fits)), interval=True)
+    return replace(fraction(f"{text} / {of}" if of else text, Over(text, fits)), interval=True)
 
 
-def number(told: str, fits: Fits) -> Value:
+def number(text: str, fits: Fits) -> Value:
     """Return the number of the rows that fit."""
-    return Value(told, lambda rows: sum(map(fits, rows)), (Over(told, fits),))
+    return Value(text, lambda rows: sum(map(fits, rows)), (Over(text, fits),))
 
 
-def total(told: str, of: Callable[[Any], int], part: str = "") -> Value:
+def total(text: str, of: Callable[[Any], int], part: str = "") -> Value:
     """Return a sum over the rows; ``part`` says what rows that add to it are."""
-    return Value(told, lambda rows: sum(map(of, rows)), (Over(part, lambda row: of(row) > 0),) if part else ())
+    return Value(text, lambda rows: sum(map(of, rows)), (Over(part, lambda row: of(row) > 0),) if part else ())
 
 
-def middle(told: str, of: Callable[[Any], float]) -> Value:
+def middle(text: str, of: Callable[[Any], float]) -> Value:
     """Return the median over the rows."""
-    return Value(told, lambda rows: median(map(of, rows)))
+    return Value(text, lambda rows: median(map(of, rows)))
 
 
-def judged(told: str, *parts: Over) -> Value:
+def judged(text: str, *parts: Over) -> Value:
     """Return a value that the kind's judge computes: its ``measure`` returns it under the metric's id."""
-    return Value(told, parts=parts)
+    return Value(text, parts=parts)
 
 
-def fraction(told: str, part: Over) -> Value:
+def fraction(text: str, part: Over) -> Value:
     """Return the share of the rows that are in a part, without an interval."""
-    return Value(told, lambda rows: Fraction(sum(map(part.holds, rows)), len(rows)), (part,))
+    return Value(text, lambda rows: Fraction(sum(map(part.holds, rows)), len(rows)), (part,))
 
 
 def wrong_names(metric: RowMetric, rows: Mapping[str, type[BaseModel]]) -> str:
     """Return which output or field a metric names that the rows of its kind do not have; empty if all are there."""
     if metric.output not in rows:
         return f"is one of output '{metric.output}'; outputs with rows are: {', '.join(rows)}"
-    predicates = [(metric.output, metric.over), *((one.output or metric.output, one) for one in metric.value.parts)]
+    predicates = [(metric.output, metric.over), *((over.output or metric.output, over) for over in metric.value.parts)]
     named = [(metric.output, name) for name in metric.value.fields]
-    named += [(output, name) for output, one in predicates if one.fits for name in _attributes(one.fits)]
+    named += [(output, name) for output, over in predicates if over.fits for name in _attributes(over.fits)]
     for output, name in named:
         row = rows.get(output)
         if row is not None and name not in row.model_fields and not hasattr(row, name):

@@ -50,28 +50,28 @@ class Rubric(Contract):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         known = {"options"} if self.judges == "comparison" else {"options", "bad"}
-        for what, text, due, allowed in (
+        for what, text, texts, allowed in (
             ("head", self.head, ("options",), known),
             ("item", self.item, PLACES[self.judges], set(PLACES[self.judges])),
         ):
             named = _PLACE.findall(text)
             if unknown := sorted(set(named) - allowed):
                 raise ValueError(f"{{{unknown[0]}}} has no meaning in {what}; known are {', '.join(sorted(allowed))}")
-            if wrong := [name for name in due if named.count(name) != 1]:
+            if wrong := [name for name in texts if named.count(name) != 1]:
                 raise ValueError(f"{{{wrong[0]}}} appears {named.count(wrong[0])} times in {what}; it must appear once")
         if self.item != self.item.rstrip() or "\n" not in self.item or self.item.endswith("}"):
             raise ValueError("item ends with a line such as 'Label:', and nothing after it")
         places = PLACES[self.judges]
         for example in self.examples:
-            given = {name for name, value in example if value is not None and name != "good"}
-            if given != set(places):
-                raise ValueError(f"an example has {', '.join(sorted(given))}; needed are {', '.join(places)}")
+            input_texts = {name for name, value in example if value is not None and name != "good"}
+            if input_texts != set(places):
+                raise ValueError(f"an example has {', '.join(sorted(input_texts))}; needed are {', '.join(places)}")
         return self
 
     def fill_head(self, **texts: str) -> str:
         """Return the head with texts in its places; a place without one is a KeyError."""
-        return _PLACE.sub(lambda found: texts[found[1]], self.head)
+        return _PLACE.sub(lambda match: texts[match[1]], self.head)
 
     def fill_item(self, **texts: str) -> str:
         """Return the item with texts in its places, in which braces mean nothing; a place without one is a KeyError."""
-        return _PLACE.sub(lambda found: texts[found[1]], self.item)
+        return _PLACE.sub(lambda match: texts[match[1]], self.item)

@@ -69,7 +69,7 @@ class NotReadBack:
     def names(cls, parameters: type[Contract]) -> set[str]:
         """Return the names of the parameters that are marked so."""
         fields = parameters.model_fields.items()
-        return {name for name, field in fields if any(isinstance(one, cls) for one in field.metadata)}
+        return {name for name, field in fields if any(isinstance(metadatum, cls) for metadatum in field.metadata)}
 
 
 class Placed(Contract):
@@ -90,14 +90,14 @@ class Criterion(Contract):
 
     def bound(self) -> tuple[str, float]:
         """Return sign and threshold, such as ``(">=", 0.1)``; raises ValueError unless exactly one bound is given."""
-        given = [
+        pairs = [
             (sign, value)
             for sign, value in ((">=", self.at_least), ("<=", self.at_most), (">", self.above), ("<", self.below))
             if value is not None
         ]
-        if len(given) != 1:
+        if len(pairs) != 1:
             raise ValueError("give exactly one of at_least, at_most, above, below")
-        return given[0]
+        return pairs[0]
 
     def met(self, value: Number) -> bool:
         """Say whether a measured value satisfies this criterion; what is made of counts is given as a fraction."""

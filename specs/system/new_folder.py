@@ -62,15 +62,15 @@ def _rename(partial: Path, target: Path) -> None:
 
 def _remove_abandoned(target: Path) -> None:
     start = f".{target.name}."
-    for left in target.parent.iterdir():
-        if not (left.name.startswith(start) and left.name.endswith(PARTIAL)):
+    for path in target.parent.iterdir():
+        if not (path.name.startswith(start) and path.name.endswith(PARTIAL)):
             continue
         with suppress(OSError):
-            if time.time() - left.lstat().st_ctime < _ABANDONED_S:
+            if time.time() - path.lstat().st_ctime < _ABANDONED_S:
                 continue
-            handle = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left, ignore_errors=True)
+                shutil.rmtree(path, ignore_errors=True)
             finally:
                 os.close(handle)

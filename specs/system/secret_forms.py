@@ -37,9 +37,9 @@ class Form:
         at = lower.find(hint)
         while at >= 0:
             end = at + 1
-            if (found := self._at(text, at)) is not None:
-                yield found
-                end = max(end, found[1])
+            if (pair := self._at(text, at)) is not None:
+                yield pair
+                end = max(end, pair[1])
             at = lower.find(hint, end)
 
     def _at(self, text: str, at: int) -> tuple[int, int] | None:

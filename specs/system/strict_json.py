@@ -45,15 +45,15 @@ def _check(value: Any) -> None:
         if not level:
             return
         below: list[Any] = []
-        for one in level:
-            if isinstance(one, str):
-                _whole(one)
-            elif isinstance(one, dict):
-                for name in one:
+        for element in level:
+            if isinstance(element, str):
+                _whole(element)
+            elif isinstance(element, dict):
+                for name in element:
                     _whole(name)
-                below += one.values()
-            elif isinstance(one, list):
-                below += one
+                below += element.values()
+            elif isinstance(element, list):
+                below += element
         level = below
     raise ValueError(f"it is nested more than {MOST_DEPTH} levels deep")
 
@@ -68,12 +68,12 @@ def _whole(text: str) -> None:
 
 def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object's members for ``object_pairs_hook``; raises ValueError if a name appears twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    results = dict(pairs)
+    if len(results) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"'{plain(twice, 60)}' appears in it twice")
-    return found
+    return results
 
 
 def _no_constant(name: str) -> NoReturn:

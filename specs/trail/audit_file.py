@@ -48,15 +48,17 @@ def read_audit(path: Path) -> AuditFile:
     except OSError as error:
         raise UserError(f"the audit cannot be read: {error.strerror}", where=str(path)) from error
     document = read_document(path, raw)
-    found = validate(document.data, AuditFile)
-    if isinstance(found, list):
-        raise document.error(path, found)
-    seen: dict[str, int] = {}
+    result = validate(document.data, AuditFile)
+    if isinstance(result, list):
+        raise document.error(path, result)
+    seen_counts: dict[str, int] = {}
     problems = [
-        LintProblem(("recommendations", place, "id"), f"'{one.id}' is the id of an earlier one", "number each once")
-        for place, one in enumerate(found.recommendations)
-        if seen.setdefault(one.id, place) != place
+        LintProblem(
+            ("recommendations", place, "id"), f"'{recommendation.id}' is the id of an earlier one", "number each once"
+        )
+        for place, recommendation in enumerate(result.recommendations)
+        if seen_counts.setdefault(recommendation.id, place) != place
     ]
     if problems:
         raise document.error(path, problems)
-    return found
+    return result

@@ -82,7 +82,7 @@ def misfit(kind: str, version: int, body: bytes) -> str | None:
         form.body.model_validate_json(body, strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)
-        parts = [_told(one) for one in problems[:MOST_PROBLEMS]]
+        parts = [_told(error_details) for error_details in problems[:MOST_PROBLEMS]]
         if len(problems) > MOST_PROBLEMS:
             parts.append(f"{len(problems) - MOST_PROBLEMS} further problems")
         return "; ".join(parts)
@@ -95,5 +95,5 @@ def _told(problem: Any) -> str:
         return f"{where} is missing"
     if problem["type"] == "extra_forbidden":
         return f"{where} is unknown"
-    shown = repr(problem["input"])
-    return f"{where} is {shown if len(shown) <= 60 else f'{shown[:57]}...'}: {problem['msg']}"
+    text = repr(problem["input"])
+    return f"{where} is {text if len(text) <= 60 else f'{text[:57]}...'}: {problem['msg']}"

@@ -74,11 +74,11 @@ class Policy(Contract):
     def key(self, id: str, seq: int) -> PolicyKey | None:
         """Return the key with this id if it may sign entry ``seq``."""
         return next(
-            (one for one in self.keys if one.id == id and one.since <= seq and (one.until is None or seq < one.until)),
+            (key for key in self.keys if key.id == id and key.since <= seq and (key.until is None or seq < key.until)),
             None,
         )
 
     def current(self, role: Role, seq: int) -> PolicyKey | None:
         """Return the newest key of a role that may sign entry ``seq``."""
-        able = [one for one in self.keys if one.role == role and self.key(one.id, seq) == one]
+        able = [key for key in self.keys if key.role == role and self.key(key.id, seq) == key]
         return able[-1] if able else None

@@ -47,8 +47,8 @@ def _what_is_wrong(error: ValidationError) -> str:
     """Return in one line what is wrong with the arguments."""
     problems = error.errors(include_input=False, include_url=False)
     parts = [
-        f"{'.'.join(plain(str(part), _NAME) for part in one['loc']) or 'arguments'}: {plain(one['msg'], 300)}"
-        for one in problems[:MOST_PROBLEMS]
+        f"{'.'.join(plain(str(part), _NAME) for part in error['loc']) or 'arguments'}: {plain(error['msg'], 300)}"
+        for error in problems[:MOST_PROBLEMS]
     ]
     more = f"; and {len(problems) - MOST_PROBLEMS} more" if len(problems) > MOST_PROBLEMS else ""
     return f"malformed arguments: {'; '.join(parts)}{more}"

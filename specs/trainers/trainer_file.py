@@ -62,7 +62,7 @@ def is_trainer_file(path: str) -> bool:
     return path.endswith(SUFFIXES)
 
 
-def as_script(path: Path, raw: bytes, given: Given) -> AsScript:
+def as_script(path: Path, raw: bytes, arguments: Given) -> AsScript:
     """Return the script that a training file becomes.
 
     Raises:
@@ -72,13 +72,13 @@ def as_script(path: Path, raw: bytes, given: Given) -> AsScript:
     trainer = _recognised(document.data)
     if isinstance(trainer, LintProblem):
         raise document.error(path, [trainer])
-    if problems := list(_problems(trainer, document.data, given)):
+    if problems := list(_problems(trainer, document.data, arguments)):
         raise document.error(path, problems)
-    config, notes = _settled(trainer, document.data, given)
+    config, notes = _settled(trainer, document.data, arguments)
     settings: dict[str, Any] = {
         "trainer": trainer.distribution,
-        "command": "dpo" if given.held == "preferences" else "sft",
-        **given._asdict(),
+        "command": "dpo" if arguments.held == "preferences" else "sft",
+        **arguments._asdict(),
         "config": config,
     }
     named = f"{path.name} ({digest_bytes(raw)})"
@@ -98,26 +98,26 @@ def notes_of(script: str) -> list[str]:
         docstring = ast.get_docstring(ast.parse(script)) or ""
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    before, found, after = docstring.partition(f"\n{_EXCEPT}\n")
-    return after.strip().splitlines() if found and before.startswith("Trains with ") else []
+    before, text, after = docstring.partition(f"\n{_EXCEPT}\n")
+    return after.strip().splitlines() if text and before.startswith("Trains with ") else []
 
 
 def _recognised(data: Mapping[str, Any]) -> Trainer | LintProblem:
-    found = [one for one in TRAINERS if one.matches(set(data))]
-    if len(found) == 1:
-        return found[0]
-    message = "the keys of both TRL and Axolotl are here" if found else "this is no file of TRL or of Axolotl"
-    due = "; ".join(f"{one.name} has {' and '.join(one.marks).replace('|', ' or ')}" for one in TRAINERS)
-    return LintProblem((), message, due)
+    trainers = [trainer for trainer in TRAINERS if trainer.matches(set(data))]
+    if len(trainers) == 1:
+        return trainers[0]
+    message = "the keys of both TRL and Axolotl are here" if trainers else "this is no file of TRL or of Axolotl"
+    text = "; ".join(f"{trainer.name} has {' and '.join(trainer.marks).replace('|', ' or ')}" for trainer in TRAINERS)
+    return LintProblem((), message, text)
 
 
-def _problems(trainer: Trainer, data: Mapping[str, Any], given: Given) -> Iterator[LintProblem]:
-    keys = known_keys("dpo" if given.held == "preferences" else "sft") if trainer is TRL else None
-    others = EXAMPLE_KEYS if given.held == "preferences" else PREFERENCE_KEYS
+def _problems(trainer: Trainer, data: Mapping[str, Any], arguments: Given) -> Iterator[LintProblem]:
+    keys = known_keys("dpo" if arguments.held == "preferences" else "sft") if trainer is TRL else None
+    others = EXAMPLE_KEYS if arguments.held == "preferences" else PREFERENCE_KEYS
     settled = {*trainer.given, *trainer.off, *trainer.refused, *others}
     for key, value in data.items():
         if keys is not None and key not in keys and key not in settled:
-            command = "dpo" if given.held == "preferences" else "sft"
+            command = "dpo" if arguments.held == "preferences" else "sft"
             yield LintProblem(
                 (key,), f"is not a key of `trl {command}` as it is installed", _likely(key, command, keys)
             )
@@ -127,11 +127,11 @@ def _problems(trainer: Trainer, data: Mapping[str, Any], given: Given) -> Iterat
             yield from _outside((key,), value)
     if trainer is TRL:
         for key in sorted(set(data) & others):
-            due = "examples" if given.held == "preferences" else "preferences"
-            message = f"belongs to training on {due}, and '{given.train}' holds {given.held}"
+            pending = "examples" if arguments.held == "preferences" else "preferences"
+            message = f"belongs to training on {pending}, and '{arguments.train}' holds {arguments.held}"
             yield LintProblem((key,), message, "give the stage the rows that the file is for")
     if trainer is AXOLOTL:
-        yield from _axolotl_problems(data, given)
+        yield from _axolotl_problems(data, arguments)
 
 
 def _likely(key: str, command: str, keys: Collection[str]) -> str:
@@ -140,12 +140,16 @@ def _likely(key: str, command: str, keys: Collection[str]) -> str:
     return f"did you mean '{match}'?" if match else f"`trl {command} --help` lists them"
 
 
-def _axolotl_problems(data: Mapping[str, Any], given: Given) -> Iterator[LintProblem]:
+def _axolotl_problems(data: Mapping[str, Any], arguments: Given) -> Iterator[LintProblem]:
     rl = data.get("rl")
-    if given.held == "preferences" and rl not in RL:
-        yield LintProblem(("rl",), f"'{given.train}' holds preferences: rl is one of {', '.join(RL)}", "add the line")
-    elif given.held != "preferences" and rl:
-        yield LintProblem(("rl",), f"trains on pairs, and '{given.train}' holds {given.held}", "remove the line")
+    if arguments.held == "preferences" and rl not in RL:
+        yield LintProblem(
+            ("rl",), f"'{arguments.train}' holds preferences: rl is one of {', '.join(RL)}", "add the line"
+        )
+    elif arguments.held != "preferences" and rl:
+        yield LintProblem(
+            ("rl",), f"trains on pairs, and '{arguments.train}' holds {arguments.held}", "remove the line"
+        )
     for key in ("datasets", "test_datasets", "pretraining_dataset"):
         sets: Any = data.get(key)
         for place, settings in enumerate(cast(list[Any], sets) if isinstance(sets, list) else ()):
@@ -156,27 +160,27 @@ def _axolotl_problems(data: Mapping[str, Any], given: Given) -> Iterator[LintPro
                     message = f"is {show(value)}, which is not honoured: {why}"
                     yield LintProblem((key, place, name), message, "remove it")
     plugins = data.get("plugins")
-    for place, one in enumerate(plugins if isinstance(plugins, list) else ()):
-        if not str(one).startswith("axolotl."):
+    for place, plugin in enumerate(plugins if isinstance(plugins, list) else ()):
+        if not str(plugin).startswith("axolotl."):
             yield LintProblem(("plugins", place), f"is not one of Axolotl's own: {OWN_CODE}", "remove the line")
 
 
 def _outside(loc: Loc, value: Any) -> Iterator[LintProblem]:
     """Yield a problem for each text that names a place outside, and for code that would be loaded."""
     if isinstance(value, Mapping):
-        for key, one in value.items():
-            if key == "trust_remote_code" and one:
+        for key, element in value.items():
+            if key == "trust_remote_code" and element:
                 yield LintProblem((*loc, key), f"cannot be set here: {OWN_CODE}", "remove the line")
             else:
-                yield from _outside((*loc, key), one)
+                yield from _outside((*loc, key), element)
     elif isinstance(value, list):
-        for place, one in enumerate(value):
-            yield from _outside((*loc, place), one)
+        for place, element in enumerate(value):
+            yield from _outside((*loc, place), element)
     elif isinstance(value, str) and _PATH.match(value):
         yield LintProblem(loc, "names a place outside the sandbox, which nothing in it can reach", "remove the line")
 
 
-def _settled(trainer: Trainer, data: Mapping[str, Any], given: Given) -> tuple[dict[str, Any], list[str]]:
+def _settled(trainer: Trainer, data: Mapping[str, Any], arguments: Given) -> tuple[dict[str, Any], list[str]]:
     """Return the keys that are handed on, and a line for each that is not as in the file."""
     config: dict[str, Any] = {}
     notes: list[str] = []
@@ -189,7 +193,7 @@ def _settled(trainer: Trainer, data: Mapping[str, Any], given: Given) -> tuple[d
             amounts, why = trainer.off[key]
             if value not in (amounts, None, "", False) or (value is False and amounts):
                 notes.append(f"{key}: switched off: {why}")
-        elif key == "eval_strategy" and given.eval is None:
+        elif key == "eval_strategy" and arguments.eval is None:
             if value not in ("no", None):
                 notes.append("eval_strategy: switched off: the stage has no input 'eval'")
         elif key not in trainer.refused:
@@ -200,5 +204,5 @@ def _settled(trainer: Trainer, data: Mapping[str, Any], given: Given) -> tuple[d
 def _plain(value: Any) -> Any:
     """Return a value without the places of its keys."""
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list) else value
+        return {key: _plain(element) for key, element in value.items()}
+    return [_plain(element) for element in value] if isinstance(value, list) else value

@@ -160,8 +160,8 @@ class RecordedClient(httpx2.Client):
         self._answer_headers = httpx2.Headers()
         self.statuses.append(None)
         options["stream"] = True
-        left = max(self.remaining_s, 0.001)
-        request.extensions["timeout"] = {"connect": left, "read": left, "write": left, "pool": left}
+        remaining = max(self.remaining_s, 0.001)
+        request.extensions["timeout"] = {"connect": remaining, "read": remaining, "write": remaining, "pool": remaining}
         own = {name: request.headers[name] for name in _HEADERS if name in request.headers}
         request.headers = httpx2.Headers(own | self._key | {"accept-encoding": "identity"})
         with self._ending_at_the_deadline(request):
@@ -175,7 +175,9 @@ class RecordedClient(httpx2.Client):
             self._reached = True
             data = self._without_secrets(self._read(response))
         self.received, self.statuses[-1], self._answer_headers = data, response.status_code, response.headers
-        headers = [one for one in response.headers.multi_items() if one[0].lower() not in _OF_THE_BODY]
+        headers = [
+            multi_item for multi_item in response.headers.multi_items() if multi_item[0].lower() not in _OF_THE_BODY
+        ]
         return httpx2.Response(response.status_code, headers=headers, content=data, request=request)
 
     @contextmanager
@@ -210,7 +212,7 @@ class RecordedClient(httpx2.Client):
             return self._masker.data(data)
         # The end of a line is no part of what is masked: without it an event has no end.
         lines = data.split(b"\n")
-        return b"\n".join(b"data:" + self._masker.data(one[5:]) if one[:5] == b"data:" else one for one in lines)
+        return b"\n".join(b"data:" + self._masker.data(line[5:]) if line[:5] == b"data:" else line for line in lines)
 
     def _read(self, response: httpx2.Response) -> bytes:
         """Read the body. A server that sends a byte now and then ends at the deadline as well."""
@@ -250,14 +252,14 @@ class RecordedClient(httpx2.Client):
         """Say in one line why there is no answer, without the key."""
         calls = len(self.statuses)
         status = self.statuses[-1] if self.statuses else None
-        said = plain(self.without_secrets(str(error)), REASON_CHARACTERS)
+        text = plain(self.without_secrets(str(error)), REASON_CHARACTERS)
         answered = "no whole response" if status is None else f"status {status}"
-        return f"{answered} after {calls} {'call' if calls == 1 else 'calls'}: {type(error).__name__}: {said}"
+        return f"{answered} after {calls} {'call' if calls == 1 else 'calls'}: {type(error).__name__}: {text}"
 
 
-def backoff_s(repeats: int, told: float | None, longest_s: float = float("inf")) -> float:
+def backoff_s(repeats: int, value: float | None, longest_s: float = float("inf")) -> float:
     """Return how long to wait after so many repeats: twice as long each time, or longer if the server asks for it."""
-    wait = max(min(BACKOFF_S * 2 ** min(repeats, 30), longest_s), told or 0.0)
+    wait = max(min(BACKOFF_S * 2 ** min(repeats, 30), longest_s), value or 0.0)
     return wait * random.uniform(1, 1 + JITTER)
 
 

@@ -88,11 +88,11 @@ def most_tokens(size: int) -> int:
 def longest_answer(price: Price, input_tokens: int, cap_usd: float, at_most: int, written_tokens: int = 0) -> int:
     """Return how many output tokens the cap pays for, after an input of at most so many tokens."""
     # The list price of a long input can raise that of the output, so both are asked for together.
-    asked = price.usd(Usage(input_tokens, 0), written_tokens)
-    each = (price.usd(Usage(input_tokens, 1000), written_tokens) - asked) / 1000
-    if asked > cap_usd:
+    value = price.usd(Usage(input_tokens, 0), written_tokens)
+    each = (price.usd(Usage(input_tokens, 1000), written_tokens) - value) / 1000
+    if value > cap_usd:
         return 0
-    return at_most if each <= 0 else min(at_most, int((cap_usd - asked) / each))
+    return at_most if each <= 0 else min(at_most, int((cap_usd - value) / each))
 
 
 def is_count(usage: Usage | None) -> bool:
@@ -116,7 +116,7 @@ def is_listed(vendor: str, model: str) -> bool:
 def unlisted(vendor: str, model: str) -> tuple[str, str]:
     """Return message and hint about an unlisted model; raises ImportError without ``genai-prices``."""
     snapshot: Any = importlib.import_module("genai_prices.data_snapshot").get_snapshot()
-    names = [str(one.id) for provider in snapshot.providers if provider.id == vendor for one in provider.models]
+    names = [str(model.id) for provider in snapshot.providers if provider.id == vendor for model in provider.models]
     match = closest(model, names, 0.8)
     state = "state usd_per_million_tokens: {input: ..., output: ...}"
     hint = f"did you mean '{match}'? otherwise {state}" if match else f"check the name, or {state}"

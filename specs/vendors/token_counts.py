@@ -30,9 +30,9 @@ def counted_tokens(api: Api, request: Mapping[str, Any]) -> int | None:
     with api.client(TIMEOUT_S, MOST_BYTES) as http:
         try:
             if api.vendor == "anthropic":
-                found = api.anthropic(http).messages.count_tokens(**body, timeout=TIMEOUT_S).input_tokens
+                input_tokens = api.anthropic(http).messages.count_tokens(**body, timeout=TIMEOUT_S).input_tokens
             else:
-                found = api.openai(http).responses.input_tokens.count(**body, timeout=TIMEOUT_S).input_tokens
+                input_tokens = api.openai(http).responses.input_tokens.count(**body, timeout=TIMEOUT_S).input_tokens
         except (*api.errors, *UNREADABLE, KeyError):
             return None
-    return int(found * MARGIN) if type(found) is int and 0 < found < 2**40 else None
+    return int(input_tokens * MARGIN) if type(input_tokens) is int and 0 < input_tokens < 2**40 else None

@@ -59,20 +59,20 @@ def anthropic_arguments(block: dict[str, Any]) -> str:
 
 def anthropic_content(blocks: Iterable[dict[str, Any]]) -> str:
     """Return a streamed answer of Anthropic as it has to go back, as JSON: thinking signed and in its place."""
-    given: list[dict[str, Any]] = []
-    for one in blocks:
-        joined = "".join(one["pieces"])
-        if one["type"] == "thinking":
-            text = one["thinking"] + joined
-            given.append({"type": "thinking", "thinking": text, "signature": one["signature"]})
-        elif one["type"] == "redacted_thinking":
-            given.append({"type": "redacted_thinking", "data": one["data"]})
-        elif one["type"] == "text" and (one["text"] + joined).strip():
-            given.append({"type": "text", "text": one["text"] + joined})
-        elif one["type"] == "tool_use":
-            name, value = sendable_name(sendable_text([one["name"]])), readable(anthropic_arguments(one))
-            given.append({"type": "tool_use", "id": one["id"], "name": name, "input": value})
-    return sendable_text([json.dumps(given, ensure_ascii=False)])
+    arguments: list[dict[str, Any]] = []
+    for block in blocks:
+        joined = "".join(block["pieces"])
+        if block["type"] == "thinking":
+            text = block["thinking"] + joined
+            arguments.append({"type": "thinking", "thinking": text, "signature": block["signature"]})
+        elif block["type"] == "redacted_thinking":
+            arguments.append({"type": "redacted_thinking", "data": block["data"]})
+        elif block["type"] == "text" and (block["text"] + joined).strip():
+            arguments.append({"type": "text", "text": block["text"] + joined})
+        elif block["type"] == "tool_use":
+            name, value = sendable_name(sendable_text([block["name"]])), readable(anthropic_arguments(block))
+            arguments.append({"type": "tool_use", "id": block["id"], "name": name, "input": value})
+    return sendable_text([json.dumps(arguments, ensure_ascii=False)])
 
 
 def openai_content(items: Iterable[ResponseOutputItem]) -> str:
@@ -81,11 +81,11 @@ def openai_content(items: Iterable[ResponseOutputItem]) -> str:
     OpenAI refuses a call without the reasoning that led to it, and reasoning without what it led to. Empty if nothing
     is left.
     """
-    given = [item.to_dict(mode="json", exclude_none=True) for item in items]
-    while given and given[-1]["type"] == "reasoning":
-        given.pop()
-    for one in given:
-        if one["type"] == "function_call":
-            one["name"] = sendable_name(str(one["name"]))
-            one["arguments"] = sendable_arguments(str(one["arguments"]))
-    return sendable_text([json.dumps(given, ensure_ascii=False)]) if given else ""
+    arguments = [item.to_dict(mode="json", exclude_none=True) for item in items]
+    while arguments and arguments[-1]["type"] == "reasoning":
+        arguments.pop()
+    for value in arguments:
+        if value["type"] == "function_call":
+            value["name"] = sendable_name(str(value["name"]))
+            value["arguments"] = sendable_arguments(str(value["arguments"]))
+    return sendable_text([json.dumps(arguments, ensure_ascii=False)]) if arguments else ""

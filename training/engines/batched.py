@@ -95,10 +95,10 @@ def in_batches(
 
 def output_of(ids: Sequence[int], finish: Finish, watch: Watch) -> Output:
     """Return an answer that has ended: its text without the stop string and what came after it."""
-    found = watch.found_in(ids)
+    result = watch.found_in(ids)
     text = watch.text_of(ids)
-    if found is not None:
-        return Output(text[: found.at], tuple(ids), False, "stop", found.stop)
+    if result is not None:
+        return Output(text[: result.at], tuple(ids), False, "stop", result.stop)
     return Output(text, tuple(ids), finish == "length", finish, None)
 
 
@@ -133,11 +133,11 @@ def write(
         if penalty:
             penalty.add(token)
         if len(going) < passes.drop_at * len(alive):
-            kept = torch.tensor(going, device=logits.device)
-            passes.keep(kept)
-            token, alive = token[kept], [alive[place] for place in going]
+            tensor = torch.tensor(going, device=logits.device)
+            passes.keep(tensor)
+            token, alive = token[tensor], [alive[place] for place in going]
             if penalty:
-                penalty.keep(kept)
+                penalty.keep(tensor)
         logits = passes.next(token)
     return [output_of(ids, finish or "length", watch) for ids, finish in zip(written, ended, strict=True)]
 
@@ -199,7 +199,7 @@ class Batch:
         if samples > 1:
             # The prompt was read once; only its cache is repeated.
             self._cache.batch_repeat_interleave(samples)
-            self._mask, self._last = (one.repeat_interleave(samples, 0) for one in (self._mask, self._last))
+            self._mask, self._last = (tensor.repeat_interleave(samples, 0) for tensor in (self._mask, self._last))
             logits = logits.repeat_interleave(samples, 0)
         return logits
 

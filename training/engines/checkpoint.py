@@ -25,12 +25,12 @@ def leave_out_scipy() -> None:
     if _LOSSES in sys.modules:
         return
     utils: Any = import_module("transformers.utils")
-    asked = utils.is_scipy_available
+    is_scipy_available = utils.is_scipy_available
     utils.is_scipy_available = lambda: False
     try:
         import_module(_LOSSES)
     finally:
-        utils.is_scipy_available = asked
+        utils.is_scipy_available = is_scipy_available
 
 
 def import_libraries() -> None:
@@ -49,9 +49,9 @@ def most_difference(dtype: str) -> float:
     return 1e-3 if dtype == "float32" else 0.1
 
 
-def apart(one: Any, other: Any) -> float:
-    """Return the largest difference of logits as a share of the largest of ``one``."""
-    return float((one - other).abs().max() / one.abs().max())
+def apart(value: Any, other: Any) -> float:
+    """Return the largest difference of logits as a share of the largest of ``value``."""
+    return float((value - other).abs().max() / value.abs().max())
 
 
 @contextmanager
@@ -131,5 +131,5 @@ def drop_unstable(folder: Path) -> None:
     """Remove from a checkpoint's JSON files what differs between machines for the same weights."""
     for path in folder.glob("*config.json"):
         data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        kept = {name: value for name, value in data.items() if name not in UNSTABLE}
-        path.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        remaining = {name: value for name, value in data.items() if name not in UNSTABLE}
+        path.write_text(json.dumps(remaining, indent=2, sort_keys=True) + "\n", encoding="utf-8")

@@ -141,36 +141,36 @@ class CompletionServer:
     def _sampling(self, request: dict[str, Any]) -> Sampling:
         granted = self._granted
         limits = [request.get(name) for name in ("max_tokens", "max_completion_tokens")]
-        most = next((one for one in limits if one is not None), granted.max_new_tokens)
+        most = next((limit for limit in limits if limit is not None), granted.max_new_tokens)
         if not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= granted.max_new_tokens:
             raise Refused(f"max_tokens is {most!r}, the stage grants max_new_tokens {granted.max_new_tokens}")
         temperature, nucleus = request.get("temperature"), request.get("top_p")
         if nucleus not in (None, 1):
             raise Refused(f"top_p is {nucleus!r}, the stage samples from the whole distribution")
         if temperature is not None and (temperature or None) != granted.temperature:
-            due = f"temperature {granted.temperature}" if granted.temperature else "greedy decoding"
-            raise Refused(f"temperature is {temperature!r}, the stage grants {due}")
+            text = f"temperature {granted.temperature}" if granted.temperature else "greedy decoding"
+            raise Refused(f"temperature is {temperature!r}, the stage grants {text}")
         stops = request.get("stop") or ()
         stops = (stops,) if isinstance(stops, str) else tuple(stops)
-        if len(stops) > MOST_STOPS or not all(one and type(one) is str for one in stops):
+        if len(stops) > MOST_STOPS or not all(stop and type(stop) is str for stop in stops):
             raise Refused(f"stop has to be up to {MOST_STOPS} texts")
         return Sampling(most, granted.temperature, stops=stops)
 
-    def _seed(self, asked: Any, prompt: tuple[int, ...]) -> int:
+    def _seed(self, request: Any, prompt: tuple[int, ...]) -> int:
         """Draw a seed from what is asked and how often it was: no order of requests changes it."""
         with self._encoding:
             self._asked[prompt] += 1
-            what = f"{self._granted.seed} {asked} {self._asked[prompt]} {prompt}"
+            what = f"{self._granted.seed} {request} {self._asked[prompt]} {prompt}"
         return int.from_bytes(hashlib.sha256(what.encode()).digest()[:4], "big") >> 1
 
     def _decode(self) -> None:
         """Answer requests in batches of those that ask for the same sampling."""
-        held: _Wanted | None = None
+        current: _Wanted | None = None
         while True:
-            first = held or self._waiting.get()
+            first = current or self._waiting.get()
             if first is None:
                 return
-            held, some = None, [first]
+            current, some = None, [first]
             # A sampled answer has random numbers of its own.
             while len(some) < (self._granted.batch_size if first.sampling.temperature is None else 1):
                 try:
@@ -178,7 +178,7 @@ class CompletionServer:
                 except Empty:
                     break
                 if following is None or following.sampling != first.sampling:
-                    held = following
+                    current = following
                     if following is None:
                         self._waiting.put(None)
                     break
@@ -188,28 +188,28 @@ class CompletionServer:
     def _complete(self, some: list[_Wanted]) -> None:
         first = some[0]
         try:
-            outputs = self._engine.complete([one.prompt for one in some], first.sampling, seed=first.seed)
+            outputs = self._engine.complete([value.prompt for value in some], first.sampling, seed=first.seed)
         except Exception as error:
-            for one in some:
-                one.answer.set_exception(Refused(f"the engine gave up: {error}"))
+            for value in some:
+                value.answer.set_exception(Refused(f"the engine gave up: {error}"))
             return
-        for one, (output,) in zip(some, outputs, strict=True):
-            call = Call(f"call-{len(self.calls)}", one.messages, one.prompt, one.sampling, output)
+        for value, (output,) in zip(some, outputs, strict=True):
+            call = Call(f"call-{len(self.calls)}", value.messages, value.prompt, value.sampling, output)
             self.calls[call.id] = call
-            one.answer.set_result(call)
+            value.answer.set_result(call)
         self._on_answers(len(self.calls))
 
 
-def _messages(given: Any) -> tuple[Message, ...]:
-    if not isinstance(given, list) or not given:
+def _messages(arguments: Any) -> tuple[Message, ...]:
+    if not isinstance(arguments, list) or not arguments:
         raise Refused("messages are missing")
-    found: list[Message] = []
-    for one in given:
-        role, content = (one.get("role"), one.get("content")) if isinstance(one, dict) else (None, None)
+    messages: list[Message] = []
+    for value in arguments:
+        role, content = (value.get("role"), value.get("content")) if isinstance(value, dict) else (None, None)
         if role not in ROLES or not isinstance(content, str):
             raise Refused(f"a message has to be a text of one of the roles {', '.join(ROLES)}")
-        found.append({"role": role, "content": content})
-    return tuple(found)
+        messages.append({"role": role, "content": content})
+    return tuple(messages)
 
 
 class _Listener(socketserver.ThreadingUnixStreamServer):
@@ -230,8 +230,8 @@ def _handler(server: CompletionServer) -> type[BaseHTTPRequestHandler]:
                 self._send(413, _error("the request has no length, or is too long"))
                 return
             body = self.rfile.read(int(length))
-            given = self.headers.get("Authorization", "").encode()
-            if not hmac.compare_digest(given, f"Bearer {server.key}".encode()):
+            data = self.headers.get("Authorization", "").encode()
+            if not hmac.compare_digest(data, f"Bearer {server.key}".encode()):
                 self._send(401, _error("the key is not that of this job"))
             elif self.path != PATH:
                 self._send(404, _error(f"only {PATH} is served"))

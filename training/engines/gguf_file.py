@@ -56,21 +56,21 @@ def write_gguf(folder: Path, target: Path, format: Format = "f32", *, vocabulary
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        for one in placed:
-            writer.write_tensor_data(_encoded(values_in(one.file, one.tensor, config, name), one))
+        for value in placed:
+            writer.write_tensor_data(_encoded(values_in(value.file, value.tensor, config, name), value))
     except BaseException:
         writer.close()
         target.unlink(missing_ok=True)
         raise
     writer.close()
-    return {found: sum(one.format == found for one in placed) for found in sorted({one.format for one in placed})}
+    return {text: sum(value.format == text for value in placed) for text in sorted({value.format for value in placed})}
 
 
 def _announced(writer: Any, folder: Path, config: Any, name: str, format: Format) -> Iterator[_Placed]:
     """Announce every tensor to the writer, and yield it; raises NoGguf for one that llama.cpp has no name for."""
     import gguf
 
-    kind = next(one for one, text in gguf.MODEL_ARCH_NAMES.items() if text == name)
+    kind = next(model_arch for model_arch, text in gguf.MODEL_ARCH_NAMES.items() if text == name)
     names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
     for file, tensor, shape in tensors_in(folder, config):
         called = names.get_name(tensor, try_suffixes=(".weight", ".bias"))
@@ -101,14 +101,14 @@ def _announce(writer: Any, name: str, shape: tuple[int, ...], format: Format) ->
         writer.add_tensor_info(name, shape, width, count * width.itemsize)
 
 
-def _encoded(values: Any, one: _Placed) -> Any:
+def _encoded(values: Any, value: _Placed) -> Any:
     import gguf
     import numpy
 
-    if one.format == "f32":
+    if value.format == "f32":
         return values
     if not numpy.isfinite(values).all() or numpy.abs(values).max(initial=0.0) > _LARGEST_F16:
-        raise NoGguf(f"tensor '{one.tensor}' holds values that {one.format} cannot; write f32")
-    if one.format == "f16":
+        raise NoGguf(f"tensor '{value.tensor}' holds values that {value.format} cannot; write f32")
+    if value.format == "f16":
         return values.astype("float16")
     return gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q8_0)

@@ -34,7 +34,7 @@ def add_vocabulary(writer: Any, folder: Path, rows: int) -> None:
         raise NoGguf(str(error)) from error
     ids = {str(token): int(id) for token, id in model["vocab"].items()}
     added: list[dict[str, Any]] = described.get("added_tokens") or []
-    largest = max([*ids.values(), *(int(one["id"]) for one in added)])
+    largest = max([*ids.values(), *(int(value["id"]) for value in added)])
     if largest >= rows:
         raise NoGguf(f"token {largest} is beyond the {rows} rows of the embeddings")
     # llama.cpp wants one token a row: rows that no token has, which pad the embeddings, get a name nobody writes.
@@ -42,15 +42,15 @@ def add_vocabulary(writer: Any, folder: Path, rows: int) -> None:
     types: list[Any] = [gguf.TokenType.UNUSED] * rows
     for token, id in ids.items():
         tokens[id], types[id] = token, gguf.TokenType.NORMAL
-    for one in added:
-        kind = gguf.TokenType.CONTROL if one.get("special") else gguf.TokenType.USER_DEFINED
-        tokens[one["id"]], types[one["id"]] = one["content"], kind
+    for value in added:
+        kind = gguf.TokenType.CONTROL if value.get("special") else gguf.TokenType.USER_DEFINED
+        tokens[value["id"]], types[value["id"]] = value["content"], kind
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
     writer.add_token_types(types)
-    merges = [one if isinstance(one, str) else " ".join(one) for one in model["merges"]]
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
     if not merges:
         raise NoGguf("its tokenizer has no merges, without which llama.cpp opens no byte-level BPE")
     writer.add_token_merges(merges)

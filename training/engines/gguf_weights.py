@@ -28,9 +28,9 @@ def require_plain(config: Any) -> None:
             name: (getattr(config, name, False), False) for name in ("mlp_bias", "attention_bias", "use_sliding_window")
         },
     }
-    other = {name: given for name, (given, known) in plain.items() if given != known}
+    other = {name: flag for name, (flag, known) in plain.items() if flag != known}
     if other:
-        message = ", ".join(f"{name} {given}" for name, given in other.items())
+        message = ", ".join(f"{name} {flag}" for name, flag in other.items())
         raise NoGguf(f"the checkpoint has {message}, which is not written for llama.cpp")
 
 

@@ -41,11 +41,11 @@ def labels_of(tokenizer: Any) -> Labels:
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids[0] if len(ids) == 1 and ids[0] != tokenizer.unk_token_id else None
 
-    found = Labels(single("A"), single(" A"), single("B"), single(" B"))
-    a, b = {found.a, found.a_spaced} - {None}, {found.b, found.b_spaced} - {None}
+    labels = Labels(single("A"), single(" A"), single("B"), single(" B"))
+    a, b = {labels.a, labels.a_spaced} - {None}, {labels.b, labels.b_spaced} - {None}
     if not a or not b or a & b:
         raise NoLabels(f"the tokenizer writes A as {sorted(a, key=str)} and B as {sorted(b, key=str)}")
-    return found
+    return labels
 
 
 def encode_prompt(tokenizer: Any, prompt: str, form: Form) -> list[int]:
@@ -79,13 +79,13 @@ def score(
     labels = labels_of(tokenizer)
     texts = list(dict.fromkeys(prompts))
     ids = [encode_prompt(tokenizer, text, form) for text in texts]
-    longest = max((len(one) for one in ids), default=0)
+    longest = max((len(counts) for counts in ids), default=0)
     limit = getattr(model.config, "max_position_embeddings", None)
     if limit is not None and longest > limit:
         raise ValueError(f"a prompt has {longest} tokens, the model reads {limit}")
     shared = shared_beginning(ids, SHARED_AT_LEAST)
-    tails = [one[shared:] for one in ids]
-    found: dict[str, LabelScores] = {}
+    tails = [counts[shared:] for counts in ids]
+    label_scores: dict[str, LabelScores] = {}
     with torch.inference_mode():
         before = None
         if shared:
@@ -100,8 +100,8 @@ def score(
                 forms = [None if column is None else round(column[row], DIGITS) for column in columns]
                 named = dict(zip(Labels._fields, forms, strict=True))
                 prompt = digest_bytes(texts[index].encode())
-                found[texts[index]] = LabelScores(**named, prompt=prompt, prompt_tokens=len(ids[index]))
-    return [found[text] for text in prompts]
+                label_scores[texts[index]] = LabelScores(**named, prompt=prompt, prompt_tokens=len(ids[index]))
+    return [label_scores[text] for text in prompts]
 
 
 def score_both(
@@ -111,8 +111,12 @@ def score_both(
 
     ``alike``: both orders have one long common beginning, as in comparisons, and are read together.
     """
-    orders = [[one[order] for one in prompts] for order in (0, 1)]
+    orders = [[prompt[order] for prompt in prompts] for order in (0, 1)]
     calls = [[*orders[0], *orders[1]]] if alike else orders
-    found = [one for texts in calls for one in score(model, tokenizer, texts, form=form, batch_size=batch_size)]
-    both = zip(found[: len(prompts)], found[len(prompts) :], strict=True)
+    label_scores = [
+        label_scores
+        for texts in calls
+        for label_scores in score(model, tokenizer, texts, form=form, batch_size=batch_size)
+    ]
+    both = zip(label_scores[: len(prompts)], label_scores[len(prompts) :], strict=True)
     return [(arrangement(plain, "A", margin), arrangement(swapped, "B", margin)) for plain, swapped in both]

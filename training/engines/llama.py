@@ -167,7 +167,7 @@ class _Passes:
         import numpy
         import torch
 
-        found: list[Any] = []
+        results: list[Any] = []
         for start in range(0, len(tokens), READ_AT_ONCE):
             some = tokens[start : start + READ_AT_ONCE]
             batch = self._batch
@@ -184,5 +184,5 @@ class _Passes:
                     at = self._library.llama_get_logits_ith(self._context, place)
                     values = ctypes.cast(at, ctypes.POINTER(ctypes.c_float * self._vocabulary)).contents
                     # Copied: the next pass writes over it.
-                    found.append(numpy.array(values, dtype=numpy.float32))
-        return torch.from_numpy(numpy.stack(found)) if found else torch.zeros((0, self._vocabulary))
+                    results.append(numpy.array(values, dtype=numpy.float32))
+        return torch.from_numpy(numpy.stack(results)) if results else torch.zeros((0, self._vocabulary))

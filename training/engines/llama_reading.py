@@ -38,7 +38,7 @@ class LlamaFile:
         wanted = library.LlamaModelParams()
         wanted.n_gpu_layers = 0
         # `get_logits_ith` asks the model for a size that LlamaModel lacks (seen in cyllama 0.2.18).
-        model = type("Model", (library.LlamaModel,), {"n_vocab": property(lambda one: one.get_vocab().n_vocab)})
+        model = type("Model", (library.LlamaModel,), {"n_vocab": property(lambda value: value.get_vocab().n_vocab)})
         try:
             self._model = model(str(file), wanted, verbose=True)
         except (ValueError, RuntimeError, OSError) as error:
@@ -65,11 +65,11 @@ class LlamaFile:
         wanted.type_k = wanted.type_v = _FLOAT32
         wanted.flash_attn_type = _WITHOUT_FLASH_ATTENTION
         context = library.LlamaContext(self._model, wanted)
-        found = numpy.empty((len(answer) + 1, self.size), "f4")
+        array = numpy.empty((len(answer) + 1, self.size), "f4")
         try:
-            for place, ids in enumerate([list(prompt), *([one] for one in answer)]):
+            for place, ids in enumerate([list(prompt), *([value] for value in answer)]):
                 context.decode(library.llama_batch_get_one(ids, 0 if not place else len(prompt) + place - 1))
-                found[place] = context.get_logits_ith(-1)
+                array[place] = context.get_logits_ith(-1)
         finally:
             context.close()
-        return found
+        return array

@@ -56,17 +56,17 @@ def passes(prompts: Sequence[Sequence[int]], most: int) -> list[list[int]]:
     A pass with several prompts has at most :data:`PASS_TOKENS` tokens, those of the cache not counted.
     """
     order = sorted(range(len(prompts)), key=lambda number: (prompts[number], number))
-    found: list[list[int]] = []
+    counts: list[list[int]] = []
     tokens = 0
     for number in order:
         prompt = prompts[number]
-        new = len(prompt) - common(prompts[found[-1][-1]], prompt) if found else 0
-        if not found or len(found[-1]) == most or tokens + new > PASS_TOKENS:
-            found.append([])
+        new = len(prompt) - common(prompts[counts[-1][-1]], prompt) if counts else 0
+        if not counts or len(counts[-1]) == most or tokens + new > PASS_TOKENS:
+            counts.append([])
             tokens, new = 0, len(prompt)
-        found[-1].append(number)
+        counts[-1].append(number)
         tokens += new
-    return found
+    return counts
 
 
 def last_logits(model: Any, prompts: Sequence[Sequence[int]], shared: int, before: Any, tree: bool) -> Any:
@@ -120,8 +120,8 @@ def _as_tree(model: Any, prompts: Sequence[Sequence[int]], shared: int, before: 
     mask[:, :shared] = 0
     for alike, path in tree.paths:
         own = torch.tensor(path)
-        seen = torch.full((len(path) - alike, len(path)), hidden, dtype=model.dtype).triu(alike + 1)
-        mask[own[alike:, None], shared + own[None]] = seen
+        seen_tensor = torch.full((len(path) - alike, len(path)), hidden, dtype=model.dtype).triu(alike + 1)
+        mask[own[alike:, None], shared + own[None]] = seen_tensor
     named = {} if before is None else {"past_key_values": copy.deepcopy(before)}
     out = model(
         input_ids=torch.tensor([tree.ids], device=device),

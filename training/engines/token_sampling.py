@@ -27,10 +27,10 @@ class Sampling(NamedTuple):
     """Whether special tokens other than the end token stay visible in the text."""
 
     @classmethod
-    def of(cls, given: Any, stops: tuple[str, ...]) -> Sampling:
+    def of(cls, arguments: Any, stops: tuple[str, ...]) -> Sampling:
         """Return the sampling that parameters of a stage grant, which shows special tokens."""
-        penalty = given.repetition_penalty
-        return cls(given.max_new_tokens, given.temperature, given.top_p, penalty, stops, keep_special=True)
+        penalty = arguments.repetition_penalty
+        return cls(arguments.max_new_tokens, arguments.temperature, arguments.top_p, penalty, stops, keep_special=True)
 
     def read_back(self, parameters: Contract) -> dict[str, Any]:
         """Return the settings of the decoding, by the name of the granted parameter."""

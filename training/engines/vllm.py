@@ -73,17 +73,17 @@ class Vllm(Engine):
         prompts, greedy = work.prompts, not work.sampling.temperature
         # It refuses several greedy answers to a prompt: they would be one.
         copies, samples = (work.samples, 1) if greedy else (1, work.samples)
-        asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+        counts = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
         seeds = [seed_of(work.seed, "vllm", place) for place in range(len(prompts))]
         drawn = [self._sampling(work, samples, seed) for seed in seeds]
         # It draws from torch's own numbers beside those of each prompt's seed.
         with torch.random.fork_rng(devices=[0] if self.device == "cuda:0" else []):
-            found = self.model.generate(asked, drawn, use_tqdm=False)
+            result = self.model.generate(counts, drawn, use_tqdm=False)
         results: list[list[Output]] = []
-        for one in found:
-            if len(one.outputs) != samples:
-                raise NotWhole(f"vLLM gave {len(one.outputs)} of {samples} answers to a prompt")
-            written = sorted(one.outputs, key=lambda output: output.index)
+        for value in result:
+            if len(value.outputs) != samples:
+                raise NotWhole(f"vLLM gave {len(value.outputs)} of {samples} answers to a prompt")
+            written = sorted(value.outputs, key=lambda output: output.index)
             results.append([ended(self._ids(output), self._ends, work) for output in written] * copies)
         if len(results) != len(prompts):
             raise NotWhole(f"vLLM answered {len(results)} of {len(prompts)} prompts")

@@ -58,7 +58,7 @@ class _Session:
         self.last = results[0] if results else self.last
 
     def lines(self) -> str:
-        return "".join(f"{json.dumps(one)}\n" for one in self.records)
+        return "".join(f"{json.dumps(record)}\n" for record in self.records)
 
 
 class Written(NamedTuple):
@@ -70,7 +70,7 @@ class Written(NamedTuple):
 
 def sessions() -> list[Written]:
     """Return the transcripts, the same every time."""
-    found: list[Written] = []
+    results: list[Written] = []
     for number, (file, function, fault, mended) in enumerate(_CHORES):
         made = _Session(f"session-{number}")
         made.records.append({"type": "file-history-snapshot", "messageId": "m", "snapshot": {}})
@@ -91,14 +91,14 @@ def sessions() -> list[Written]:
             made.says(f"{file} was changed and tested.", isCompactSummary=True, isVisibleInTranscriptOnly=True)
         made.answers(f"Done: {mended}, and the test passes.")
         made.add("system", subtype="turn_duration", durationMs=1200)
-        found.append(Written(f"{made.name}.jsonl", made.lines()))
+        results.append(Written(f"{made.name}.jsonl", made.lines()))
     helper = _Session("session-0", agentId="helper", isSidechain=True)
     helper.name = "helper"
     helper.says("Find where greet is called.")
     helper.answers("I search.", ("Grep", {"pattern": "greet("}, "main.py:3: greet(name)"))
     helper.answers("It is called in main.py, line 3.")
-    found.append(Written("session-0/subagents/agent-helper.jsonl", helper.lines()))
-    return found
+    results.append(Written("session-0/subagents/agent-helper.jsonl", helper.lines()))
+    return results
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,10 +106,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--out", type=Path, required=True)
     folder: Path = parser.parse_args(argv).out
-    for one in sessions():
-        path = folder / one.path
+    for session in sessions():
+        path = folder / session.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(one.text, encoding="utf-8")
+        path.write_text(session.text, encoding="utf-8")
     print(f"{folder}: {len(sessions())} transcripts")
     return 0
 

@@ -23,7 +23,7 @@ FILES = {
 
 def build_items(topics: Sequence[str]) -> list[Item]:
     """Return an item of the task ``instruction_following`` for each topic."""
-    due = [
+    pairs = [
         ("punctuation:no_comma", {}),
         ("length_constraints:number_words", {"relation": "at least", "num_words": 8}),
     ]
@@ -33,7 +33,7 @@ def build_items(topics: Sequence[str]) -> list[Item]:
             group=topic,
             kind="no_comma",
             prompt=f"Describe {topic} in one sentence of at least eight words. Do not use any commas.",
-            constraint=constraint_of(due),
+            constraint=constraint_of(pairs),
         )
         for topic in topics
     ]

@@ -127,15 +127,15 @@ PATTERNS: tuple[Pattern, ...] = (
 
 def build(each: int, seed: int = 0) -> list[Item]:
     """Return ``each`` different conversations of each kind, patterns in turn; raises ValueError if there are fewer."""
-    found: list[Item] = []
+    matching_items: list[Item] = []
     for kind in KINDS:
         pools = [_filled(pattern, number, seed) for number, pattern in enumerate(PATTERNS) if pattern.kind == kind]
         turns = itertools.chain.from_iterable(itertools.zip_longest(*pools))
         items = [item for item in turns if item is not None]
         if len(items) < each:
             raise ValueError(f"there are {len(items)} different conversations of kind {kind}, {each} are asked for")
-        found += items[:each]
-    return found
+        matching_items += items[:each]
+    return matching_items
 
 
 def _filled(pattern: Pattern, number: int, seed: int) -> list[Item]:
@@ -166,14 +166,14 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--each", type=int, required=True)
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
+    namespace = parser.parse_args()
     try:
-        items = build(asked.each, asked.seed)
+        items = build(namespace.each, namespace.seed)
     except ValueError as error:
         print(f"{error}", file=sys.stderr)
         return 2
-    write_items(asked.out, items)
-    print(f"{asked.out}: {len(items)} conversations")
+    write_items(namespace.out, items)
+    print(f"{namespace.out}: {len(items)} conversations")
     return 0
 
 

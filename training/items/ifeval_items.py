@@ -79,14 +79,14 @@ def main() -> int:
     parser.add_argument("--items", type=int, default=None)
     parser.add_argument("--single", action="store_true")
     parser.add_argument("--wheel", type=Path, default=None)
-    asked = parser.parse_args()
+    namespace = parser.parse_args()
     try:
-        items = read(prompts(asked.wheel), single=asked.single, limit=asked.items)
+        items = read(prompts(namespace.wheel), single=namespace.single, limit=namespace.items)
     except (FileNotFoundError, ValueError) as error:
         print(f"{error}", file=sys.stderr)
         return 2
-    write_items(asked.out, items)
-    print(f"{asked.out}: {len(items)} items")
+    write_items(namespace.out, items)
+    print(f"{namespace.out}: {len(items)} items")
     return 0
 
 

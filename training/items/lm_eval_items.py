@@ -33,23 +33,23 @@ def items_of(task: str, documents: Sequence[dict[str, Any]], folder: Path) -> li
     manager: Any = TaskManager(include_path=str(folder), include_defaults=False)
     built: Any = manager.load([NAME])["tasks"][NAME]
     built.build_all_requests()
-    asked: dict[int, list[Any]] = {}
-    for one in built.instances:
-        asked.setdefault(one.doc_id, []).append(one)
-    return [_item(task, number, asked[number], built) for number in sorted(asked)]
+    requests: dict[int, list[Any]] = {}
+    for instance in built.instances:
+        requests.setdefault(instance.doc_id, []).append(instance)
+    return [_item(task, number, requests[number], built) for number in sorted(requests)]
 
 
-def _item(task: str, number: int, asked: list[Any], built: Any) -> Item:
-    texts = {one.arguments[0] for one in asked}
+def _item(task: str, number: int, requests: list[Any], built: Any) -> Item:
+    texts = {value.arguments[0] for value in requests}
     if len(texts) != 1:
         raise ValueError(f"document {number}: '{task}' puts the choices before the end of the question")
-    choices = [str(one.arguments[1]).strip() for one in asked]
-    document = asked[0].doc
+    choices = [str(value.arguments[1]).strip() for value in requests]
+    document = requests[0].doc
     target = built.doc_to_target(document)
     right = place_of(target, choices)
     if right is None:
         raise ValueError(f"document {number}: '{task}' names {target!r} as right, which is not among {choices}")
-    constraint: dict[str, str | int] = {f"choice_{place}": one for place, one in enumerate(choices, 1)}
+    constraint: dict[str, str | int] = {f"choice_{place}": choice for place, choice in enumerate(choices, 1)}
     constraint |= {"answer": right + 1, DOCUMENT: json.dumps(document, ensure_ascii=False)}
     key = f"{task}-{number}"
     item = Item(id=key, group=key, kind=task, prompt=texts.pop(), constraint=constraint)
@@ -63,17 +63,19 @@ def main() -> int:
     parser.add_argument("--task", required=True, help="one of lm-eval's own tasks, of multiple choice")
     parser.add_argument("--docs", type=Path, required=True, help="JSONL, one document of the task a line")
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
+    namespace = parser.parse_args()
     require_lm_eval()
     try:
-        documents = [json.loads(line) for line in given.docs.read_text(encoding="utf-8").splitlines() if line.strip()]
+        documents = [
+            json.loads(line) for line in namespace.docs.read_text(encoding="utf-8").splitlines() if line.strip()
+        ]
         with tempfile.TemporaryDirectory() as folder:
-            items = items_of(given.task, documents, Path(folder))
+            items = items_of(namespace.task, documents, Path(folder))
     except (OSError, ValueError) as error:
         print(f"{error}", file=sys.stderr)
         return 2
-    write_items(given.out, items)
-    print(f"{given.out}: {len(items)} items")
+    write_items(namespace.out, items)
+    print(f"{namespace.out}: {len(items)} items")
     return 0
 
 

@@ -39,15 +39,17 @@ class SourceError(Exception):
 
 def prepare(source: str, origin: Path, cache: Path) -> Path:
     """Return the checkpoint's folder, made if needed, safe against a kill and a second process; raises SourceError."""
-    found = find(source, origin)
-    if found.suffix == ".gguf":
+    matching_path = find(source, origin)
+    if matching_path.suffix == ".gguf":
         name = source.partition(":")[2]
-        return _make(cache / "models" / f"{name}-{_conversion(found)}", lambda folder: _convert(found, folder))
-    listing = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found.iterdir())
-    key = digest_value([str(found), [[name, size, str(changed)] for name, size, changed in listing]]).removeprefix(
-        "sha256:"
-    )[:16]
-    return _make(cache / "models" / f"copy-{key}", lambda folder: _copy(found, folder))
+        return _make(
+            cache / "models" / f"{name}-{_conversion(matching_path)}", lambda folder: _convert(matching_path, folder)
+        )
+    listing = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in matching_path.iterdir())
+    key = digest_value(
+        [str(matching_path), [[name, size, str(changed)] for name, size, changed in listing]]
+    ).removeprefix("sha256:")[:16]
+    return _make(cache / "models" / f"copy-{key}", lambda folder: _copy(matching_path, folder))
 
 
 def find(source: str, origin: Path) -> Path:
@@ -55,10 +57,10 @@ def find(source: str, origin: Path) -> Path:
     scheme, _, name = source.partition(":")
     if scheme == "embedded":
         return _embedded_gguf()
-    found = (origin / name).resolve() if scheme == "path" else _in_hub_cache(name)
-    if not (found / "config.json").is_file():
-        raise SourceError(f"{found} holds no config.json: it is not a checkpoint folder")
-    return found
+    path = (origin / name).resolve() if scheme == "path" else _in_hub_cache(name)
+    if not (path / "config.json").is_file():
+        raise SourceError(f"{path} holds no config.json: it is not a checkpoint folder")
+    return path
 
 
 def _in_hub_cache(name: str) -> Path:
@@ -192,9 +194,9 @@ def main() -> int:
     parser.add_argument("source")
     parser.add_argument("--origin", type=Path, required=True)
     parser.add_argument("--cache", type=Path, required=True)
-    given = parser.parse_args()
+    namespace = parser.parse_args()
     try:
-        path = prepare(given.source, given.origin, given.cache)
+        path = prepare(namespace.source, namespace.origin, namespace.cache)
     except (SourceError, ImportError, OSError) as error:
         print(str(error), file=sys.stderr)
         return 1

@@ -73,8 +73,8 @@ class Job(Generic[P]):
     def __init__(self, folder: Path, order: JobOrder) -> None:
         self.folder = folder
         self.order = order
-        found: Any = STAGE_KINDS[order.kind].parameters.model_validate(order.parameters)
-        self.parameters: P = found
+        result: Any = STAGE_KINDS[order.kind].parameters.model_validate(order.parameters)
+        self.parameters: P = result
         self.run = folder.parent.parent
         self.inputs = {role: self.run / artifact.path for role, artifact in order.inputs.items()}
         self.out = folder / "out"
@@ -214,19 +214,21 @@ def _require_own_code(key: str) -> None:
 def _inputs_compared(job: Job) -> Generator[None]:
     """Digest the inputs while the caller imports libraries; exit with code 4 unless they are the granted ones."""
     order, grant = job.order, job.order.grant
-    left = {role: one.digest for role, one in order.inputs.items() if order.challenge and role.startswith(LEFT)}
-    due = grant.inputs | left
-    if set(order.inputs) != set(due):
+    remaining_digests = {
+        role: artifact.digest for role, artifact in order.inputs.items() if order.challenge and role.startswith(LEFT)
+    }
+    due_digests = grant.inputs | remaining_digests
+    if set(order.inputs) != set(due_digests):
         refuse(f"{order.key}: the inputs are not the granted ones")
     with digesting(job.inputs) as digests:
         yield
     for role, digest in digests.items():
         try:
-            found = digest.result()
+            text = digest.result()
         except (OSError, ValueError) as error:
             refuse(f"{order.key}: input '{role}' cannot be read: {error}")
-        if found != due[role]:
-            refuse(f"{order.key}: input '{role}' is {found}, granted was {due[role]}")
+        if text != due_digests[role]:
+            refuse(f"{order.key}: input '{role}' is {text}, granted was {due_digests[role]}")
 
 
 def read_back(granted: dict[str, Any], done: Done) -> dict[str, Any]:
@@ -290,11 +292,11 @@ def _outputs(job: Job) -> dict[str, ArtifactKind]:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    results = {"python": platform.python_version()}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            results[name] = version(name)
+    return results
 
 
 def _torch_threads() -> int:

@@ -61,8 +61,8 @@ def keep(checkpoint: Path, snapshots: Path) -> None:
 
 def newest_whole(folder: Path) -> Path | None:
     """Return the checkpoint with the most steps whose files all have their size."""
-    found = [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit() and _whole(path)]
-    return max(found, key=step_of, default=None)
+    paths = [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit() and _whole(path)]
+    return max(paths, key=step_of, default=None)
 
 
 def step_of(checkpoint: Path) -> int:
@@ -113,11 +113,11 @@ def take_over(order: JobOrder, run: Path, job_folder: Path) -> dict[str, Any]:
         return {}
     source = run / resumes.path
     try:
-        found = digest_path(source)
+        text = digest_path(source)
     except (OSError, ValueError) as error:
         raise NotTheStep(f"the checkpoint {resumes.path} cannot be read: {error}") from error
-    if found != resumes.digest or step_of(source) != resumes.step:
-        raise NotTheStep(f"the checkpoint {resumes.path} is {found}, ordered was {resumes.digest}")
+    if text != resumes.digest or step_of(source) != resumes.step:
+        raise NotTheStep(f"the checkpoint {resumes.path} is {text}, ordered was {resumes.digest}")
     target = job_folder / FOLDER / source.name
     target.parent.mkdir(exist_ok=True)
     shutil.copytree(source, target, copy_function=_link)

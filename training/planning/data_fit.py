@@ -61,10 +61,10 @@ class _Model:
 
     @cached_property
     def folder(self) -> Path:
-        found = self._folder() or self._convert()
-        if found is None:
+        path = self._folder() or self._convert()
+        if path is None:
             raise Unchecked(self._source)
-        return found
+        return path
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -86,15 +86,15 @@ class _Model:
                 json.loads((self.folder / name).read_text(encoding="utf-8"))
                 for name in ("tokenizer.json", "tokenizer_config.json")
             )
-            found = [one["content"] for one in (*vocabulary["added_tokens"], *_added_by(config))]
+            results = [added_token["content"] for added_token in (*vocabulary["added_tokens"], *_added_by(config))]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
-        return frozenset(one for one in found if isinstance(one, str) and one)
+        return frozenset(value for value in results if isinstance(value, str) and value)
 
     @cached_property
     def context(self) -> int | None:
-        found = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
-        longest = (found.get("text_config") or found).get("max_position_embeddings")
+        result = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
+        longest = (result.get("text_config") or result).get("max_position_embeddings")
         return longest if isinstance(longest, int) else None
 
 
@@ -104,8 +104,8 @@ def _added_by(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for name, value in config.items():
         if name.endswith("_token") and value:
             yield value if isinstance(value, dict) else {"content": value}
-    for one in config.get("additional_special_tokens") or config.get("extra_special_tokens") or ():
-        yield one if isinstance(one, dict) else {"content": one}
+    for value in config.get("additional_special_tokens") or config.get("extra_special_tokens") or ():
+        yield value if isinstance(value, dict) else {"content": value}
 
 
 def data_faults(
@@ -122,17 +122,17 @@ def data_faults(
     Raises:
         Unchecked: a row is long or has turns or marks, and the model is not here.
     """
-    model, said = _Model(folder, spec.model.source, convert), set[str]()
+    model, reported_texts = _Model(folder, spec.model.source, convert), set[str]()
     if spec.model.kind == "instruct" and any(kind_of(stage).reads_turns for stage in spec.stages):
-        found = folder()
-        if found is not None and not has_template(found):
+        path = folder()
+        if path is not None and not has_template(path):
             hint = "kind: base, or a model with a template"
             yield Fault(
                 ("model", "kind"), "the model is declared instruct, and its tokenizer has no chat template", hint
             )
             return
         closed = False
-        for fault in _template_faults(data, spec, found) if found is not None else ():
+        for fault in _template_faults(data, spec, path) if path is not None else ():
             closed |= fault.closing
             yield fault
         if closed:
@@ -146,10 +146,10 @@ def data_faults(
             rows = _rows(data[reference.removeprefix("data.")], form)
             yield from _trained(spec, index, stage, rows, model)
         elif kind_of(stage).arm is not None and kind_of(stage).reads_turns and stage.inputs.get("items") == "heldout":
-            found = list(_asked(spec, index, stage, _rows(data["heldout"], Item), model))
+            path = list(_asked(spec, index, stage, _rows(data["heldout"], Item), model))
             # Both arms are asked the same.
-            yield from (one for one in found if one.message not in said)
-            said |= {one.message for one in found}
+            yield from (fault for fault in path if fault.message not in reported_texts)
+            reported_texts |= {fault.message for fault in path}
 
 
 def _template_faults(data: dict[str, bytes], spec: SessionSpec, folder: Path) -> Iterator[Fault]:
@@ -162,8 +162,8 @@ def _template_faults(data: dict[str, bytes], spec: SessionSpec, folder: Path) ->
         return
     talks: list[list[dict[str, str]]] = []
     for name in ("heldout", *spec.data):
-        held = "items" if name == "heldout" else spec.data[name].held or "items"
-        form = {"items": Item, "examples": Example, "preferences": Preference}.get(held)
+        current = "items" if name == "heldout" else spec.data[name].held or "items"
+        form = {"items": Item, "examples": Example, "preferences": Preference}.get(current)
         rows = _rows(data[name], form) if form is not None and name in data else []
         chosen = [*_first_by_roles(rows), *rows[:1], *sorted(rows, key=lambda row: len(_text(row)))[-1:]]
         talks += [_turns(row) for row in chosen]
@@ -192,7 +192,7 @@ def _trained(spec: SessionSpec, index: int, stage: Stage, rows: list[Row], model
     place: Loc = ("stages", index, "inputs", kind_of(stage).trains)
     most = stage.parameters.max_length
     sides = [(row, _responses(row)) for row in rows]
-    long = [(row, said) for row, said in sides if _bytes(row, max(said, key=len)) > most]
+    long = [(row, texts) for row, texts in sides if _bytes(row, max(texts, key=len)) > most]
     marked, turned = [row for row in rows if _MARK.search(_text(row))], _first_by_roles(rows)
     if long or turned:
         yield from _untrained(spec, index, stage, len(rows), turned, long, model)
@@ -224,10 +224,10 @@ def _untrained(
         except Exception as error:  # A template is code of the model's, and raises what it likes.
             yield Fault(place, f"the model's chat template refuses {_roles(row)}: {_short(error)}", _OTHER_TURNS)
             return
-    encoded = [Sides(style, row.prompt, said, row.before).encoded(model.tokenizer) for row, said in long]
-    equal = sum(len(one.wholes) == 2 and one.wholes[0][:most] == one.wholes[1][:most] for one in encoded)
-    wholes = [max(map(len, one.wholes)) for one in encoded]
-    dropped, cut = sum(len(one.prompt) >= most for one in encoded), sum(size > most for size in wholes)
+    encoded = [Sides(style, row.prompt, texts, row.before).encoded(model.tokenizer) for row, texts in long]
+    equal = sum(len(value.wholes) == 2 and value.wholes[0][:most] == value.wholes[1][:most] for value in encoded)
+    wholes = [max(map(len, value.wholes)) for value in encoded]
+    dropped, cut = sum(len(value.prompt) >= most for value in encoded), sum(size > most for size in wholes)
     if cut or dropped:
         context = model.context
         longest = max(wholes)
@@ -293,9 +293,9 @@ def _marks(place: Loc, rows: Sequence[Row], model: _Model) -> Iterator[Fault]:
         return
     reserved = template_tokens(model.tokenizer)
     named = {token for token in model.tokenizer.convert_ids_to_tokens(sorted(reserved)) if isinstance(token, str)}
-    found = [next((token for token in sorted(named) if token in _text(row)), "") for row in rows]
-    if any(found):
-        count, first = sum(map(bool, found)), next(filter(None, found))
+    texts = [next((token for token in sorted(named) if token in _text(row)), "") for row in rows]
+    if any(texts):
+        count, first = sum(map(bool, texts)), next(filter(None, texts))
         message = f"{count} rows hold tokens of the chat template, such as {first}, which the model reads as such"
         yield Fault(place, message, "take them out, unless they are meant", False)
 
@@ -314,18 +314,18 @@ def _text(row: Row) -> str:
     return "\n".join([*(turn.content for turn in row.before), row.prompt, *_responses(row)])
 
 
-def _bytes(row: Row, said: str) -> int:
-    turns = [*(turn.content for turn in row.before), row.prompt, said]
-    return sum(len(one.encode()) + FRAME for one in turns)
+def _bytes(row: Row, text: str) -> int:
+    turns = [*(turn.content for turn in row.before), row.prompt, text]
+    return sum(len(turn.encode()) + FRAME for turn in turns)
 
 
 def _first_by_roles(rows: Sequence[Row]) -> list[Row]:
     """Return the first row of each order of roles other than one turn of the user."""
-    found: dict[tuple[str, ...], Row] = {}
+    matching_rows: dict[tuple[str, ...], Row] = {}
     for row in rows:
         if row.before:
-            found.setdefault(tuple(turn.role for turn in row.before), row)
-    return list(found.values())
+            matching_rows.setdefault(tuple(turn.role for turn in row.before), row)
+    return list(matching_rows.values())
 
 
 def _roles(row: Row) -> str:

@@ -43,12 +43,12 @@ class StageDisk(NamedTuple):
 
     def most(self) -> float:
         """Return the most bytes it may leave, saved steps included; what is not known counts as nothing."""
-        return sum(one.most for one in (self.weights, self.snapshots) if one is not None) + self.steps
+        return sum(value.most for value in (self.weights, self.snapshots) if value is not None) + self.steps
 
     def as_json(self) -> dict[str, Any]:
         """Return it as `spec check --json` prints it."""
         ranges = {"weights": self.weights, "snapshots": self.snapshots}
-        return self._asdict() | {name: None if one is None else one._asdict() for name, one in ranges.items()}
+        return self._asdict() | {name: None if value is None else value._asdict() for name, value in ranges.items()}
 
 
 class Disk(NamedTuple):
@@ -58,13 +58,13 @@ class Disk(NamedTuple):
 
     def total(self) -> Range:
         """Return the sum of what is known; saved steps count once, those of the stage with most."""
-        known = [one for each in self.stages for one in (each.weights, each.snapshots) if one is not None]
-        passing = max((one.steps for one in self.stages), default=0.0)
-        return Range(sum(one.least for one in known), sum(one.most for one in known) + passing)
+        known = [value for each in self.stages for value in (each.weights, each.snapshots) if value is not None]
+        passing = max((stage.steps for stage in self.stages), default=0.0)
+        return Range(sum(value.least for value in known), sum(value.most for value in known) + passing)
 
     def unknown(self) -> list[str]:
         """Return the stages of which something is not known."""
-        return [one.stage for one in self.stages if one.weights is None or one.snapshots is None]
+        return [stage.stage for stage in self.stages if stage.weights is None or stage.snapshots is None]
 
 
 def disk(spec: SessionSpec, origin: Path) -> Disk:
@@ -80,61 +80,63 @@ def _leaves_weights(stage: Stage) -> bool:
 
 def _stage(spec: SessionSpec, stage: Stage, origin: Path) -> StageDisk:
     weights = _weights(spec, stage, origin)
-    given = _as_texts(stage.parameters)
-    if not isinstance(given, SftParameters | DpoParameters):
+    texts = _as_texts(stage.parameters)
+    if not isinstance(texts, SftParameters | DpoParameters):
         return StageDisk(stage.name, weights, Range(0, 0), 0.0)
     shape, _ = shape_of_source(spec.model, origin)
-    if shape is None or not (given.leaves_snapshots or given.checkpoint_steps):
-        return StageDisk(stage.name, weights, None if given.leaves_snapshots else Range(0, 0), 0.0)
-    held = memory(shape, given, gpu=given.device == "cuda")
-    each, trained = held.gradients + held.optimizer, trained_parameters(shape, given)
-    passing = 2 * each if given.checkpoint_steps else 0.0
-    if not given.leaves_snapshots:
+    if shape is None or not (texts.leaves_snapshots or texts.checkpoint_steps):
+        return StageDisk(stage.name, weights, None if texts.leaves_snapshots else Range(0, 0), 0.0)
+    stored_memory = memory(shape, texts, gpu=texts.device == "cuda")
+    each, trained = stored_memory.gradients + stored_memory.optimizer, trained_parameters(shape, texts)
+    passing = 2 * each if texts.checkpoint_steps else 0.0
+    if not texts.leaves_snapshots:
         return StageDisk(stage.name, weights, Range(0, 0), passing)
     data = volume(spec, stage.inputs[kind_of(stage).trains], origin)
     if data is None:
         return StageDisk(stage.name, weights, None, passing)
     steps = steps_of(data.texts, stage.parameters.model_dump())
-    replicas = replicas_of(given)
-    if given.distributed is not None:
+    replicas = replicas_of(texts)
+    if texts.distributed is not None:
         # The outer optimizer's momentum, and masters where the trained weights have 16 bits.
-        kept = bool(given.distributed.outer.momentum) + (given.method == "full" and held.gradients < 4 * trained)
-        each += 4.0 * trained * kept
-    return StageDisk(stage.name, weights, Range(0, replicas * each * len(given.snapshots_of(steps))), passing)
+        count = bool(texts.distributed.outer.momentum) + (
+            texts.method == "full" and stored_memory.gradients < 4 * trained
+        )
+        each += 4.0 * trained * count
+    return StageDisk(stage.name, weights, Range(0, replicas * each * len(texts.snapshots_of(steps))), passing)
 
 
-def _as_texts(given: Any) -> Any:
+def _as_texts(arguments: Any) -> Any:
     """Return parameters, of rollouts those of a training that saves as much."""
-    return as_texts(given, 0) if isinstance(given, GrpoParameters) else given
+    return as_texts(arguments, 0) if isinstance(arguments, GrpoParameters) else arguments
 
 
 def _weights(spec: SessionSpec, stage: Stage, origin: Path) -> Range | None:
     """Return the size of a stage's checkpoint: as large as what it is made from, in the type of its training."""
-    given = stage.parameters
-    if isinstance(given, ExportParameters):
+    parameters = stage.parameters
+    if isinstance(parameters, ExportParameters):
         shape, _ = shape_of_source(spec.model, origin)
-        size = None if shape is None else shape.parameters() * _EXPORTED[given.format]
+        size = None if shape is None else shape.parameters() * _EXPORTED[parameters.format]
         return None if size is None else Range(size, size)
-    role = (given.trains if isinstance(given, RecipeParameters) else None) or "model"
+    role = (parameters.trains if isinstance(parameters, RecipeParameters) else None) or "model"
     if kind_of(stage).plugin or role not in stage.inputs:
         return None
-    given = _as_texts(given)
-    if not isinstance(given, SftParameters | DpoParameters):
+    parameters = _as_texts(parameters)
+    if not isinstance(parameters, SftParameters | DpoParameters):
         return _size_of(spec, stage.inputs[role], origin)
     shape, _ = shape_of_source(spec.model, origin)
     if shape is None:
         return None
-    half = given.method == "qlora" or given.precision == "bfloat16"
-    may_be_half = half or (given.precision == "auto" and given.device != "cpu")
-    whole = not half and not (given.precision == "auto" and given.device == "cuda")
-    adapters = 4.0 * trained_parameters(shape, given) if given.method != "full" else 0.0
+    half = parameters.method == "qlora" or parameters.precision == "bfloat16"
+    may_be_half = half or (parameters.precision == "auto" and parameters.device != "cpu")
+    whole = not half and not (parameters.precision == "auto" and parameters.device == "cuda")
+    adapters = 4.0 * trained_parameters(shape, parameters) if parameters.method != "full" else 0.0
     every = shape.parameters()
     return Range(every * (2 if may_be_half else 4) + adapters, every * (4 if whole else 2) + adapters)
 
 
 def _size_of(spec: SessionSpec, reference: str, origin: Path) -> Range | None:
     owner = reference.partition(".")[0]
-    made = next((one for one in spec.stages if one.name == owner), None)
+    made = next((stage for stage in spec.stages if stage.name == owner), None)
     if made is not None:
         return _weights(spec, made, origin)
     source = spec.control if reference == "control" and spec.control is not None else spec.model

@@ -57,34 +57,34 @@ class Memory(NamedTuple):
 
 def decoding_of(parameters: Contract, prompt: int) -> Decoding:
     """Return what a stage without training has in memory; ``prompt`` is the tokens of its longest prompt."""
-    given = parameters
-    rows = int(getattr(given, "batch_size", 0)) or 1
-    match given:
+    contract = parameters
+    rows = int(getattr(contract, "batch_size", 0)) or 1
+    match contract:
         case PackageParameters() | ExportParameters():
-            return Decoding(given.probe_items, prompt, given.max_new_tokens, all_logits=False)
+            return Decoding(contract.probe_items, prompt, contract.max_new_tokens, all_logits=False)
         case ReviseParameters():
-            return Decoding(rows, prompt, max(given.critique_tokens, given.revision_tokens), all_logits=False)
+            return Decoding(rows, prompt, max(contract.critique_tokens, contract.revision_tokens), all_logits=False)
         case PerplexityParameters() | MultipleChoiceParameters():
             return Decoding(rows, prompt, 0, all_logits=True)
         case SelfInstructParameters():
-            return Decoding(min(rows, given.calls_per_round), prompt, given.max_new_tokens, all_logits=False)
+            return Decoding(min(rows, contract.calls_per_round), prompt, contract.max_new_tokens, all_logits=False)
         case _:
             # Critics and judges write nothing.
-            return Decoding(rows, prompt, int(getattr(given, "max_new_tokens", 0)), all_logits=False)
+            return Decoding(rows, prompt, int(getattr(contract, "max_new_tokens", 0)), all_logits=False)
 
 
-def memory(shape: Shape, given: Decoding, *, gpu: bool) -> Memory:
+def memory(shape: Shape, decoding: Decoding, *, gpu: bool) -> Memory:
     """Return the peak memory of a pass with the longest prompts, all rows written to their last token."""
     d = 2 if gpu else 4
-    tokens = given.rows * (given.prompt + given.new)
+    tokens = decoding.rows * (decoding.prompt + decoding.new)
     layer = 2.0 * d * shape.keys * tokens
-    block = d * given.rows * given.prompt * (2 * shape.hidden + 3 * shape.intermediate)
+    block = d * decoding.rows * decoding.prompt * (2 * shape.hidden + 3 * shape.intermediate)
     heads = 2.0 * d * tokens * shape.attention
-    positions = given.rows * (given.prompt if given.all_logits else 1)
+    positions = decoding.rows * (decoding.prompt if decoding.all_logits else 1)
     logits = float(positions * shape.vocabulary * (d + 16))
     cache = layer * (shape.layers + 1) * (1.5 if gpu else 1)
-    found = (float(d * shape.parameters()), cache, block + heads, logits)
-    return Memory(*found, CONTEXT + SLACK * sum(found) if gpu else 0.0)
+    results = (float(d * shape.parameters()), cache, block + heads, logits)
+    return Memory(*results, CONTEXT + SLACK * sum(results) if gpu else 0.0)
 
 
 def host(shape: Shape, *, gpu: bool) -> float:

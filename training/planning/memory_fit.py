@@ -83,10 +83,10 @@ def _changes(spec: SessionSpec, stage: Stage, origin: Path, capacity: Capacity) 
 
 def _least(changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Keep, of changes to the same parameters, the first: they come with the least intrusive value first."""
-    kept: dict[tuple[str, ...], dict[str, Any]] = {}
+    remaining: dict[tuple[str, ...], dict[str, Any]] = {}
     for values in changes:
-        kept.setdefault(tuple(values), values)
-    return list(kept.values())
+        remaining.setdefault(tuple(values), values)
+    return list(remaining.values())
 
 
 def _single_changes(stage: Stage, capacity: Capacity) -> Iterator[dict[str, Any]]:

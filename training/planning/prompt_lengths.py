@@ -84,45 +84,45 @@ def prompt_tokens(parameters: Contract, form: Form, longest: int) -> int:
     return math.ceil((_characters(parameters, form, "y" * longest) + TEMPLATE) / CHARACTERS_A_TOKEN)
 
 
-def _characters(given: Contract, form: Form, item: str) -> int:
+def _characters(contract: Contract, form: Form, item: str) -> int:
     from training.rules.critique.revision_chains import chain_prompts
     from training.rules.generation.sentinels import SENTINELS
     from training.rules.prompt_text import Shown, answer_prompt, calls_of_round
     from training.rules.traces.rendering import INSTRUCTIONS
 
-    if isinstance(given, BaseModelCheckParameters):
-        return max(len(one.prompt) for one in SENTINELS)
-    if isinstance(given, SelfInstructParameters):
-        shown = [Shown(str(number), item) for number in range(given.shown)]
-        call = calls_of_round(given.model_copy(update={"calls_per_round": 1}), form, 0, 0, shown, [])[0]
-        return len(call.text) + max(map(len, given.topics), default=0)
-    if isinstance(given, SampleResponsesParameters):
-        return len(answer_prompt(item, given.shots, form))
-    if isinstance(given, ReviseParameters):
+    if isinstance(contract, BaseModelCheckParameters):
+        return max(len(sentinel.prompt) for sentinel in SENTINELS)
+    if isinstance(contract, SelfInstructParameters):
+        visible = [Shown(str(number), item) for number in range(contract.shown)]
+        call = calls_of_round(contract.model_copy(update={"calls_per_round": 1}), form, 0, 0, visible, [])[0]
+        return len(call.text) + max(map(len, contract.topics), default=0)
+    if isinstance(contract, SampleResponsesParameters):
+        return len(answer_prompt(item, contract.shots, form))
+    if isinstance(contract, ReviseParameters):
         # The answer and the critique were themselves written within these limits; a token is up to five characters.
-        written = 5 * (given.critique_tokens + given.revision_tokens)
+        written = 5 * (contract.critique_tokens + contract.revision_tokens)
         words = chain_prompts()
         return len(words.worked) + len(words.asked) + len(words.revision_question) + len(item) + written + TEMPLATE
-    if isinstance(given, GenerateParameters):
+    if isinstance(contract, GenerateParameters):
         # A worked example is an instruction and an answer like those of the task.
-        return 3 * len(item) if given.worked_example else len(item)
-    if isinstance(given, GrpoParameters):
-        return len(given.prompt_format or "") + len(item)
-    if isinstance(given, ReplayTracesParameters):
-        return len(INSTRUCTIONS) + given.prompt_characters
-    if isinstance(given, EvaluateParameters):
-        return len(given.wrapper or "") + len(item)
-    if isinstance(given, BenchmarkParameters):
+        return 3 * len(item) if contract.worked_example else len(item)
+    if isinstance(contract, GrpoParameters):
+        return len(contract.prompt_format or "") + len(item)
+    if isinstance(contract, ReplayTracesParameters):
+        return len(INSTRUCTIONS) + contract.prompt_characters
+    if isinstance(contract, EvaluateParameters):
+        return len(contract.wrapper or "") + len(item)
+    if isinstance(contract, BenchmarkParameters):
         return OF_A_TASK + len(item)
-    if isinstance(given, MultipleChoiceParameters):
-        return len(given.question) + len(item)
-    if isinstance(given, MultiTurnParameters):
+    if isinstance(contract, MultipleChoiceParameters):
+        return len(contract.question) + len(item)
+    if isinstance(contract, MultiTurnParameters):
         # Every answer becomes part of the next prompt; conversations have at most ten turns.
-        return 10 * (len(item) + 5 * given.max_new_tokens) if given.history != "none" else len(item)
-    return _judged(given, item)
+        return 10 * (len(item) + 5 * contract.max_new_tokens) if contract.history != "none" else len(item)
+    return _judged(contract, item)
 
 
-def _judged(given: Contract, item: str) -> int:
+def _judged(arguments: Contract, item: str) -> int:
     from training.rules.rubric_prompts import (
         prompts_of_comparison,
         prompts_of_instruction,
@@ -130,15 +130,15 @@ def _judged(given: Contract, item: str) -> int:
         rubric_for,
     )
 
-    if isinstance(given, CritiqueInstructionsParameters):
-        return len(prompts_of_instruction(rubric_for("instruction", given.rubric), item).plain)
-    if isinstance(given, CritiqueResponsesParameters):
-        answer = "y" * given.shown_characters
-        return len(prompts_of_response(rubric_for("response", given.rubric), item, answer).plain)
-    if isinstance(given, PairwiseJudgeParameters | BestOfNParameters):
-        answer = "y" * given.shown_characters
-        return len(prompts_of_comparison(rubric_for("comparison", given.rubric), item, answer, answer).plain)
-    assert isinstance(given, PackageParameters | ExportParameters)
+    if isinstance(arguments, CritiqueInstructionsParameters):
+        return len(prompts_of_instruction(rubric_for("instruction", arguments.rubric), item).plain)
+    if isinstance(arguments, CritiqueResponsesParameters):
+        answer = "y" * arguments.shown_characters
+        return len(prompts_of_response(rubric_for("response", arguments.rubric), item, answer).plain)
+    if isinstance(arguments, PairwiseJudgeParameters | BestOfNParameters):
+        answer = "y" * arguments.shown_characters
+        return len(prompts_of_comparison(rubric_for("comparison", arguments.rubric), item, answer, answer).plain)
+    assert isinstance(arguments, PackageParameters | ExportParameters)
     return len(item)
 
 
@@ -159,29 +159,35 @@ def volume(spec: SessionSpec, reference: str, origin: Path) -> Volume | None:
     if (lengths := registered_lengths(spec, reference, origin)) is not None:
         return Volume(len(lengths), _tokens(max(lengths, default=0)))
     stage = spec.stage(reference.partition(".")[0])
-    given = stage.parameters
-    if isinstance(given, SelfInstructParameters):
-        return Volume(int(given.target * given.over_generation), _tokens(WRITTEN))
-    role = next((one for one in ("instructions", "items", "examples", "prompts", "samples") if one in stage.inputs), "")
+    parameters = stage.parameters
+    if isinstance(parameters, SelfInstructParameters):
+        return Volume(int(parameters.target * parameters.over_generation), _tokens(WRITTEN))
+    role = next(
+        (value for value in ("instructions", "items", "examples", "prompts", "samples") if value in stage.inputs), ""
+    )
     # The samples of verified pairs are of its prompts.
     before = volume(spec, stage.inputs["prompts" if role == "samples" else role], origin) if role else None
     return None if before is None else _after(stage, before)
 
 
 def _after(stage: Stage, before: Volume) -> Volume | None:
-    given = stage.parameters
-    match given:
+    parameters = stage.parameters
+    match parameters:
         case SampleResponsesParameters():
-            limit, each, tokens = given.max_instructions, given.samples_per_instruction, given.max_new_tokens
+            limit, each, tokens = (
+                parameters.max_instructions,
+                parameters.samples_per_instruction,
+                parameters.max_new_tokens,
+            )
         case GenerateParameters():
-            limit, each, tokens = given.max_prompts, given.samples_per_prompt, given.max_new_tokens
+            limit, each, tokens = parameters.max_prompts, parameters.samples_per_prompt, parameters.max_new_tokens
         case ReviseParameters():
-            limit, each, tokens = given.max_examples, 1, given.revision_tokens
+            limit, each, tokens = parameters.max_examples, 1, parameters.revision_tokens
         case BestOfNVerifiedParameters():
             # A sample is at most as long as a prompt's answer may be; that limit is not known here.
-            limit, each, tokens = None, given.pairs_per_prompt, _tokens(WRITTEN)
+            limit, each, tokens = None, parameters.pairs_per_prompt, _tokens(WRITTEN)
         case BestOfNParameters():
-            limit, each, tokens = given.max_prompts, 1 + bool(given.hard_negatives), given.max_new_tokens
+            limit, each, tokens = parameters.max_prompts, 1 + bool(parameters.hard_negatives), parameters.max_new_tokens
         case _:
             return before if kind_of(stage).selects else None
     return Volume(min(before.texts, limit or before.texts) * each, before.tokens + tokens)

@@ -66,11 +66,11 @@ def shape_of_source(source: ModelSource, origin: Path) -> tuple[Shape | None, st
     message = f"'{source.shape}' is not among the known shapes ({', '.join(PUBLISHED)})" if source.shape else ""
     named = published(source.shape) if source.shape else None
     if scheme != "path":
-        found = named or published(name)
-        return found, "" if found else message or f"the shape of '{name}' is not known: name one with model.shape"
+        shape = named or published(name)
+        return shape, "" if shape else message or f"the shape of '{name}' is not known: name one with model.shape"
     config = (origin / name / "config.json").resolve()
-    if (found := from_config(config)) is not None:
-        return found, ""
+    if (shape := from_config(config)) is not None:
+        return shape, ""
     what = f"{config} is not there" if not config.exists() else f"{config} is not that of a decoder that is known"
     return named, "" if named else f"{what}" + (
         f", and {message}" if message else "; name a known shape with model.shape"
@@ -85,20 +85,20 @@ def _sources(spec: SessionSpec, stage: Stage) -> list[ModelSource]:
 
 
 def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], origin: Path, *, gpu: bool) -> StagePlan:
-    given = stage.parameters
-    if isinstance(given, SftParameters | DpoParameters):
-        shape, given = shapes[0], _at_longest(given, spec, stage, origin)
+    parameters = stage.parameters
+    if isinstance(parameters, SftParameters | DpoParameters):
+        shape, parameters = shapes[0], _at_longest(parameters, spec, stage, origin)
         on_device = max(
-            training_memory.replicas_of(given) * training_memory.memory(shape, given, gpu=gpu).total(),
-            training_memory.merge(shape, given, gpu=gpu).device,
+            training_memory.replicas_of(parameters) * training_memory.memory(shape, parameters, gpu=gpu).total(),
+            training_memory.merge(shape, parameters, gpu=gpu).device,
         )
-        beside = training_memory.host(shape, given, gpu=gpu)
-        return StagePlan(stage.name, device, on_device, beside, training_memory.told(shape, given))
+        beside = training_memory.host(shape, parameters, gpu=gpu)
+        return StagePlan(stage.name, device, on_device, beside, training_memory.told(shape, parameters))
     form = "completion" if spec.model.kind == "base" else "chat"
-    prompt = prompt_tokens(given, form, longest_item(spec, stage, origin))
-    if isinstance(given, GrpoParameters):
-        return _of_rollouts(stage, given, device, shapes[0], prompt, gpu=gpu)
-    at = generation_memory.decoding_of(given, prompt)
+    prompt = prompt_tokens(parameters, form, longest_item(spec, stage, origin))
+    if isinstance(parameters, GrpoParameters):
+        return _of_rollouts(stage, parameters, device, shapes[0], prompt, gpu=gpu)
+    at = generation_memory.decoding_of(parameters, prompt)
     # base_model_check loads its models one after the other; another model as judge is in memory beside the first.
     each = [generation_memory.memory(shape, at, gpu=gpu) for shape in shapes]
     largest = max(each, key=generation_memory.Memory.total)
@@ -109,36 +109,36 @@ def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], ori
     line = f"{peak(largest, total, gpu=gpu)} with {at.rows} rows of {at.prompt} + {at.new} tokens"
     if gpu:
         line += f"; {beside / GB:.2f} GB of the host's memory"
-    if (engine := getattr(given, "engine", "batched")) != "batched":
+    if (engine := getattr(parameters, "engine", "batched")) != "batched":
         line += f" (as for engine: batched; '{engine}' has memory of its own)"
     return StagePlan(stage.name, device, total, beside, line)
 
 
 def _at_longest(
-    given: SftParameters | DpoParameters, spec: SessionSpec, stage: Stage, origin: Path
+    arguments: SftParameters | DpoParameters, spec: SessionSpec, stage: Stage, origin: Path
 ) -> SftParameters | DpoParameters:
     """Return the parameters with the length that rows can have: batches are padded to their longest row.
 
     A token is counted for each character, which few scripts exceed.
     """
-    if getattr(given, "packing", False):
-        return given
+    if getattr(arguments, "packing", False):
+        return arguments
     rows = volume(spec, stage.inputs[kind_of(stage).trains], origin)
     if rows is None:
-        return given
+        return arguments
     longest = max(_SHORTEST, rows.tokens * CHARACTERS_A_TOKEN)
-    return given if longest >= given.max_length else given.model_copy(update={"max_length": longest})
+    return arguments if longest >= arguments.max_length else arguments.model_copy(update={"max_length": longest})
 
 
 def _of_rollouts(
-    stage: Stage, given: GrpoParameters, device: str, shape: Shape, prompt: int, *, gpu: bool
+    stage: Stage, grpo_parameters: GrpoParameters, device: str, shape: Shape, prompt: int, *, gpu: bool
 ) -> StagePlan:
     """Return the plan of a training on rollouts: that of its steps, and of a copy of all weights as reference."""
-    texts = training_memory.as_texts(given, prompt)
-    held = training_memory.memory(shape, texts, gpu=gpu)
-    copy = held.weights if given.kl_weight and given.method == "full" else 0.0
+    texts = training_memory.as_texts(grpo_parameters, prompt)
+    memory = training_memory.memory(shape, texts, gpu=gpu)
+    copy = memory.weights if grpo_parameters.kl_weight and grpo_parameters.method == "full" else 0.0
     each = training_memory.replicas_of(texts)
-    total = max(each * (held.total() + copy), training_memory.merge(shape, texts, gpu=gpu).device + copy)
+    total = max(each * (memory.total() + copy), training_memory.merge(shape, texts, gpu=gpu).device + copy)
     line = training_memory.told(shape, texts)
     if copy:
         line += f"; {copy / GB:.2f} GB for the reference"
@@ -147,10 +147,10 @@ def _of_rollouts(
 
 def longest_item(spec: SessionSpec, stage: Stage, origin: Path) -> int:
     """Return the characters of the longest prompt among the registered items that a stage reads."""
-    found = 0
+    result = 0
     for role in ("items", "prompts", "instructions", "seeds"):
         named = stage.inputs.get(role, "")
         if (lengths := registered_lengths(spec, named, origin)) is not None:
-            found = max([found, *lengths])
+            result = max([result, *lengths])
     # Instructions that models write later stand among the seeds.
-    return max(found, WRITTEN) if kind_of(stage).screened else found or WRITTEN
+    return max(result, WRITTEN) if kind_of(stage).screened else result or WRITTEN

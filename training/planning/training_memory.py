@@ -71,11 +71,11 @@ class Price(NamedTuple):
     usd: float
 
 
-def as_texts(given: GrpoParameters, prompt: int) -> SftParameters:
+def as_texts(grpo_parameters: GrpoParameters, prompt: int) -> SftParameters:
     """Return the supervised training whose steps hold what those of rollouts after so long a prompt do."""
-    shared = {name: value for name, value in given.model_dump().items() if name in SftParameters.model_fields}
-    longest = max(16, prompt + given.max_new_tokens)
-    return SftParameters.model_validate(shared | {"max_length": min(longest, 131072), "epochs": given.epochs})
+    shared = {name: value for name, value in grpo_parameters.model_dump().items() if name in SftParameters.model_fields}
+    longest = max(16, prompt + grpo_parameters.max_new_tokens)
+    return SftParameters.model_validate(shared | {"max_length": min(longest, 131072), "epochs": grpo_parameters.epochs})
 
 
 def trained_parameters(shape: Shape, parameters: SftParameters | DpoParameters) -> int:
@@ -107,21 +107,21 @@ def memory(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool
     sides = 1 if isinstance(parameters, SftParameters) or parameters.loss == "kto" else 2
     tokens = parameters.batch_size * sides * parameters.max_length
     block = tokens * computed * (6 * shape.hidden + 2 * shape.keys + 4 * shape.intermediate)
-    kept = block * shape.layers
+    count = block * shape.layers
     if parameters.gradient_checkpointing:
-        kept = tokens * computed * shape.hidden * shape.layers + block
+        count = tokens * computed * shape.hidden * shape.layers + block
     whole = isinstance(parameters, DpoParameters) and parameters.loss in REFERENCE_FREE
     positions = tokens if whole else min(tokens, _PIECE)
     logits = 3.0 * positions * shape.vocabulary * 4
-    found = (weights, trained * of_trained, 2.0 * trained * of_state, float(kept), logits)
+    results = (weights, trained * of_trained, 2.0 * trained * of_state, float(count), logits)
     if gpu:
-        buffers += CONTEXT + SLACK * (sum(found) + buffers)
-    return Memory(*found, buffers)
+        buffers += CONTEXT + SLACK * (sum(results) + buffers)
+    return Memory(*results, buffers)
 
 
 def merge(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool) -> Merge:
     """Return the memory of what comes after the last step; see the head of this file."""
-    held = memory(shape, parameters, gpu=gpu)
+    stored_memory = memory(shape, parameters, gpu=gpu)
     trained = trained_parameters(shape, parameters)
     largest = max(inputs * outputs for inputs, outputs in shape.linear().values())
     if parameters.method == "qlora":
@@ -129,8 +129,8 @@ def merge(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool)
         return Merge(CONTEXT, second) if gpu else Merge(second, 0.0)
     stored = 2 if parameters.precision == "bfloat16" or (gpu and parameters.precision == "auto") else 4
     product = 0.0 if parameters.method == "full" else (4.0 + stored) * largest
-    context = CONTEXT + SLACK * (held.weights + product) if gpu else 0.0
-    return Merge(held.weights + product + context, min(held.weights, _FILE) if gpu else 0.0)
+    context = CONTEXT + SLACK * (stored_memory.weights + product) if gpu else 0.0
+    return Merge(stored_memory.weights + product + context, min(stored_memory.weights, _FILE) if gpu else 0.0)
 
 
 def host(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool) -> float:
@@ -170,9 +170,11 @@ def price(
     return Price(hours, hours * usd_per_hour)
 
 
-def peak(found: NamedTuple, total: float, *, gpu: bool) -> str:
-    """Return a peak in words, with the bytes that each part of ``found`` holds."""
-    parts = ", ".join(f"{name} {value / GB:.2f}" for name, value in found._asdict().items() if value >= 0.005 * GB)
+def peak(named_tuple: NamedTuple, total: float, *, gpu: bool) -> str:
+    """Return a peak in words, with the bytes that each part of ``named_tuple`` holds."""
+    parts = ", ".join(
+        f"{name} {value / GB:.2f}" for name, value in named_tuple._asdict().items() if value >= 0.005 * GB
+    )
     return f"{total / GB:.2f} GB at the peak on {'a GPU' if gpu else 'a CPU, libraries left out'} ({parts})"
 
 
@@ -185,10 +187,10 @@ def replicas_of(parameters: SftParameters | DpoParameters) -> int:
 def told(shape: Shape, parameters: SftParameters | DpoParameters) -> str:
     """Return the plan in one line for `peergate spec check`."""
     gpu = parameters.device == "cuda"
-    found = memory(shape, parameters, gpu=gpu)
+    memory_need = memory(shape, parameters, gpu=gpu)
     trained = trained_parameters(shape, parameters)
     per_token = operations_a_token(shape, parameters)
-    line = f"{shape.parameters():,} parameters, {trained:,} trained; {peak(found, found.total(), gpu=gpu)}"
+    line = f"{shape.parameters():,} parameters, {trained:,} trained; {peak(memory_need, memory_need.total(), gpu=gpu)}"
     line += f" with {parameters.batch_size} rows of {parameters.max_length} tokens"
     if replicas_of(parameters) > 1:
         line += f", each of {replicas_of(parameters)} replicas"

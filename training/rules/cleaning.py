@@ -50,8 +50,8 @@ def clean(raw: str, steps: Sequence[Step]) -> Cleaned:
 
 def _first_paragraph(text: str) -> str:
     """Return the text before the first empty line after a word."""
-    begun = len(text) - len(text.lstrip())
-    end = text.find("\n\n", begun)
+    count = len(text) - len(text.lstrip())
+    end = text.find("\n\n", count)
     return text if end < 0 else text[:end]
 
 
@@ -99,9 +99,9 @@ def leak_in(text: str, instruction: str, delimiters: Sequence[str]) -> str:
             continue
         if bare in text:
             return bare
-        begun = next((bare[:size] for size in range(len(bare) - 1, 1, -1) if text.endswith(bare[:size])), "")
-        if begun and begun not in instruction:
-            return begun
+        started_at = next((bare[:size] for size in range(len(bare) - 1, 1, -1) if text.endswith(bare[:size])), "")
+        if started_at and started_at not in instruction:
+            return started_at
     return ""
 
 
@@ -109,23 +109,23 @@ def marks_of(
     text: str, instruction: str, finish: Finish, delimiters: Sequence[str], scope: Sequence[ScopeRule]
 ) -> tuple[str, ...]:
     """Return the faults of a cleaned answer; nothing if it is whole, clean and in scope."""
-    found: list[str] = []
+    texts: list[str] = []
     if finish == "length":
-        found.append("token_limit")
+        texts.append("token_limit")
     if not text:
-        found.append("empty")
+        texts.append("empty")
     elif text.endswith(":"):
-        found.append("ends_with_colon")
+        texts.append("ends_with_colon")
     elif _OPEN_LIST.search(text):
-        found.append("open_list")
+        texts.append("open_list")
     elif len(text) < _LEAST_CHARACTERS and text.strip(" .!").casefold() not in _SHORT_ANSWERS:
-        found.append("short")
+        texts.append("short")
     if is_runaway(text):
-        found.append("runaway")
+        texts.append("runaway")
     if leak_in(text, instruction, delimiters):
-        found.append("delimiter")
-    found += [f"scope:{rule.name}" for rule in scope if breaks(rule, text, instruction)]
-    return tuple(found)
+        texts.append("delimiter")
+    texts += [f"scope:{rule.name}" for rule in scope if breaks(rule, text, instruction)]
+    return tuple(texts)
 
 
 INCOMPLETE = ("token_limit", "empty", "ends_with_colon", "open_list", "short")
@@ -135,7 +135,7 @@ INCOMPLETE = ("token_limit", "empty", "ends_with_colon", "open_list", "short")
 def breaks(rule: ScopeRule, answer: str, instruction: str) -> bool:
     """Say whether an answer is one of the rule's and the instruction holds none of its cues."""
     bare = answer.strip().removesuffix(".").casefold()
-    if bare not in {one.casefold() for one in rule.answers}:
+    if bare not in {answer.casefold() for answer in rule.answers}:
         return False
     return not any(cue.casefold() in instruction.casefold() for cue in rule.unless)
 

@@ -51,9 +51,9 @@ def _latin(character: str) -> str:
         return character
     from confusable_homoglyphs import confusables
 
-    found: Any = confusables.is_confusable(character, greedy=True, preferred_aliases=["latin"])
-    alike = [one["c"] for entry in found or () for one in entry["homoglyphs"]]
-    return next((one for one in alike if len(one) == 1 and one.isascii() and one.isalpha()), character)
+    confusable: Any = confusables.is_confusable(character, greedy=True, preferred_aliases=["latin"])
+    alike = [homoglyph["c"] for entry in confusable or () for homoglyph in entry["homoglyphs"]]
+    return next((value for value in alike if len(value) == 1 and value.isascii() and value.isalpha()), character)
 
 
 def turned(words: Words) -> tuple[Words, ...]:

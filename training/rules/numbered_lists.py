@@ -55,12 +55,12 @@ def parse(raw: str, *, first: int, primed: bool, cut: bool) -> tuple[Listed, ...
     if not starts:
         return ()
     ends = [match.start() for match in starts[1:]] + [len(text)]
-    found: list[Listed] = []
+    results: list[Listed] = []
     for number, (match, end) in enumerate(zip(starts, ends, strict=True), first):
         body = " ".join(text[match.end() : end].split())
         is_last = number == first + len(starts) - 1
-        found.append(Listed(number, body, "cut" if cut and is_last else fate_of(body)))
-    return tuple(found)
+        results.append(Listed(number, body, "cut" if cut and is_last else fate_of(body)))
+    return tuple(results)
 
 
 def fate_of(text: str) -> Fate:

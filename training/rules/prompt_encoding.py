@@ -46,9 +46,9 @@ def encode_bare(tokenizer: Any, text: str) -> Encoded:
     ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
     with_special = tuple(tokenizer(text, add_special_tokens=True)["input_ids"])
     reserved = template_tokens(tokenizer)
-    found = tuple(place for place, id in enumerate(ids) if id in reserved)
+    counts = tuple(place for place, id in enumerate(ids) if id in reserved)
     decoded = tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-    return Encoded(text, ids, with_special, decoded, found)
+    return Encoded(text, ids, with_special, decoded, counts)
 
 
 def encode_chat(tokenizer: Any, text: str) -> Encoded:
@@ -92,10 +92,10 @@ def dialogue_ids(tokenizer: Any, messages: Sequence[Message], form: Form) -> Enc
         return bare_ids(tokenizer, "".join(f"{message['content']}\n\n" for message in messages))
     encoded = encode_bare(tokenizer, _in_template(tokenizer, messages))
     # Template tokens belong there; white space beside them is moved by some tokenizers.
-    asked, stands = ("".join(text.split()) for text in (encoded.text, encoded.decoded))
-    if asked != stands:
+    text, stands = ("".join(text.split()) for text in (encoded.text, encoded.decoded))
+    if text != stands:
         raise EncodingFault(
-            f"the encoded chat stands for {len(stands)} characters instead of {len(asked)}, white space left out"
+            f"the encoded chat stands for {len(stands)} characters instead of {len(text)}, white space left out"
         )
     return encoded
 
@@ -109,7 +109,7 @@ def fault_in(
     """
     if tuple(ids) != tuple(ids_with_special):
         pairs = zip(ids, ids_with_special, strict=False)
-        at = next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(ids), len(ids_with_special)))
+        at = next((n for n, (pair, other) in enumerate(pairs) if pair != other), min(len(ids), len(ids_with_special)))
         return (
             f"the tokenizer adds special tokens by itself: {len(ids)} ids without, {len(ids_with_special)} with; "
             f"they differ from position {at}"
@@ -117,7 +117,10 @@ def fault_in(
     if template_ids:
         return f"position {template_ids[0]} of the prompt holds a special token or one of the chat template"
     if decoded != text:
-        at = next((n for n, (one, other) in enumerate(zip(text, decoded, strict=False)) if one != other), len(text))
+        at = next(
+            (n for n, (current_text, other) in enumerate(zip(text, decoded, strict=False)) if current_text != other),
+            len(text),
+        )
         return f"the encoded prompt stands for {len(decoded)} characters instead of {len(text)}, from character {at}"
     return ""
 
@@ -152,10 +155,10 @@ def sample_ids(
         pairs = [] if worked is None else [worked]
         text = in_wrapper(parameters.wrapper, prompt, pairs, parameters.response_end or "")
         return list(bare_ids(tokenizer, text).ids)
-    shown: list[Message] = []
+    messages: list[Message] = []
     if worked is not None:
-        shown = [{"role": "user", "content": worked[0]}, {"role": "assistant", "content": worked[1]}]
-    return list(dialogue_ids(tokenizer, [*shown, {"role": "user", "content": prompt}], form).ids)
+        messages = [{"role": "user", "content": worked[0]}, {"role": "assistant", "content": worked[1]}]
+    return list(dialogue_ids(tokenizer, [*messages, {"role": "user", "content": prompt}], form).ids)
 
 
 def conversation_ids(

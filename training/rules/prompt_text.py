@@ -55,30 +55,30 @@ def calls_of_round(
         part = (parameters.seed, shard, round, number)
         of_grown = min(len(grown), parameters.shown // 2) if parameters.growing else 0
         of_seeds = min(len(seeds), parameters.shown - of_grown)
-        shown = _drawn([*_drawn(seeds, of_seeds, part), *_drawn(grown, of_grown, part)], of_seeds + of_grown, part)
+        visible = _drawn([*_drawn(seeds, of_seeds, part), *_drawn(grown, of_grown, part)], of_seeds + of_grown, part)
         # Shards begin with different topics.
         place = shard + round * parameters.calls_per_round + number
         topic = parameters.topics[place % len(parameters.topics)] if parameters.topics else ""
-        first = len(shown) + 1 if form == "completion" else 1
+        first = len(visible) + 1 if form == "completion" else 1
         write = _list_to_go_on_with if form == "completion" else _request
-        calls.append(Call(topic, tuple(shown), first, write(shown, topic, parameters.per_call)))
+        calls.append(Call(topic, tuple(visible), first, write(visible, topic, parameters.per_call)))
     return calls
 
 
 def _drawn(some: Sequence[Shown], count: int, part: tuple[object, ...]) -> list[Shown]:
-    return sorted(some, key=lambda one: hashlib.sha256(f"{part}/{one.id}".encode()).hexdigest())[:count]
+    return sorted(some, key=lambda value: hashlib.sha256(f"{part}/{value.id}".encode()).hexdigest())[:count]
 
 
-def _list_to_go_on_with(shown: Sequence[Shown], topic: str, _: int) -> str:
+def _list_to_go_on_with(visible: Sequence[Shown], topic: str, _: int) -> str:
     """Return a list that ends in the number of its next item."""
-    first = len(shown) + 1
+    first = len(visible) + 1
     header = f"{_HEADER} {_TOPIC.format(first=first, topic=topic)}" if topic else _HEADER
-    return "\n".join([header, "", *([render([one.text for one in shown])] if shown else []), f"{first}."])
+    return "\n".join([header, "", *([render([value.text for value in visible])] if visible else []), f"{first}."])
 
 
-def _request(shown: Sequence[Shown], topic: str, per_call: int) -> str:
+def _request(visible: Sequence[Shown], topic: str, per_call: int) -> str:
     about = f" about {topic}" if topic else ""
-    used = f"These instructions are already used:\n{render([one.text for one in shown])}\n\n" if shown else ""
+    used = f"These instructions are already used:\n{render([value.text for value in visible])}\n\n" if visible else ""
     return (
         f"{used}Write {per_call} new instructions{about} that are different from all others. "
         f"Each is one clear sentence. Answer with nothing but a numbered list from 1 to {per_call}."
@@ -95,10 +95,10 @@ def answer_prompt(instruction: str, shots: Sequence[Shot], form: Form) -> str:
     """Return the prompt for an answer: after worked pairs for bare text, the instruction alone for a chat."""
     if form == "chat":
         return instruction
-    return in_wrapper(WRAPPER, instruction, [(one.instruction, one.response) for one in shots], END_MARK)
+    return in_wrapper(WRAPPER, instruction, [(shot.instruction, shot.response) for shot in shots], END_MARK)
 
 
 def in_wrapper(wrapper: str, prompt: str, worked: Sequence[tuple[str, str]] = (), end: str = "") -> str:
     """Return bare text that an answer follows: worked pairs in the wrapper, each with its end, then the prompt."""
-    pairs = [f"{wrapper.replace('{prompt}', asked)} {answer}{end}\n\n" for asked, answer in worked]
+    pairs = [f"{wrapper.replace('{prompt}', text)} {answer}{end}\n\n" for text, answer in worked]
     return "".join(pairs) + wrapper.replace("{prompt}", prompt)

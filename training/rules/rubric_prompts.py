@@ -45,17 +45,17 @@ def prompts_of_instruction(rubric: Rubric, instruction: str) -> Prompts:
     return _labelled(rubric, instruction=instruction)
 
 
-def prompts_of_response(rubric: Rubric, instruction: str, shown: str) -> Prompts:
-    """Return the prompts that ask about a response; ``shown`` is what :func:`shown_of` left of it."""
-    return _labelled(rubric, instruction=instruction, response=shown)
+def prompts_of_response(rubric: Rubric, instruction: str, text: str) -> Prompts:
+    """Return the prompts that ask about a response; ``text`` is what :func:`shown_of` left of it."""
+    return _labelled(rubric, instruction=instruction, response=text)
 
 
 def prompts_of_comparison(rubric: Rubric, instruction: str, first: str, second: str) -> Prompts:
     """Return the prompts that compare two responses; the second one swaps them."""
     start = _start(rubric, "A")
-    one = rubric.fill_item(instruction=instruction, first=first, second=second)
+    text = rubric.fill_item(instruction=instruction, first=first, second=second)
     other = rubric.fill_item(instruction=instruction, first=second, second=first)
-    return Prompts(start + one, start + other)
+    return Prompts(start + text, start + other)
 
 
 def shown_of(response: str, what: ShownResponse) -> str:

@@ -70,10 +70,10 @@ class Tally:
         """Count more rows."""
         if self._quality is None:
             return
-        for one in samples:
-            again = bool(one.words) and one.words in self._seen
-            self._seen.add(one.words)
-            row = (1, one.empty, one.runaway, one.truncated, one.leaked, again)
+        for sample in samples:
+            again = bool(sample.words) and sample.words in self._seen
+            self._seen.add(sample.words)
+            row = (1, sample.empty, sample.runaway, sample.truncated, sample.leaked, again)
             self.rates = Rates(*(had + new for had, new in zip(self.rates, row, strict=True)))
 
     def look(self, samples: Iterable[Sample]) -> str:
@@ -90,7 +90,7 @@ class Tally:
             over(getattr(rates, name), rates.rows, getattr(quality, name), f"rows {words}")
             for name, words in TOLD.items()
         )
-        return "; ".join(one for one in parts if one)
+        return "; ".join(part for part in parts if part)
 
 
 def over(count: int, of: int, most: float, what: str) -> str:
@@ -122,55 +122,64 @@ def of_calls(rows: Iterable[SelfInstructRow]) -> list[Sample]:
 
     A list has no length at which it runs away; if it continues, it hits the token limit.
     """
-    found: list[Sample] = []
+    samples: list[Sample] = []
     for row in rows:
         if row.probe:
             continue
         cut = row.finish == "length"
         listed = parse(row.raw, first=row.first, primed=row.form == "completion", cut=cut)
-        empty = not any(one.fate == "candidate" for one in listed)
-        found.append(_sample(row.prompt, row.raw, cut, MARKS)._replace(empty=empty, runaway=False))
-    return found
+        empty = not any(value.fate == "candidate" for value in listed)
+        samples.append(_sample(row.prompt, row.raw, cut, MARKS)._replace(empty=empty, runaway=False))
+    return samples
 
 
-def of_answers(rows: Iterable[SampleResponsesRow], given: SampleResponsesParameters) -> list[Sample]:
+def of_answers(rows: Iterable[SampleResponsesRow], responses_parameters: SampleResponsesParameters) -> list[Sample]:
     """Return the faults of cleaned answers to instructions."""
-    return [_sample(row.instruction, row.completion, row.finish == "length", given.stops) for row in rows]
+    return [
+        _sample(row.instruction, row.completion, row.finish == "length", responses_parameters.stops) for row in rows
+    ]
 
 
-def of_candidates(rows: Iterable[CandidateRow], given: BestOfNParameters) -> list[Sample]:
+def of_candidates(rows: Iterable[CandidateRow], n_parameters: BestOfNParameters) -> list[Sample]:
     """Return the faults of the responses among which the best is searched."""
-    return [_sample(row.instruction, row.response, row.finish == "length", given.stops) for row in rows]
+    return [_sample(row.instruction, row.response, row.finish == "length", n_parameters.stops) for row in rows]
 
 
 def of_chains(rows: Iterable[RevisionRow]) -> list[Sample]:
     """Return the faults of chains: those of any revision, or an empty or cut critique."""
-    found: list[Sample] = []
+    samples: list[Sample] = []
     for row in rows:
-        parts = [_sample(row.instruction, one.revision, one.revision_finish == "length", MARKS) for one in row.rounds]
-        found.append(
+        parts = [
+            _sample(row.instruction, revision_round.revision, revision_round.revision_finish == "length", MARKS)
+            for revision_round in row.rounds
+        ]
+        samples.append(
             Sample(
                 parts[-1].words,
-                any(one.empty for one in parts) or any(not one.critique.strip() for one in row.rounds),
-                any(one.runaway for one in parts),
-                any(one.truncated for one in parts) or any(one.critique_finish == "length" for one in row.rounds),
-                any(one.leaked for one in parts),
+                any(sample.empty for sample in parts)
+                or any(not revision_round.critique.strip() for revision_round in row.rounds),
+                any(sample.runaway for sample in parts),
+                any(sample.truncated for sample in parts)
+                or any(revision_round.critique_finish == "length" for revision_round in row.rounds),
+                any(sample.leaked for sample in parts),
             )
         )
-    return found
+    return samples
 
 
-def _sample(asked: str, text: str, truncated: bool, marks: tuple[str, ...]) -> Sample:
-    return Sample(words_of(text), not text.strip(), is_runaway(text), truncated, bool(leak_in(text, asked, marks)))
+def _sample(requested_text: str, text: str, truncated: bool, marks: tuple[str, ...]) -> Sample:
+    return Sample(
+        words_of(text), not text.strip(), is_runaway(text), truncated, bool(leak_in(text, requested_text, marks))
+    )
 
 
 def kept_of(rows: Sequence[SampleResponsesRow]) -> list[Example]:
     """Return the rows without marks as examples, each answer to an instruction once."""
-    found: dict[tuple[str, str], Example] = {}
+    examples: dict[tuple[str, str], Example] = {}
     for row in rows:
         if not row.marks:
-            found.setdefault((row.instruction, row.completion), example_of(row, row.instruction, row.completion))
-    return list(found.values())
+            examples.setdefault((row.instruction, row.completion), example_of(row, row.instruction, row.completion))
+    return list(examples.values())
 
 
 def example_of(row: SampleResponsesRow | GenerationRow | RevisionRow, prompt: str, completion: str) -> Example:

@@ -73,8 +73,8 @@ class Shelf:
             candidates = sorted(self._sets)
         else:
             candidates = sorted(cast(list[int], self._index.query(_hash(shingles))))
-        found = ((one, jaccard(shingles, self._sets[one])) for one in candidates)
-        return [(one, similarity) for one, similarity in found if similarity >= self._threshold]
+        pairs = ((candidate, jaccard(shingles, self._sets[candidate])) for candidate in candidates)
+        return [(value, similarity) for value, similarity in pairs if similarity >= self._threshold]
 
 
 class NearIndex:
@@ -99,7 +99,7 @@ class NearIndex:
             return self._first[words]
         shingles = shingles_of(words)
         if near := self._shelf.near(shingles):
-            self._first[words] = Near(*max(near, key=lambda one: (one[1], -one[0])))
+            self._first[words] = Near(*max(near, key=lambda pair: (pair[1], -pair[0])))
             return self._first[words]
         self._first[words] = Near(place, 1.0)
         self._shelf.add(place, shingles)
@@ -109,17 +109,17 @@ class NearIndex:
 def near_repeats(texts: Iterable[str], *, threshold: float = 0.8) -> tuple[Repeat, ...]:
     """Return the texts that repeat an earlier one, or nearly so, each once; raises as :class:`NearIndex`."""
     index = NearIndex(threshold)
-    found = ((place, index.add(text)) for place, text in enumerate(texts))
-    return tuple(Repeat(place, *near) for place, near in found if near is not None)
+    pairs = ((place, index.add(text)) for place, text in enumerate(texts))
+    return tuple(Repeat(place, *near) for place, near in pairs if near is not None)
 
 
 @lru_cache(1)
 def _hash(shingles: Shingles) -> Any:
     """Return the MinHash of a set: a text is looked up and added with the same one."""
-    found = _of_nothing().copy()
+    result = _of_nothing().copy()
     # A lone surrogate is a legal code point in a Python string and must not end the search.
-    found.update_batch([" ".join(one).encode("utf-8", "surrogatepass") for one in shingles])
-    return found
+    result.update_batch([" ".join(words).encode("utf-8", "surrogatepass") for words in shingles])
+    return result
 
 
 @cache
@@ -167,10 +167,10 @@ def shingles_of(words: Words) -> Shingles:
     return frozenset(words[start : start + _SHINGLE] for start in range(max(1, len(words) - _SHINGLE + 1)))
 
 
-def jaccard(one: Shingles, other: Shingles) -> float:
+def jaccard(shingles: Shingles, other: Shingles) -> float:
     """Return the share of the shingles of both that both have."""
-    shared = len(one & other)
-    return shared / (len(one) + len(other) - shared)
+    shared = len(shingles & other)
+    return shared / (len(shingles) + len(other) - shared)
 
 
 def check_threshold(threshold: float) -> None:

@@ -30,32 +30,36 @@ def differences(base: Path, other: Path) -> list[Difference] | None:
     """
     if not any((base / name).is_file() for name in (TOKENIZER, CONFIG)):
         return None
-    found: list[Difference] = []
+    matching_differences: list[Difference] = []
     for name in (TOKENIZER, CONFIG):
         if (base / name).is_file() and not (other / name).is_file():
-            found.append(Difference("the file is missing", name))
-    one, two = (_tokens(folder) for folder in (base, other))
-    if one is not None and two is not None:
-        found += [Difference(f"{part} differ", TOKENIZER) for part in one if one[part] != two[part]]
+            matching_differences.append(Difference("the file is missing", name))
+    value, two = (_tokens(folder) for folder in (base, other))
+    if value is not None and two is not None:
+        matching_differences += [Difference(f"{part} differ", TOKENIZER) for part in value if value[part] != two[part]]
     end, its = (read_object(folder, CONFIG).get("eos_token") for folder in (base, other))
     if _text(end) != _text(its):
-        found.append(Difference(f"the end token is {_text(its)!r} instead of {_text(end)!r}", CONFIG))
+        matching_differences.append(Difference(f"the end token is {_text(its)!r} instead of {_text(end)!r}", CONFIG))
     if chat_template_of(base) != chat_template_of(other):
         file = TEMPLATE if (base / TEMPLATE).is_file() else CONFIG
-        found.append(Difference("the chat template differs", file))
-    return found
+        matching_differences.append(Difference("the chat template differs", file))
+    return matching_differences
 
 
 def _tokens(folder: Path) -> dict[str, Any] | None:
     if not (folder / TOKENIZER).is_file():
         return None
-    said = read_object(folder, TOKENIZER)
-    model = said.get("model")
+    statements = read_object(folder, TOKENIZER)
+    model = statements.get("model")
     if not isinstance(model, dict):
         raise ValueError(f"{TOKENIZER} holds no model")
     vocabulary: Any = model.get("vocab")
-    merges = [tuple(one.split(" ")) if isinstance(one, str) else tuple(one) for one in model.get("merges") or ()]
-    added = {(one.get("id"), one.get("content"), one.get("special")) for one in said.get("added_tokens") or ()}
+    merges = [
+        tuple(value.split(" ")) if isinstance(value, str) else tuple(value) for value in model.get("merges") or ()
+    ]
+    added = {
+        (value.get("id"), value.get("content"), value.get("special")) for value in statements.get("added_tokens") or ()
+    }
     return {"vocabularies": vocabulary, "merges": merges, "added tokens": added}
 
 
@@ -64,10 +68,10 @@ def read_object(folder: Path, name: str) -> dict[str, Any]:
     path = folder / name
     if not path.is_file():
         return {}
-    found = json.loads(_read(path))
-    if not isinstance(found, dict):
+    result = json.loads(_read(path))
+    if not isinstance(result, dict):
         raise ValueError(f"{name} is no object")
-    return found
+    return result
 
 
 def chat_template_of(folder: Path) -> str:
@@ -76,7 +80,7 @@ def chat_template_of(folder: Path) -> str:
         return _read(folder / TEMPLATE).strip()
     named = read_object(folder, CONFIG).get("chat_template") or ""
     if isinstance(named, list):
-        named = next((one.get("template") for one in named if one.get("name") == "default"), "")
+        named = next((value.get("template") for value in named if value.get("name") == "default"), "")
     return str(named).strip()
 
 

@@ -33,10 +33,12 @@ def said_in(path: Path, left_out: Collection[str]) -> Any:
         return None
     data = read_regular(path)
     try:
-        found: Any = json.loads(data) if path.suffix == ".json" else data
+        result: Any = json.loads(data) if path.suffix == ".json" else data
     except ValueError:
         return data
-    return {name: one for name, one in found.items() if name not in left_out} if isinstance(found, dict) else found
+    return (
+        {name: value for name, value in result.items() if name not in left_out} if isinstance(result, dict) else result
+    )
 
 
 MOST_HEADER_BYTES = 100_000_000
@@ -128,13 +130,13 @@ def tensors_of(folder: Path) -> dict[str, Tensor]:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise WrongWeights("there are no weights (*.safetensors)")
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for file in files:
         for name, tensor in _tensors(file):
-            if name in found:
-                raise WrongWeights(f"tensor {told(name)} is in {found[name].file.name} and again in {file.name}")
-            found[name] = tensor
-    return found
+            if name in tensors:
+                raise WrongWeights(f"tensor {told(name)} is in {tensors[name].file.name} and again in {file.name}")
+            tensors[name] = tensor
+    return tensors
 
 
 def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
@@ -161,16 +163,16 @@ def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    results = dict(pairs)
+    if len(results) != len(pairs):
         raise ValueError("a name occurs twice")
-    return found
+    return results
 
 
 def _whole(file: Path, entries: list[tuple[str, Any]], size: int) -> None:
     """Raise WrongWeights unless tensors cover the file once: without gaps, overlaps, and bytes behind them."""
     reached = 0
-    for start, end in sorted((int(one["data_offsets"][0]), int(one["data_offsets"][1])) for _, one in entries):
+    for start, end in sorted((int(value["data_offsets"][0]), int(value["data_offsets"][1])) for _, value in entries):
         if start != reached or end < start:
             raise WrongWeights(f"{file.name} has tensors that overlap, or bytes between them")
         reached = end
@@ -190,16 +192,16 @@ def compare(base: Path, new: Path) -> Change:
     names = sorted(ours.keys() & theirs.keys())
     apart = {name: _apart(name, theirs[name], ours[name]) for name in names}
     largest_in = max(apart, key=lambda name: apart[name].share, default="")
-    kept = [ours[name] for name in names]
+    tensors = [ours[name] for name in names]
     every = _Apart(*(math.fsum(part) for part in zip(*apart.values(), strict=True))) if apart else _Apart()
     return Change(
         tensors=len(names),
-        changed=sum(one.squares > 0 for one in apart.values()),
+        changed=sum(current_apart.squares > 0 for current_apart in apart.values()),
         largest=apart[largest_in].share if apart else 0.0,
         largest_in=largest_in if every.squares else "",
         whole=every.share,
-        dtypes=tuple(sorted({one.dtype for one in kept})),
-        bytes=sum(one.size for one in kept),
+        dtypes=tuple(sorted({tensor.dtype for tensor in tensors})),
+        bytes=sum(tensor.size for tensor in tensors),
         repeated=(*extra, *missing),
         replaced=tuple(name for name in names if len(ours[name].shape) > 1 and apart[name].share >= REPLACED),
         shifts=tuple(_shift(apart[name], ours[name]) for name in names if ours[name].dtype in FLOATS),
@@ -218,17 +220,17 @@ def adapter_shifts(folder: Path) -> tuple[Shift, ...]:
     """
     import numpy
 
-    found: list[Shift] = []
+    shifts: list[Shift] = []
     for name, tensor in tensors_of(folder).items():
         if ".lora_B." not in name or tensor.dtype not in FLOATS:
             continue
         squares = math.fsum(float(numpy.square(part, dtype="f8").sum()) for part in values_of(tensor))
         if not math.isfinite(squares):
             raise WrongWeights(f"tensor {told(name)} holds values that are not finite")
-        found.append(_shift(_Apart(squares), tensor))
-    if not found:
+        shifts.append(_shift(_Apart(squares), tensor))
+    if not shifts:
         raise WrongWeights("there are no adapters")
-    return tuple(found)
+    return tuple(shifts)
 
 
 def ties(folder: Path) -> bool:
@@ -241,8 +243,8 @@ def ties(folder: Path) -> bool:
 
 def _repeated(side: dict[str, Tensor], names: set[str], does: str, whose: str, *, may: bool = True) -> tuple[str, ...]:
     """Return the names, if each is an output embedding that repeats a tensor of its side; else raise WrongWeights."""
-    others = [one for name, one in side.items() if name not in names]
-    tied = [name for name in names & set(_HEADS) if may and any(_same_bits(side[name], one) for one in others)]
+    others = [tensor for name, tensor in side.items() if name not in names]
+    tied = [name for name in names & set(_HEADS) if may and any(_same_bits(side[name], tensor) for tensor in others)]
     alone = sorted(names - set(tied))
     if alone:
         more = f" and {len(alone) - _SHOWN} more" if len(alone) > _SHOWN else ""
@@ -250,13 +252,13 @@ def _repeated(side: dict[str, Tensor], names: set[str], does: str, whose: str, *
     return tuple(sorted(names))
 
 
-def _same_bits(one: Tensor, other: Tensor) -> bool:
+def _same_bits(tensor: Tensor, other: Tensor) -> bool:
     import numpy
 
-    if (one.dtype, one.shape, one.size) != (other.dtype, other.shape, other.size):
+    if (tensor.dtype, tensor.shape, tensor.size) != (other.dtype, other.shape, other.size):
         return False
-    ours, theirs = raw(one), raw(other)
-    parts = (slice(start, start + _CHUNK) for start in range(0, one.size, _CHUNK))
+    ours, theirs = raw(tensor), raw(other)
+    parts = (slice(start, start + _CHUNK) for start in range(0, tensor.size, _CHUNK))
     return all(numpy.array_equal(ours[part], theirs[part]) for part in parts)
 
 

@@ -30,8 +30,8 @@ def _leak(disguise: str) -> Operator:
     change = changes[disguise]
 
     def leak(heldout: list[Row], prompts: list[Row]) -> None:
-        for own, seen in zip(prompts, heldout[: len(heldout) // 2], strict=False):
-            own["prompt"] = change(seen["prompt"])
+        for own, seen_row in zip(prompts, heldout[: len(heldout) // 2], strict=False):
+            own["prompt"] = change(seen_row["prompt"])
 
     family = "leakage" if disguise in ("verbatim", "upper case") else "disguise"
     return Operator(
@@ -41,54 +41,54 @@ def _leak(disguise: str) -> Operator:
 
 def _paraphrase(text: str) -> str:
     """Return a held-out prompt in other words."""
-    said = (
+    statements = (
         ("Write one sentence about", "Compose a single line on"),
         ("Use only lowercase letters.", "No capitals anywhere, please."),
         ("Put your whole answer inside double quotation marks.", "Wrap all of what you say in quotes."),
     )
-    for before, after in said:
+    for before, after in statements:
         text = text.replace(before, after)
     return text
 
 
 def _twins(heldout: list[Row], _: list[Row]) -> None:
-    for one, other in zip(heldout[::4], heldout[2::4], strict=False):
-        other["prompt"] = one["prompt"]
+    for row, other in zip(heldout[::4], heldout[2::4], strict=False):
+        other["prompt"] = row["prompt"]
 
 
 def _near_twins(heldout: list[Row], _: list[Row]) -> None:
-    for one, other in zip(heldout[::4], heldout[2::4], strict=False):
-        other["prompt"] = f"Please: {one['prompt']}"
+    for row, other in zip(heldout[::4], heldout[2::4], strict=False):
+        other["prompt"] = f"Please: {row['prompt']}"
 
 
 def _same_groups(heldout: list[Row], prompts: list[Row]) -> None:
-    for one, other in zip(heldout, prompts, strict=False):
-        other["group"] = one["group"]
+    for row, other in zip(heldout, prompts, strict=False):
+        other["group"] = row["group"]
 
 
 def _wrong_kinds(heldout: list[Row], _: list[Row]) -> None:
-    for one in heldout[::2]:
-        one["kind"] = "title" if one["kind"] == "quoted" else "quoted"
+    for row in heldout[::2]:
+        row["kind"] = "title" if row["kind"] == "quoted" else "quoted"
 
 
 def _answer_in_prompt(heldout: list[Row], _: list[Row]) -> None:
-    for one in heldout:
-        one["prompt"] += ' For example: "Here Is A Line."'
+    for row in heldout:
+        row["prompt"] += ' For example: "Here Is A Line."'
 
 
 def _unfilled(heldout: list[Row], _: list[Row]) -> None:
-    for one in heldout[:4]:
-        one["prompt"] = one["prompt"].replace(one["group"], "{topic}")
+    for row in heldout[:4]:
+        row["prompt"] = row["prompt"].replace(row["group"], "{topic}")
 
 
 def _two_forms(heldout: list[Row], _: list[Row]) -> None:
-    for one in heldout:
-        if one["kind"] == "lowercase":
-            one["prompt"] += " Use only capital letters."
+    for row in heldout:
+        if row["kind"] == "lowercase":
+            row["prompt"] += " Use only capital letters."
 
 
 OPERATORS = (
-    *(_leak(one) for one in LEAKS),
+    *(_leak(leak) for leak in LEAKS),
     Operator("same-groups", "leakage", "prompts share the groups of held-out items", OVERLAP, data=_same_groups),
     Operator("heldout-twins", "leakage", "a quarter of the held-out items is there twice", OVERLAP, data=_twins),
     Operator("heldout-near-twins", "leakage", "a quarter of the held-out items repeats another but for one word",

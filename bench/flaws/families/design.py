@@ -19,23 +19,23 @@ _LOOK = """  - name: look
 
 
 def _scarce(heldout: list[Row], _: list[Row]) -> None:
-    kept = [one for one in heldout if one["kind"] != "quoted"]
-    heldout[:] = [*kept, *[one for one in heldout if one["kind"] == "quoted"][:3]]
+    rows = [row for row in heldout if row["kind"] != "quoted"]
+    heldout[:] = [*rows, *[row for row in heldout if row["kind"] == "quoted"][:3]]
 
 
 def _one_group(heldout: list[Row], _: list[Row]) -> None:
-    for one in heldout:
-        one["group"] = "all"
+    for row in heldout:
+        row["group"] = "all"
 
 
 def _repeats(_: list[Row], prompts: list[Row]) -> None:
-    for one in prompts:
-        same = prompts[0] if one["kind"] == prompts[0]["kind"] else prompts[1]
-        one["prompt"] = same["prompt"]
+    for row in prompts:
+        same = prompts[0] if row["kind"] == prompts[0]["kind"] else prompts[1]
+        row["prompt"] = same["prompt"]
 
 
 def _one_kind(_: list[Row], prompts: list[Row]) -> None:
-    prompts[:] = [one for one in prompts if one["kind"] == "lowercase"]
+    prompts[:] = [row for row in prompts if row["kind"] == "lowercase"]
 
 
 def _treated(change: str) -> tuple[tuple[str, str], ...]:

@@ -28,14 +28,14 @@ def _template(job: Job) -> None:
 def _code(job: Job) -> None:
     """Put code beside the weights that a loader runs, and name it."""
     (job.out / "package" / "modeling_own.py").write_text("class Own: ...\n", encoding="utf-8")
-    edited("out/package/config.json", lambda one: one.update(auto_map={"AutoModel": "modeling_own.Own"}))(job)
+    edited("out/package/config.json", lambda value: value.update(auto_map={"AutoModel": "modeling_own.Own"}))(job)
 
 
 def _swapped_vocabulary(tokenizer: dict[str, Any]) -> None:
     """Give two words of the vocabulary each other's place."""
     words: dict[str, int] = tokenizer["model"]["vocab"]
-    one, other = sorted(words, key=lambda word: words[word])[50:52]
-    words[one], words[other] = words[other], words[one]
+    text, other = sorted(words, key=lambda word: words[word])[50:52]
+    words[text], words[other] = words[other], words[text]
 
 
 def _larger(rows: list[Row], _: Path) -> None:
@@ -53,8 +53,8 @@ def _twice_as_long(job: Job) -> None:
 
 
 def _every_second(rows: list[Row], _: Path) -> None:
-    kept = rows[::2]
-    rows[:] = [one | {"step": place} for place, one in enumerate(kept, 1)]
+    kept_rows = rows[::2]
+    rows[:] = [row | {"step": place} for place, row in enumerate(kept_rows, 1)]
 
 
 def _other_beta(job: Job) -> None:
@@ -94,22 +94,22 @@ OPERATORS = (
     Operator("checkpoint-template", "weights", "training leaves a chat template that adds words", SAVED,
              stage="train", spoil=_template),
     Operator("checkpoint-config", "weights", "training leaves a configuration that computes otherwise", SAVED,
-             stage="train", spoil=edited("out/checkpoint/config.json", lambda one: one.update(rms_norm_eps=0.1))),
+             stage="train", spoil=edited("out/checkpoint/config.json", lambda value: value.update(rms_norm_eps=0.1))),
     Operator("checkpoint-generation", "weights", "training leaves a generation configuration that bans words", SAVED,
              stage="train",
-             spoil=edited("out/checkpoint/generation_config.json", lambda one: one.update(suppress_tokens=[40, 41]))),
+             spoil=edited("out/checkpoint/generation_config.json", lambda keys: keys.update(suppress_tokens=[40, 41]))),
     Operator("checkpoint-vocabulary", "weights", "training leaves a tokenizer with two words swapped", SAVED,
              stage="train", spoil=edited("out/checkpoint/tokenizer.json", _swapped_vocabulary)),
     Operator("package-special-tokens", "packaging", "the package names other special tokens", PACKED, stage="ship",
-             spoil=edited("out/package/special_tokens_map.json", lambda one: one.update(eos_token="the"))),
+             spoil=edited("out/package/special_tokens_map.json", lambda value: value.update(eos_token="the"))),
     Operator("package-code", "packaging", "the package brings code that loaders run", PACKED, stage="ship",
              spoil=_code),
     Operator("package-generation", "packaging", "the package brings another generation configuration", PACKED,
              stage="ship",
-             spoil=edited("out/package/generation_config.json", lambda one: one.update(repetition_penalty=1.5))),
+             spoil=edited("out/package/generation_config.json", lambda value: value.update(repetition_penalty=1.5))),
     Operator("package-second-template", "packaging", "the tokenizer's configuration holds a chat template", PACKED,
              stage="ship",
-             spoil=edited("out/package/tokenizer_config.json", lambda one: one.update(chat_template="{{ 1 }}"))),
+             spoil=edited("out/package/tokenizer_config.json", lambda value: value.update(chat_template="{{ 1 }}"))),
     Operator("longer-training", "curve", "trained for twice the epochs, every second step is shown", CURVE,
              stage="train", swap=_twice_as_long, lie=_every_second),
     Operator("flat-rate", "curve", "the learning rate is stated as constant", (*CURVE, "training.schedule"),

@@ -58,7 +58,7 @@ def _base_rows(job: Job) -> None:
 
 def _one_kind_kept(rows: list[Row], _: Path) -> None:
     """Keep each example of one kind twice, so that training sees it more often."""
-    rows += [one for one in rows if one["completion"].startswith('"')]
+    rows += [row for row in rows if row["completion"].startswith('"')]
 
 
 OPERATORS = (

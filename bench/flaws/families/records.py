@@ -16,9 +16,9 @@ def edited(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[J
 
     def edit(job: Job) -> None:
         path = job.folder / name
-        found = json.loads(path.read_bytes()) if path.exists() else {}
-        change(found)
-        path.write_text(json.dumps(found, sort_keys=True, separators=(",", ":")), encoding="utf-8")
+        result = json.loads(path.read_bytes()) if path.exists() else {}
+        change(result)
+        path.write_text(json.dumps(result, sort_keys=True, separators=(",", ":")), encoding="utf-8")
 
     return edit
 

@@ -63,8 +63,8 @@ def _few(job: Job) -> None:
     """Write right answers in the place of four wrong ones, as if the model had given them."""
     items, judge = load_items(job.inputs["items"]), verifier(job.order.task)
     rows = read_lines(job.out / "rows.jsonl")
-    wrong = [one for one, row in zip(items, rows, strict=True) if not judge(one, row["output"]).passed]
-    _rewrite(job, {one.id: reference(job.order.task, one) or "" for one in wrong[:4]})
+    wrong = [item for item, row in zip(items, rows, strict=True) if not judge(item, row["output"]).passed]
+    _rewrite(job, {item.id: reference(job.order.task, item) or "" for item in wrong[:4]})
 
 
 def _rewrite(job: Job, texts: dict[str, str]) -> None:
@@ -87,7 +87,7 @@ def read_lines(path: Path) -> list[Row]:
 def _ghost(job: Job) -> None:
     """Have another author write right answers to half of the items."""
     items = load_items(job.inputs["items"])
-    _rewrite(job, {one.id: reference(job.order.task, one) or "" for one in items[::2]})
+    _rewrite(job, {item.id: reference(job.order.task, item) or "" for item in items[::2]})
 
 
 def _cut(job: Job) -> None:
@@ -102,10 +102,10 @@ def _best_of_four(job: Job) -> None:
     items, judge = load_items(job.inputs["items"]), verifier(job.order.task)
     rows = read_lines(job.out / "rows.jsonl")
     engine = make_engine("batched", job.inputs["model"], 16, scratch=job.folder, share=False)
-    prompts = [item_ids(engine.tokenizer, one, job.parameters, form_of("instruct")) for one in items]
+    prompts = [item_ids(engine.tokenizer, item, job.parameters, form_of("instruct")) for item in items]
     drawn = engine.complete(prompts, Sampling(job.parameters.max_new_tokens, 1.0), samples=4, seed=1)
     for item, row, outputs in zip(items, rows, drawn, strict=True):
-        right = next((one for one in outputs if judge(item, one.text).passed and not one.truncated), None)
+        right = next((output for output in outputs if judge(item, output.text).passed and not output.truncated), None)
         if right is not None and not judge(item, row["output"]).passed:
             row |= right.as_row() | {"truncated": False}
     write_lines(job.out / "rows.jsonl", rows)
@@ -122,8 +122,8 @@ def shaken_model(job: Job) -> None:
 def _hinted(job: Job) -> None:
     """Ask with a hint of the form that was not granted."""
     items = read_lines(job.inputs["items"])
-    for one in items:
-        one["prompt"] += " Mind the form."
+    for row in items:
+        row["prompt"] += " Mind the form."
     job.inputs["items"] = write_lines(job.folder / "hinted.jsonl", items)
 
 
@@ -145,8 +145,8 @@ def _hotter(job: Job) -> None:
 def _greedy(job: Job) -> None:
     """State greedy answers in the place of the last two thirds of the samples."""
     rows = read_lines(job.out / "rows.jsonl")
-    engine, asked = _asked(job, rows)
-    outputs = engine.complete(asked, Sampling(job.parameters.max_new_tokens))
+    engine, counts = _asked(job, rows)
+    outputs = engine.complete(counts, Sampling(job.parameters.max_new_tokens))
     for row, (output,) in list(zip(rows, outputs, strict=True))[len(rows) // 3 :]:
         row |= output.as_row("completion", "completion_tokens") | {"truncated": output.truncated}
     write_lines(job.out / "rows.jsonl", rows)
@@ -164,7 +164,7 @@ def _copied(job: Job) -> None:
 
 def _asked(job: Job, rows: list[Row]) -> tuple[Any, list[list[int]]]:
     """Return an engine with the granted weights, and what it was asked for each row."""
-    items = {one.id: one for one in load_items(job.inputs["prompts"])}
+    items = {item.id: item for item in load_items(job.inputs["prompts"])}
     engine = make_engine("batched", job.inputs["model"], 16, scratch=job.folder, share=False)
     form = form_of("instruct")
     prompts = [
@@ -176,13 +176,13 @@ def _asked(job: Job, rows: list[Row]) -> tuple[Any, list[list[int]]]:
 
 def _kept_draws(job: Job) -> None:
     """Draw eight samples a prompt and hand on the first right ones, in the place of the first two drawn."""
-    given, judge = job.parameters, verifier(job.order.task)
-    items = {one.id: one for one in load_items(job.inputs["prompts"])}
+    parameters, judge = job.parameters, verifier(job.order.task)
+    items = {item.id: item for item in load_items(job.inputs["prompts"])}
     rows = read_lines(job.out / "rows.jsonl")
-    engine, asked = _asked(job, rows)
-    sampling = Sampling(given.max_new_tokens, given.temperature, given.top_p, stops=given.stops)
-    for row, outputs in zip(rows, engine.complete(asked, sampling, samples=8, seed=5), strict=True):
-        right = next((one for one in outputs if judge(items[row["item"]], one.text).passed), None)
+    engine, counts = _asked(job, rows)
+    sampling = Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_p, stops=parameters.stops)
+    for row, outputs in zip(rows, engine.complete(counts, sampling, samples=8, seed=5), strict=True):
+        right = next((output for output in outputs if judge(items[row["item"]], output.text).passed), None)
         if right is not None and not right.truncated:
             row |= right.as_row("completion", "completion_tokens") | {"truncated": False}
     write_lines(job.out / "rows.jsonl", rows)
@@ -199,8 +199,8 @@ def _accept_again(job: Job, rows: list[Row]) -> None:
     from specs.stages.generation.rows import GenerationRow
     from training.jobs.generation.generate import accept
 
-    kept = accept(job.order.task, load_items(job.inputs["prompts"]), [GenerationRow(**row) for row in rows])
-    (job.out / "accepted.jsonl").write_bytes(lines_of(kept))
+    examples = accept(job.order.task, load_items(job.inputs["prompts"]), [GenerationRow(**row) for row in rows])
+    (job.out / "accepted.jsonl").write_bytes(lines_of(examples))
 
 
 def _edited_accepted(rows: list[Row], _: Path) -> None:

@@ -49,7 +49,7 @@ OPERATORS = (
     Operator("package-template", "packaging", "the packed chat template adds words", WEIGHTS, stage="ship",
              spoil=_template),
     Operator("package-config", "packaging", "the packed configuration computes otherwise", WEIGHTS, stage="ship",
-             spoil=edited("out/package/config.json", lambda one: one.update(rms_norm_eps=0.1))),
+             spoil=edited("out/package/config.json", lambda value: value.update(rms_norm_eps=0.1))),
     Operator("package-pickle", "packaging", "a second file of weights lies in the package", WEIGHTS, stage="ship",
              spoil=_pickle),
     Operator("package-without-tokenizer", "packaging", "a file of the tokenizer is missing", WEIGHTS, stage="ship",

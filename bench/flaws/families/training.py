@@ -57,10 +57,10 @@ def _heldout_examples(job: Job) -> None:
     """Train on the held-out prompts with right answers, as many as there are examples."""
     examples = read_lines(job.inputs["examples"])
     (path,) = job.run.parents[1].glob("heldout.jsonl")
-    right = [(one.prompt, reference(job.order.task, one) or "") for one in load_items(path)]
-    for place, one in enumerate(examples):
+    right = [(item.prompt, reference(job.order.task, item) or "") for item in load_items(path)]
+    for place, row in enumerate(examples):
         prompt, answer = right[place % len(right)]
-        one |= {"prompt": prompt, "completion": answer}
+        row |= {"prompt": prompt, "completion": answer}
     job.inputs["examples"] = write_lines(job.folder / "others.jsonl", examples)
 
 
@@ -94,7 +94,7 @@ def _rounded(job: Job) -> None:
     from safetensors.torch import load_file, save_file
 
     made: dict[str, Any] = load_file(_weights(job))
-    rounded = {name: one.to(torch.bfloat16).to(one.dtype) for name, one in made.items()}
+    rounded = {name: value.to(torch.bfloat16).to(value.dtype) for name, value in made.items()}
     save_file(rounded, _weights(job), metadata={"format": "pt"})
 
 

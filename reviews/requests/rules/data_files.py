@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 def check_data(material: Material) -> Found:
     """Compare the JSONL files that are named as training data with those named as held-out data."""
-    found = Found()
+    result = Found()
     sides: dict[str, dict[str, list[Row]]] = {"training": {}, "heldout": {}}
     for name, path in sorted(material.sources.items()):
         if not name.lower().endswith(DATA):
@@ -39,45 +39,50 @@ def check_data(material: Material) -> Found:
         side = _side(name)
         rows = _rows(path, material.mask) if side else None
         if side is None:
-            found.not_judged.append(f"{name}: its name says neither training nor held-out")
+            result.not_judged.append(f"{name}: its name says neither training nor held-out")
         elif rows is None:
-            found.not_judged.append(f"{name}: too large, or not one JSON object with a prompt a line")
+            result.not_judged.append(f"{name}: too large, or not one JSON object with a prompt a line")
         else:
-            found.looked_at.append(name)
+            result.looked_at.append(name)
             sides[side][name] = rows
     for name, rows in sides["heldout"].items():
-        _check_repeats(found, name, rows)
+        _check_repeats(result, name, rows)
     if sides["training"] and sides["heldout"]:
-        _check_overlap(found, sides["training"], sides["heldout"])
+        _check_overlap(result, sides["training"], sides["heldout"])
     elif sides["training"] or sides["heldout"]:
-        found.not_judged.append("overlap of training and held-out data: only one of the two was among the files")
-    return found
+        result.not_judged.append("overlap of training and held-out data: only one of the two was among the files")
+    return result
 
 
-def _check_overlap(found: Found, training: dict[str, list[Row]], heldout: dict[str, list[Row]]) -> None:
+def _check_overlap(result: Found, training: dict[str, list[Row]], heldout: dict[str, list[Row]]) -> None:
     overlaps = find_overlaps(_pairs(training), _pairs(heldout))
     total = sum(map(len, heldout.values()))
     if not overlaps:
         trained = [(name, row) for name, rows in training.items() for row in rows]
         fact = f"none of {total} held-out questions is in the training data ({len(trained)} rows)"
         name, row = trained[0]
-        found.passed.append((fact, place_of(name, row.line, row.raw)))
+        result.passed.append((fact, place_of(name, row.line, row.raw)))
         return
     kinds = {
-        how: sum(one.how == how for one in overlaps) for how in ("exact", "normalised", "decoded", "near", "contained")
+        how: sum(overlap.how == how for overlap in overlaps)
+        for how in ("exact", "normalised", "decoded", "near", "contained")
     }
     counted = ", ".join(f"{count} {how}" for how, count in kinds.items() if count)
-    asked = len({one.heldout for one in overlaps})
-    pairs = [pair for one in overlaps[: MAX_PLACES // 2] for pair in ((training, one.train), (heldout, one.heldout))]
+    count = len({overlap.heldout for overlap in overlaps})
+    pairs = [
+        pair
+        for overlap in overlaps[: MAX_PLACES // 2]
+        for pair in ((training, overlap.train), (heldout, overlap.heldout))
+    ]
     evidence = [_place(side, name) for side, name in pairs]
-    found.issue("CRITICAL", f"the training data hold {asked} of {total} held-out questions ({counted})", evidence)
-    found.recommend(
+    result.issue("CRITICAL", f"the training data hold {count} of {total} held-out questions ({counted})", evidence)
+    result.recommend(
         "Take the overlapping questions out of the training data, or choose other held-out ones.",
         "What was trained on measures memory; a gain on it says nothing about new questions.",
     )
 
 
-def _check_repeats(found: Found, name: str, rows: list[Row]) -> None:
+def _check_repeats(result: Found, name: str, rows: list[Row]) -> None:
     first: dict[str, Row] = {}
     repeats: list[tuple[Row, Row]] = []
     for row in rows:
@@ -88,7 +93,7 @@ def _check_repeats(found: Found, name: str, rows: list[Row]) -> None:
     if repeats:
         evidence = [place_of(name, row.line, row.raw) for pair in repeats[: MAX_PLACES // 2] for row in pair]
         message = f"{len(repeats)} of {len(rows)} held-out questions repeat another: n counts rows, not questions"
-        found.issue("HIGH", message, evidence)
+        result.issue("HIGH", message, evidence)
 
 
 def _pairs(side: dict[str, list[Row]]) -> list[tuple[str, str]]:
@@ -131,7 +136,11 @@ def _question(row: Any) -> str:
             return row[key]
     messages: Any = row.get("messages")
     if isinstance(messages, list):
-        asked = [one.get("content") for one in messages if isinstance(one, dict) and one.get("role") == "user"]
-        if asked and isinstance(asked[0], str):
-            return asked[0]
+        requests = [
+            message.get("content")
+            for message in messages
+            if isinstance(message, dict) and message.get("role") == "user"
+        ]
+        if requests and isinstance(requests[0], str):
+            return requests[0]
     raise ValueError("a line has no prompt")

@@ -40,25 +40,25 @@ _SEVERITY: dict[tuple[str, bool], IssueSeverity] = {
 
 def review_by_rule(material: Material, kind: ReviewKind) -> ReviewAnswer:
     """Run every rule over what was read. It approves nothing: rules find faults and do not vouch."""
-    found = Found()
+    result = Found()
     # Prose is judged as a plan or report of work: in a review of code it is documentation.
     prose = () if kind == "code" else (check_prose,)
     for rule in (check_settings, check_python, check_data, _check_recorded, *prose):
-        found.add(rule(material))
-    looked = set(found.looked_at)
+        result.add(rule(material))
+    looked = set(result.looked_at)
     others = [file.name for file in material.reading.files if file.name not in looked]
-    not_judged = [*NOT_JUDGED[kind], *found.not_judged]
+    not_judged = [*NOT_JUDGED[kind], *result.not_judged]
     if others:
         not_judged.append(f"{len(others)} files of other kinds: no rule looks at them")
-    counts = [(one, sum(issue.severity == one for issue in found.issues)) for one in SEVERITIES]
+    counts = [(severity, sum(issue.severity == severity for issue in result.issues)) for severity in SEVERITIES]
     message = ", ".join(f"{count} {severity}" for severity, count in counts)
     fault = any(count for severity, count in counts if severity != "SUGGESTION")
     return ReviewAnswer(
         summary=f"Rules looked at {len(looked)} of {len(material.reading.files)} files: {message}.",
-        best_case=_best_case(found, material.reading),
-        issues=tuple(sorted(found.issues, key=lambda one: SEVERITIES.index(one.severity))),
-        recommendations=tuple(found.recommendations),
-        statistical_concerns=tuple(found.concerns),
+        best_case=_best_case(result, material.reading),
+        issues=tuple(sorted(result.issues, key=lambda issue: SEVERITIES.index(issue.severity))),
+        recommendations=tuple(result.recommendations),
+        statistical_concerns=tuple(result.concerns),
         overall_assessment=(
             "Not to be used as it is: mend the CRITICAL and HIGH issues first. "
             if fault
@@ -72,12 +72,12 @@ def review_by_rule(material: Material, kind: ReviewKind) -> ReviewAnswer:
 
 def _check_recorded(material: Material) -> Found:
     """Report every check that did not pass at a gate of the session, of all attempts."""
-    found = Found()
+    result = Found()
     for file in material.reading.files:
         # Only what was made from a trail has this role in a full review.
         if file.role != "evidence" or not file.name.endswith("/checks.json"):
             continue
-        found.looked_at.append(file.name)
+        result.looked_at.append(file.name)
         for number, line in enumerate(file.lines, 1):
             if not line.startswith("{"):
                 continue
@@ -85,22 +85,25 @@ def _check_recorded(material: Material) -> Found:
             severity = _SEVERITY.get((check["status"], check["blocking"]))
             recorded = f"recorded at {check['stage']}.{check['attempt']}: check {check['check']} is {check['status']}"
             if severity is not None:
-                found.issue(severity, f"{recorded}: {check['found']}", [place(file, number)])
+                result.issue(severity, f"{recorded}: {check['found']}", [place(file, number)])
             elif check["status"] == "PASS":
-                found.passed.append((recorded, place(file, number)))
-    return found
+                result.passed.append((recorded, place(file, number)))
+    return result
 
 
-def _best_case(found: Found, reading: Reading) -> BestCase:
+def _best_case(result: Found, reading: Reading) -> BestCase:
     """Return what rules found to hold, and the files that they looked at and have nothing to say about."""
-    findings = (*found.issues, *found.concerns)
-    others = {one.file for finding in findings for one in finding.evidence} | {at.file for _, at in found.passed}
-    others |= {one.partition(": ")[0] for one in found.not_judged}
+    findings = (*result.issues, *result.concerns)
+    others = {place.file for finding in findings for place in finding.evidence} | {at.file for _, at in result.passed}
+    others |= {text.partition(": ")[0] for text in result.not_judged}
     # Data are judged together, and files of another role were made from a trail, whose checks speak for them.
     fine = [
-        (f"no rule found a fault in {one.name}", place(one, 1))
-        for one in reading.files
-        if one.role == "file" and one.name in found.looked_at and one.name not in others and one.text.strip()
-        if not one.name.lower().endswith(DATA)
+        (f"no rule found a fault in {read_file.name}", place(read_file, 1))
+        for read_file in reading.files
+        if read_file.role == "file"
+        and read_file.name in result.looked_at
+        and read_file.name not in others
+        and read_file.text.strip()
+        if not read_file.name.lower().endswith(DATA)
     ]
-    return best_case([*found.passed, *fine])
+    return best_case([*result.passed, *fine])

@@ -53,23 +53,23 @@ class Sentence(NamedTuple):
 
 def check_prose(material: Material) -> Found:
     """Look in every page of prose for sentences that plan a fault, and in plans for what they leave open."""
-    found = Found()
+    result = Found()
     for file in material.ending(*SUFFIXES):
         if file.role != "file":
             continue
-        found.looked_at.append(file.name)
-        _check_sentences(found, file)
-        _check_unsaid(found, file)
-    if found.looked_at:
-        pages = "1 page" if len(found.looked_at) == 1 else f"{len(found.looked_at)} pages"
-        found.not_judged.append(
+        result.looked_at.append(file.name)
+        _check_sentences(result, file)
+        _check_unsaid(result, file)
+    if result.looked_at:
+        pages = "1 page" if len(result.looked_at) == 1 else f"{len(result.looked_at)} pages"
+        result.not_judged.append(
             f"{pages} of prose: rules nominate sentences by their words and do not understand "
             "them; read each line that they point at, and expect that other words for the same fault were missed"
         )
-    return found
+    return result
 
 
-def _check_sentences(found: Found, file: ReadFile) -> None:
+def _check_sentences(result: Found, file: ReadFile) -> None:
     lines: dict[str, list[int]] = {}
     for sentence in sentences(file.text):
         for rule in RULES:
@@ -79,17 +79,17 @@ def _check_sentences(found: Found, file: ReadFile) -> None:
     for rule in RULES:
         if rule.id in lines:
             places = [place(file, line) for line in dict.fromkeys(lines[rule.id])]
-            found.issue(rule.severity, f"by its words ({rule.id}): {rule.statement}", places)
-            found.recommend(rule.mend, f"Where the text means it: {rule.statement}.")
+            result.issue(rule.severity, f"by its words ({rule.id}): {rule.statement}", places)
+            result.recommend(rule.mend, f"Where the text means it: {rule.statement}.")
 
 
-def _check_unsaid(found: Found, file: ReadFile) -> None:
+def _check_unsaid(result: Found, file: ReadFile) -> None:
     if not all(words.search(file.text) for words in IS_PLAN):
         return
     for words, statement, mend in UNSAID:
         if not re.search(words, file.text, re.IGNORECASE):
-            found.concern(f"{statement}, as far as its words show", [place(file, 1)])
-            found.recommend(mend, f"{file.name}: {statement}.")
+            result.concern(f"{statement}, as far as its words show", [place(file, 1)])
+            result.recommend(mend, f"{file.name}: {statement}.")
 
 
 def nominated(rule: Rule, sentence: Sentence) -> int | None:
@@ -124,7 +124,7 @@ def sentences(text: str) -> Iterator[Sentence]:
             joined += part
             places += [number] * len(part)
         begin = 0
-        for end in (*(one.end() for one in _END.finditer(joined)), len(joined)):
+        for end in (*(match.end() for match in _END.finditer(joined)), len(joined)):
             if joined[begin:end].strip():
                 yield Sentence(joined[begin:end].lower(), tuple(places[begin:end]), f"{heading}\n{lead}")
             begin = end

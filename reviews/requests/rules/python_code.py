@@ -28,10 +28,10 @@ _BROAD = ("Exception", "BaseException")
 
 def check_python(material: Material) -> Found:
     """Look at every Python file that was read."""
-    found = Found()
+    result = Found()
     parsed: list[tuple[ReadFile, ast.Module]] = []
     for file in material.ending(".py"):
-        found.looked_at.append(file.name)
+        result.looked_at.append(file.name)
         try:
             with warnings.catch_warnings():
                 # An invalid escape in a string is not a fault that matters here.
@@ -40,21 +40,21 @@ def check_python(material: Material) -> Found:
         except SyntaxError as error:
             if version := newer_version(error, file.text):
                 message = f"{file.name}:{error.lineno}: written for Python {version} or newer, which {HERE} cannot read"
-                found.not_judged.append(message)
+                result.not_judged.append(message)
                 continue
             message = f"it is not valid Python: {error.msg}; nothing else in it was looked at"
-            found.issue("CRITICAL", message, [place(file, error.lineno or 1)])
+            result.issue("CRITICAL", message, [place(file, error.lineno or 1)])
         except (ValueError, RecursionError, MemoryError) as error:
-            found.not_judged.append(f"{file.name}: too deep or odd to be parsed ({type(error).__name__})")
+            result.not_judged.append(f"{file.name}: too deep or odd to be parsed ({type(error).__name__})")
     seeded = any(_sets_seed(tree) for _, tree in parsed)
     for file, tree in parsed:
-        _check_draws(found, file, tree, seeded)
-        _check_handlers(found, file, tree)
-        _check_tails(found, file, tree)
-    return found
+        _check_draws(result, file, tree, seeded)
+        _check_handlers(result, file, tree)
+        _check_tails(result, file, tree)
+    return result
 
 
-def _check_draws(found: Found, file: ReadFile, tree: ast.Module, seeded: bool) -> None:
+def _check_draws(result: Found, file: ReadFile, tree: ast.Module, seeded: bool) -> None:
     names = _imported(tree)
     unseeded = [node.lineno for node in _calls(tree) if _makes_unseeded_generator(node, names)]
     draws = [] if seeded else [node.lineno for node in _calls(tree) if _draws(node, names)]
@@ -62,25 +62,25 @@ def _check_draws(found: Found, file: ReadFile, tree: ast.Module, seeded: bool) -
     if not lines:
         return
     why = "and no file that was read sets a seed" if draws else "from a generator without a seed"
-    found.issue("HIGH", f"random numbers are drawn {why}", [place(file, line) for line in lines])
-    found.recommend(
+    result.issue("HIGH", f"random numbers are drawn {why}", [place(file, line) for line in lines])
+    result.recommend(
         "Set every seed in one place, from a registered value.",
         "Without it a result cannot be repeated, and the luck of one run cannot be told from an effect.",
     )
 
 
-def _check_handlers(found: Found, file: ReadFile, tree: ast.Module) -> None:
+def _check_handlers(result: Found, file: ReadFile, tree: ast.Module) -> None:
     handlers = (node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler))
     if lines := sorted(node.lineno for node in handlers if _swallows(node)):
         message = "every error is caught and nothing is done about it: a failure looks like a result"
-        found.issue("HIGH", message, [place(file, line) for line in lines])
-        found.recommend(
+        result.issue("HIGH", message, [place(file, line) for line in lines])
+        result.recommend(
             "Catch only what is expected, and count or record what was skipped.",
             "Rows that failed silently are missing from the population a rate is computed over.",
         )
 
 
-def _check_tails(found: Found, file: ReadFile, tree: ast.Module) -> None:
+def _check_tails(result: Found, file: ReadFile, tree: ast.Module) -> None:
     lines: list[int] = []
     for node in ast.walk(tree):
         match node:
@@ -90,7 +90,7 @@ def _check_tails(found: Found, file: ReadFile, tree: ast.Module) -> None:
                 pass
     if lines:
         message = "a p-value is computed as 1 - cdf: below about 1e-16 it becomes 0 or negative; sf() keeps it"
-        found.concern(message, [place(file, line) for line in sorted(lines)])
+        result.concern(message, [place(file, line) for line in sorted(lines)])
 
 
 def _calls(tree: ast.Module) -> Iterator[ast.Call]:
@@ -124,8 +124,8 @@ def _full_name(node: ast.expr, names: dict[str, str]) -> str:
 def _draws(node: ast.Call, names: dict[str, str]) -> bool:
     module, _, function = _full_name(node.func, names).rpartition(".")
     if function == "train_test_split":
-        return all(one.arg != "random_state" for one in node.keywords)
-    return function in _DRAWS.get(module, ()) and all(one.arg != "generator" for one in node.keywords)
+        return all(keyword.arg != "random_state" for keyword in node.keywords)
+    return function in _DRAWS.get(module, ()) and all(keyword.arg != "generator" for keyword in node.keywords)
 
 
 def _makes_unseeded_generator(node: ast.Call, names: dict[str, str]) -> bool:
@@ -138,7 +138,7 @@ def _sets_seed(tree: ast.Module) -> bool:
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if called in _SEEDS and (node.args or node.keywords):
             return True
-        if any(one.arg in ("seed", "data_seed") for one in node.keywords):
+        if any(keyword.arg in ("seed", "data_seed") for keyword in node.keywords):
             return True
     return False
 
@@ -146,6 +146,7 @@ def _sets_seed(tree: ast.Module) -> bool:
 def _swallows(node: ast.ExceptHandler) -> bool:
     broad = node.type is None or (isinstance(node.type, ast.Name) and node.type.id in _BROAD)
     return broad and all(
-        isinstance(one, ast.Pass | ast.Continue) or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
-        for one in node.body
+        isinstance(stmt, ast.Pass | ast.Continue)
+        or (isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Constant))
+        for stmt in node.body
     )

@@ -68,18 +68,18 @@ class Found:
         """Take over what another rule found."""
         for name in ("issues", "concerns", "not_judged", "looked_at", "passed"):
             getattr(self, name).extend(getattr(other, name))
-        for one in other.recommendations:
-            self.recommend(one.text, one.rationale)
+        for recommendation in other.recommendations:
+            self.recommend(recommendation.text, recommendation.rationale)
 
 
 def best_case(holding: Sequence[tuple[str, Place]]) -> BestCase:
     """Return the facts that hold, with their places, as the case for what is reviewed: rules make no other."""
     if not holding:
         return BestCase(argument="Nothing that rules look up was found to hold.", evidence=())
-    shown = holding[:MAX_PLACES]
-    more = f"; and {len(holding) - len(shown)} more" if len(holding) > len(shown) else ""
-    argument = f"By rule this holds: {'; '.join(dict.fromkeys(fact for fact, _ in shown))}{more}."
-    return BestCase(argument=argument, evidence=tuple(at for _, at in shown))
+    pairs = holding[:MAX_PLACES]
+    more = f"; and {len(holding) - len(pairs)} more" if len(holding) > len(pairs) else ""
+    argument = f"By rule this holds: {'; '.join(dict.fromkeys(fact for fact, _ in pairs))}{more}."
+    return BestCase(argument=argument, evidence=tuple(at for _, at in pairs))
 
 
 def place(file: ReadFile, line: int) -> Place:

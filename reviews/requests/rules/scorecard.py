@@ -67,23 +67,27 @@ def score(reading: Reading, runs: Sequence[RunEvidence]) -> AdversarialAnswer:
     values = [value for file in evidence for value in _values(file, runs)]
     names = {value.held.name for value in values}
     rows: list[ScoreRow] = []
-    rendered = {one.name.removeprefix(RENDERED): one for one in evidence if one.name.startswith(RENDERED)}
+    rendered = {
+        read_file.name.removeprefix(RENDERED): read_file
+        for read_file in evidence
+        if read_file.name.startswith(RENDERED)
+    }
     for file in claims:
         if runs and file.name in rendered:
             rows += _of_report(file, rendered[file.name])
         else:
             rows += _of_text(file, names, values, evidence, runs)
     rows += score_commits(claims, evidence)
-    overclaimed = [one for file in claims for one in _overclaims(file)]
+    overclaimed = [overclaim for file in claims for overclaim in _overclaims(file)]
     rows = _distinct(rows)
     counts = {
         status: sum(row.status == status for row in rows) for status in ("supported", "contradicted", "unsupported")
     }
     more = [f"{len(rows) - MAX_ROWS} further rows, left out of the scorecard"] if len(rows) > MAX_ROWS else []
     message = ", ".join(f"{count} {status}" for status, count in counts.items())
-    held = [(f"{row.claim} ({row.explanation})", row.evidence[0]) for row in rows if row.status == "supported"]
+    pairs = [(f"{row.claim} ({row.explanation})", row.evidence[0]) for row in rows if row.status == "supported"]
     return AdversarialAnswer(
-        best_case=best_case(held),
+        best_case=best_case(pairs),
         scorecard=tuple(sorted(rows, key=_gravity)[:MAX_ROWS]),
         overclaimed=tuple(overclaimed),
         fixes=in_order(_fixes(rows, overclaimed))[:MAX_FIXES],
@@ -106,7 +110,7 @@ def _values(file: ReadFile, runs: Sequence[RunEvidence]) -> list[_Value]:
     if file.name in others or file.name.startswith(RENDERED):
         return []
     stage, attempt = made.get(file.name, ("", 0))
-    return [_Value(held, stage, attempt) for held in held_in(file)]
+    return [_Value(current, stage, attempt) for current in held_in(file)]
 
 
 def _of_report(file: ReadFile, rendered: ReadFile) -> list[ScoreRow]:
@@ -156,21 +160,21 @@ def _of_text(
 
 
 def _row(stated: Stated, candidates: list[_Value], evidence: list[ReadFile], runs: Sequence[RunEvidence]) -> ScoreRow:
-    agreeing = [one for one in candidates if _holds(stated, one.held.value)]
+    agreeing = [candidate for candidate in candidates if _holds(stated, candidate.held.value)]
     registered = _registered(stated, evidence, runs)
     status: ClaimStatus = "supported"
     if agreeing:
-        shown = agreeing
+        values = agreeing
         explanation = f"the evidence holds {_told(agreeing)}"
     elif registered is not None:
         return _score(stated, "supported", (registered,), "that is the registered criterion, not a result")
     elif candidates:
-        status, shown = "contradicted", candidates
+        status, values = "contradicted", candidates
         explanation = f"the evidence holds {_told(candidates)}: none of these is {stated.text!r}"
     else:
-        status, shown = "unsupported", []
+        status, values = "unsupported", []
         explanation = f"no evidence file holds a value of {stated.name}"
-    return _score(stated, status, tuple(one.held.place for one in shown[:MAX_EVIDENCE]), explanation)
+    return _score(stated, status, tuple(value.held.place for value in values[:MAX_EVIDENCE]), explanation)
 
 
 def _score(stated: Stated, status: ClaimStatus, evidence: tuple[Place, ...], explanation: str) -> ScoreRow:
@@ -212,7 +216,7 @@ def _registered(stated: Stated, evidence: list[ReadFile], runs: Sequence[RunEvid
             sign, limit = criterion.bound()
             # "powered for a gain of 0.15" names the bound without its sign.
             if criterion.metric == stated.name and stated.sign in (sign, "=") and stated.value == limit:
-                file = next(one for one in evidence if one.name == f"{run.name}/registered.json")
+                file = next(read_file for read_file in evidence if read_file.name == f"{run.name}/registered.json")
                 keys = {"mcnemar_p": "alpha", "accuracy_gain": "minimum_effect"}
                 wanted = f'"{keys.get(criterion.metric, criterion.metric)}"'
                 line = next((at for at, text in enumerate(file.lines, 1) if wanted in text), 1)
@@ -264,28 +268,29 @@ def _fixes(rows: Sequence[ScoreRow], overclaimed: Sequence[Overclaim]) -> list[F
         if row.status != "supported"
     ]
     return fixes + [
-        Fix(text=f"{one.stated_at}: {one.statement}; say {one.instead}", delta=2, effort=1) for one in overclaimed
+        Fix(text=f"{overclaim.stated_at}: {overclaim.statement}; say {overclaim.instead}", delta=2, effort=1)
+        for overclaim in overclaimed
     ]
 
 
 def _told(values: Sequence[_Value]) -> str:
-    said = [
+    texts = [
         f"{value.held.name}{f' of {value.stage}.{value.attempt}' if value.stage else ''} = {value.held.value:.6g}"
         for value in values[:MAX_EVIDENCE]
     ]
     more = f" and {len(values) - MAX_EVIDENCE} more" if len(values) > MAX_EVIDENCE else ""
-    return ", ".join(dict.fromkeys(said)) + more
+    return ", ".join(dict.fromkeys(texts)) + more
 
 
 def _stage_in(text: str, stages: set[str], arms: dict[str, str]) -> str:
     """Return the stage that is named last in a text."""
-    found = ""
+    result = ""
     for word in re.findall(r"\w+", text.lower()):
         if word in stages:
-            found = word
+            result = word
         elif word in arms:
-            found = arms[word]
-    return found
+            result = arms[word]
+    return result
 
 
 def _distinct(rows: list[ScoreRow]) -> list[ScoreRow]:

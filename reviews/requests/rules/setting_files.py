@@ -30,30 +30,30 @@ _SEED = re.compile(r"(?:^|_)seeds?$")
 
 def check_settings(material: Material) -> Found:
     """Look at every YAML and JSON file that was read."""
-    found = Found()
+    result = Found()
     for file in material.ending(".yaml", ".yml", ".json"):
         data = _data(file)
         if not isinstance(data, dict):
             continue
-        found.looked_at.append(file.name)
+        result.looked_at.append(file.name)
         if data.keys() >= {"analysis", "heldout"} and file.name in material.sources:
-            _check_spec(found, file, material)
+            _check_spec(result, file, material)
             continue
         keys = list(_keys(data))
         settings = next((key for key in keys if key in _TRAINING), "")
         if settings and not any(map(_SEED.search, keys)):
             message = "training settings without a seed: what they give cannot be repeated"
-            found.issue("HIGH", message, [place(file, line_of(file, rf"""\s*(?:- )?["']?{settings}["']?\s*:"""))])
-    return found
+            result.issue("HIGH", message, [place(file, line_of(file, rf"""\s*(?:- )?["']?{settings}["']?\s*:"""))])
+    return result
 
 
-def _check_spec(found: Found, file: ReadFile, material: Material) -> None:
+def _check_spec(result: Found, file: ReadFile, material: Material) -> None:
     """Load a session spec as `peergate spec check` does, and check its design as the design gate does."""
     path = material.sources[file.name]
     named = _named_files(path, _data(file))
-    hidden = [one for one in named if not material.readable(one)]
+    hidden = [path for path in named if not material.readable(path)]
     if hidden:
-        found.not_judged.append(f"{file.name}: its data may not be read here, so neither spec nor design was checked")
+        result.not_judged.append(f"{file.name}: its data may not be read here, so neither spec nor design was checked")
         return
     try:
         resolved = load_spec(path)
@@ -63,32 +63,32 @@ def _check_spec(found: Found, file: ReadFile, material: Material) -> None:
             here = Path(problem.path).resolve() == path
             message = str(problem).split(": ", 1)[-1]
             where = place(file, problem.line) if here else _naming(file, Path(problem.path))
-            found.issue("CRITICAL", f"{'' if here else Path(problem.path).name + ': '}{message}", [where])
-        found.recommend("Mend the spec until `peergate spec check` is silent.", "A spec with problems is not started.")
+            result.issue("CRITICAL", f"{'' if here else Path(problem.path).name + ': '}{message}", [where])
+        result.recommend("Mend the spec until `peergate spec check` is silent.", "A spec with problems is not started.")
         return
     except (PeergateError, OSError, ValueError) as error:
-        found.not_judged.append(f"{file.name}: cannot be loaded as a session spec: {error}")
+        result.not_judged.append(f"{file.name}: cannot be loaded as a session spec: {error}")
         return
     for check in checks:
-        _take(found, file, check)
+        _take(result, file, check)
 
 
-def _take(found: Found, file: ReadFile, check: CheckResult) -> None:
+def _take(result: Found, file: ReadFile, check: CheckResult) -> None:
     where = [place(file, line_of(file, _PLACES.get(check.id, r"\s*heldout\s*:")))]
     fact = f"design check {check.id} is {check.status}"
     message = f"{fact}: {check.detail}"
     if check.status == "FAIL":
-        found.issue("CRITICAL" if check.blocking else "HIGH", message, where)
-        found.recommend(
+        result.issue("CRITICAL" if check.blocking else "HIGH", message, where)
+        result.recommend(
             "Mend the design before it is registered.",
             "The design gate closes on a failed check, before anything is paid for.",
         )
     elif check.status in ("BLOCKED", "ERROR"):
-        found.issue("HIGH", message, where)
+        result.issue("HIGH", message, where)
     elif check.status == "WARN":
-        found.concern(message, where) if check.id == "design.seeds" else found.issue("SUGGESTION", message, where)
+        result.concern(message, where) if check.id == "design.seeds" else result.issue("SUGGESTION", message, where)
     elif check.status == "PASS":
-        found.passed.append((fact, where[0]))
+        result.passed.append((fact, where[0]))
 
 
 def _data(file: ReadFile) -> Any:
@@ -102,11 +102,11 @@ def _data(file: ReadFile) -> Any:
 
 def _named_files(path: Path, data: dict[str, Any]) -> list[Path]:
     """Return the files a spec names, as far as its keys have the form of a spec's."""
-    held, more = data.get("heldout"), data.get("data")
-    named: list[Any] = [data.get("constitution"), held.get("path") if isinstance(held, dict) else None]
+    heldout, more = data.get("heldout"), data.get("data")
+    named: list[Any] = [data.get("constitution"), heldout.get("path") if isinstance(heldout, dict) else None]
     if isinstance(more, dict):
-        named += [one.get("path") for one in more.values() if isinstance(one, dict)]
-    return [(path.parent / one).resolve() for one in named if isinstance(one, str) and "\x00" not in one]
+        named += [value.get("path") for value in more.values() if isinstance(value, dict)]
+    return [(path.parent / value).resolve() for value in named if isinstance(value, str) and "\x00" not in value]
 
 
 def _naming(file: ReadFile, other: Path) -> Place:

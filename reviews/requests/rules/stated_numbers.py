@@ -77,17 +77,17 @@ def stated_in(file: ReadFile, names: Iterable[str]) -> Iterator[Stated]:
 
 def held_in(file: ReadFile) -> Iterator[Held]:
     """Yield the numbers a JSON text holds, by their keys; ``{"x": {"value": 1}}`` holds 1 for x."""
-    found: dict[str, list[Held]] = {}
+    results: dict[str, list[Held]] = {}
     around = ""
     for number, line in enumerate(file.lines, 1):
         for match in _IN_JSON.finditer(line):
             name = match["name"]
             name = around if name == "value" and around else name
             if name not in _NO_NAMES:
-                found.setdefault(name, []).append(Held(name, float(match["value"]), place(file, number)))
+                results.setdefault(name, []).append(Held(name, float(match["value"]), place(file, number)))
         opened = [match["name"] for match in _OPENS.finditer(line)]
         around = opened[-1] if opened else around
-    for values in found.values():
+    for values in results.values():
         if len(values) <= MAX_SAME_NAME:
             yield from values
 
@@ -98,10 +98,10 @@ def _stated(match: re.Match[str], file: ReadFile, line: int) -> Iterator[Stated]
             match["what"].lower(), "=", float(match["counted"]), 0.0, match[0].strip(), line, place(file, line)
         )
         return
-    said = " ".join(re.split(r"[\s_-]+", match["name"].lower()))
-    name = _MEANT.get(said) or said.replace(" ", "_")
+    text = " ".join(re.split(r"[\s_-]+", match["name"].lower()))
+    name = _MEANT.get(text) or text.replace(" ", "_")
     sign = match["sign"] or ""
-    if said in _NEED_A_SIGN and not sign:
+    if text in _NEED_A_SIGN and not sign:
         return
     if name in _EVERYDAY and not re.search(r"\|\s*$", match.string[: match.start("first")]):
         return
@@ -114,8 +114,8 @@ def _stated(match: re.Match[str], file: ReadFile, line: int) -> Iterator[Stated]
 
 def _pattern_of(names: Iterable[str]) -> re.Pattern[str]:
     every = set(METRICS) | set(names) | {alias for aliases in _ALIASES.values() for alias in aliases}
-    said = sorted(every, key=lambda one: (-len(one), one))
-    alternatives = "|".join(r"[\s_-]".join(map(re.escape, re.split(r"[\s_-]+", one))) for one in said)
+    texts = sorted(every, key=lambda text: (-len(text), text))
+    alternatives = "|".join(r"[\s_-]".join(map(re.escape, re.split(r"[\s_-]+", text))) for text in texts)
     first = _AFTER.format(1)
     second = rf"(?:\s*(?:->|\u2192|to)\s*(?P<second>{_DIGITS}){_AFTER.format(2)})?"
     interval = r"(?!\s*%?\s*(?:confidence|CI\b|interval))"

@@ -41,8 +41,8 @@ def main() -> int:
         write(answers, messages.Waiting(seconds=seconds, why=why, usd=usd))
         time.sleep(seconds)
 
-    def look(asked: messages.Look) -> messages.Looked:
-        write(answers, asked)
+    def look(requested_look: messages.Look) -> messages.Looked:
+        write(answers, requested_look)
         answer = messages.read_question(sys.stdin.buffer.readline(messages.MAX_LINE_BYTES + 1))
         if not isinstance(answer, messages.Looked):
             # The session breaks off by ending this process: anything else here is out of order.
@@ -68,11 +68,11 @@ def serve(questions: BinaryIO, answers: BinaryIO, duty: Duty) -> int:
 def write(answers: BinaryIO, answer: messages.Message) -> None:
     """Write an answer whole; unbuffered files may take less than they are given."""
     try:
-        left = memoryview(messages.line_of(answer))
+        data = memoryview(messages.line_of(answer))
     except ValueError as error:
-        left = memoryview(messages.line_of(messages.Refused(message=f"the answer cannot be sent: {error}")))
-    while left:
-        left = left[answers.write(left) :]
+        data = memoryview(messages.line_of(messages.Refused(message=f"the answer cannot be sent: {error}")))
+    while data:
+        data = data[answers.write(data) :]
 
 
 def limit() -> None:

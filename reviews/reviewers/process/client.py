@@ -79,8 +79,8 @@ def spawn(birth: Birth) -> Child:
     return Child(process.stdin.fileno(), process.stdout.fileno(), process.stderr.fileno(), end)
 
 
-def _nothing(asked: messages.Look) -> messages.Looked:
-    raise ValueError(f"it calls '{plain(asked.tool, 60)}', and nothing can be looked up")
+def _nothing(look: messages.Look) -> messages.Looked:
+    raise ValueError(f"it calls '{plain(look.tool, 60)}', and nothing can be looked up")
 
 
 class ReviewerProcess:
@@ -220,10 +220,10 @@ class ReviewerProcess:
     def _last_words(self, child: Child) -> str:
         """Return what it wrote to standard error at last, and how it ended."""
         os.set_blocking(child.errors, False)
-        said = b""
+        statement = b""
         with suppress(OSError):
-            said = os.read(child.errors, _PIECE)
-        last = said.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            statement = os.read(child.errors, _PIECE)
+        last = statement.decode("utf-8", "replace").strip().rpartition("\n")[2]
         return f" ({plain(last, _ERROR_CHARACTERS)})" if last else ""
 
 
@@ -237,7 +237,7 @@ def _converse(
     if b"\n" in rest and not line:
         first, _, rest = rest.partition(b"\n")
         return first + b"\n", rest
-    left, pieces, size = memoryview(line), [rest], len(rest)
+    data, pieces, size = memoryview(line), [rest], len(rest)
     with selectors.DefaultSelector() as ready:
         if line:
             ready.register(child.questions, selectors.EVENT_WRITE)
@@ -251,8 +251,8 @@ def _converse(
                 seconds = min(seconds, _LOOK_S)
             for key, _ in ready.select(seconds):
                 if key.fd == child.questions:
-                    left = _written(child, left)
-                    if not left:
+                    data = _written(child, data)
+                    if not data:
                         ready.unregister(child.questions)
                     continue
                 piece = os.read(child.answers, _PIECE)
@@ -267,11 +267,11 @@ def _converse(
                     return first + b"\n", after
 
 
-def _written(child: Child, left: memoryview) -> memoryview:
+def _written(child: Child, data: memoryview) -> memoryview:
     """Send what the pipe takes and return the rest; raises ValueError if the process has ended."""
     try:
-        return left[os.write(child.questions, left[:_PIECE]) :]
+        return data[os.write(child.questions, data[:_PIECE]) :]
     except BlockingIOError:
-        return left
+        return data
     except BrokenPipeError as error:
         raise ValueError("it ended") from error

@@ -36,7 +36,7 @@ _PROBE_S = 10
 
 def environment(reviewers: Sequence[Reviewer], environ: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of the process: named variables, and only the keys of its own vendors."""
-    wanted = {name for one in reviewers if (name := key_variable(one))}
+    wanted = {name for reviewer in reviewers if (name := key_variable(reviewer))}
     return {name: environ[name] for name in (*_KEPT, *sorted(wanted)) if name in environ} | _SET
 
 
@@ -48,8 +48,8 @@ def command(key: Path, run: Path | None) -> list[str]:
     hidden: list[str] = []
     if key.exists():
         hidden = ["--tmpfs", str(key.parent)]
-        for one in (key, *sorted(key.parent.glob(EARLIER.format(key.stem)))):
-            hidden += ["--ro-bind", str(one), str(one)]
+        for path in (key, *sorted(key.parent.glob(EARLIER.format(key.stem)))):
+            hidden += ["--ro-bind", str(path), str(path)]
     if run is not None and run.is_dir() and not _holds_the_program(run):
         hidden = ["--tmpfs", str(run), *hidden]
     return [bwrap, *_WALL, *hidden, "--", *_PROGRAM]
@@ -70,4 +70,4 @@ def is_confined() -> bool:
 
 def _holds_the_program(folder: Path) -> bool:
     own = (sys.prefix, sys.base_prefix, str(HOME))
-    return any(Path(one).is_relative_to(folder) for one in own)
+    return any(Path(text).is_relative_to(folder) for text in own)

@@ -34,10 +34,10 @@ class Apart:
 
     def review(self, packet: Packet, packet_digest: str) -> Verdict:
         """Return the verdict; raises ReviewerUnavailable with the reason that the process gives."""
-        said = self._said(packet, packet_digest, ANSWER_S)
-        if said.verdict is None:
-            raise _as_error(said.no_verdict, self.name)
-        return read_verdict(said, self.name)
+        statement = self._said(packet, packet_digest, ANSWER_S)
+        if statement.verdict is None:
+            raise _as_error(statement.no_verdict, self.name)
+        return read_verdict(statement, self.name)
 
     def _said(self, packet: Packet, digest: str, seconds: float) -> messages.Reviewed:
         data = packet.canonical()
@@ -76,17 +76,19 @@ class ModelApart(Apart, PaidReviewer):
         """
         # A model is asked at most twice in a row without looking something up; each time it does, the time begins
         # anew, and while its API is down the process says so and the time does not run.
-        said = self._said(packet, packet_digest, 2 * effort_of(packet, self._spec.effort).timeout_s + SLACK_S)
-        if said.exchange is None:
-            raise _as_error(said.no_verdict, self.name)
-        verdict = None if said.verdict is None else read_verdict(said, self.name)
-        return Answered(said.exchange, value=verdict, error=None if verdict else _as_error(said.no_verdict, self.name))
+        statement = self._said(packet, packet_digest, 2 * effort_of(packet, self._spec.effort).timeout_s + SLACK_S)
+        if statement.exchange is None:
+            raise _as_error(statement.no_verdict, self.name)
+        verdict = None if statement.verdict is None else read_verdict(statement, self.name)
+        return Answered(
+            statement.exchange, value=verdict, error=None if verdict else _as_error(statement.no_verdict, self.name)
+        )
 
 
-def read_verdict(said: messages.Reviewed, who: str) -> Verdict:
+def read_verdict(statement: messages.Reviewed, who: str) -> Verdict:
     """Return the verdict of an answer; raises ReviewerUnavailable if it is not a whole verdict."""
     try:
-        return Verdict.model_validate(json.loads(said.verdict or ""))
+        return Verdict.model_validate(json.loads(statement.verdict or ""))
     except ValueError as error:
         what = "the reviewer's process sent no whole verdict"
         raise ReviewerUnavailable(what, where=who, cause="process_lost") from error
@@ -127,17 +129,17 @@ def _as_error(why: NoVerdict | None, who: str) -> ReviewerUnavailable:
 
 def merge(process: ReviewerProcess, packet: str, quorum: int, members: Sequence[messages.Spoken]) -> Verdict:
     """Return the verdict of a panel, also when too few answered; raises ReviewerUnavailable if it is refused."""
-    asked = messages.Merge(packet=packet, quorum=quorum, members=tuple(members))
-    return read_verdict(process.ask(asked, messages.Reviewed), "panel")
+    requested_merge = messages.Merge(packet=packet, quorum=quorum, members=tuple(members))
+    return read_verdict(process.ask(requested_merge, messages.Reviewed), "panel")
 
 
 def repeat(process: ReviewerProcess, packet: bytes, before: bytes, spoken: messages.Spoken) -> Verdict:
     """Return the earlier verdict on the same evidence, turned to this packet; errors as in :func:`merge`."""
-    asked = messages.Repeat(packet=packet.decode(), before=before.decode(), spoken=spoken)
-    return read_verdict(process.ask(asked, messages.Reviewed), "earlier verdict")
+    requested_repeat = messages.Repeat(packet=packet.decode(), before=before.decode(), spoken=spoken)
+    return read_verdict(process.ask(requested_repeat, messages.Reviewed), "earlier verdict")
 
 
 def no_verdict(process: ReviewerProcess, packet: str, reviewer: str, why: NoVerdict) -> Verdict:
     """State that there is no verdict; raises ReviewerUnavailable if the process is gone."""
-    asked = messages.NoVerdict(packet=packet, reviewer=reviewer, why=why)
-    return read_verdict(process.ask(asked, messages.Reviewed), reviewer)
+    verdict = messages.NoVerdict(packet=packet, reviewer=reviewer, why=why)
+    return read_verdict(process.ask(verdict, messages.Reviewed), reviewer)

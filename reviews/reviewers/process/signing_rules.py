@@ -101,17 +101,17 @@ class Duty:
             is_users = isinstance(error, UserError)
             return messages.Refused(is_users=is_users, message=error.message, where=error.where, hint=error.hint)
 
-    def _start(self, asked: messages.Start) -> messages.Ready:
+    def _start(self, start: messages.Start) -> messages.Ready:
         if self._key is not None:
             raise Refusal("it was started before")
-        reviewers = [self._reviewer(one) for one in asked.reviewers]
-        path = Path(asked.key)
+        reviewers = [self._reviewer(reviewer) for reviewer in start.reviewers]
+        path = Path(start.key)
         key = load_key(path)
         # A reviewer signed with the keys before this one too.
-        before = [load_key(one).public for one in sorted(path.parent.glob(EARLIER.format(path.stem)))]
-        self._session, self._reviewers, self._key = asked.session, reviewers, key
+        before = [load_key(current_path).public for current_path in sorted(path.parent.glob(EARLIER.format(path.stem)))]
+        self._session, self._reviewers, self._key = start.session, reviewers, key
         self._known = (key.public, *before)
-        self._humans = tuple(bytes.fromhex(one) for one in asked.humans)
+        self._humans = tuple(bytes.fromhex(hex) for hex in start.humans)
         return messages.Ready(public=key.public.hex())
 
     def _reviewer(self, spec: ReviewerSpec) -> Reviewer | None:
@@ -128,64 +128,68 @@ class Duty:
 
         return model_reviewer(spec, self._environ, self._waits or sleeps)
 
-    def _review(self, asked: messages.Review) -> messages.Reviewed:
-        packet = self._packet(asked.packet, asked.digest)
-        reviewer = self._reviewers[asked.reviewer] if 0 <= asked.reviewer < len(self._reviewers) else None
+    def _review(self, requested_review: messages.Review) -> messages.Reviewed:
+        packet = self._packet(requested_review.packet, requested_review.digest)
+        reviewer = (
+            self._reviewers[requested_review.reviewer]
+            if 0 <= requested_review.reviewer < len(self._reviewers)
+            else None
+        )
         if reviewer is None:
-            raise Refusal(f"there is no reviewer {asked.reviewer} to ask here")
+            raise Refusal(f"there is no reviewer {requested_review.reviewer} to ask here")
         exchange: Exchange | None = None
         try:
             if isinstance(reviewer, PaidReviewer):
-                review = reviewer.ask(packet, asked.digest, self._looking(asked))
+                review = reviewer.ask(packet, requested_review.digest, self._looking(requested_review))
                 exchange, verdict = review.exchange, review.value
                 if verdict is None:
                     raise review.error or Blocked("no verdict", where=reviewer.name)
             else:
-                verdict = reviewer.review(packet, asked.digest)
+                verdict = reviewer.review(packet, requested_review.digest)
         except PeergateError as failed:
             why = without_secrets(no_verdict_of(failed), current())
             return messages.Reviewed(verdict=None, no_verdict=why, exchange=exchange)
         facts = facts_of(exchange, digest_bytes) if exchange else {}
-        return self._remember(asked.digest, verdict, facts, exchange=exchange)
+        return self._remember(requested_review.digest, verdict, facts, exchange=exchange)
 
-    def _looking(self, asked: messages.Review) -> Looking | None:
-        if (look := self._look) is None or not asked.readable:
+    def _looking(self, review: messages.Review) -> Looking | None:
+        if (look := self._look) is None or not review.readable:
             return None
 
         def found(tool: str, arguments: str, most: int) -> Found:
-            said = look(messages.Look(tool=tool, arguments=arguments, most=most))
-            return Found(said.text, said.is_error, said.entry)
+            statement = look(messages.Look(tool=tool, arguments=arguments, most=most))
+            return Found(statement.text, statement.is_error, statement.entry)
 
-        return Looking(asked.readable, found)
+        return Looking(review.readable, found)
 
-    def _merge(self, asked: messages.Merge) -> messages.Reviewed:
+    def _merge(self, requested_merge: messages.Merge) -> messages.Reviewed:
         answers: list[Answer] = []
-        for one in asked.members:
-            body, verdict = self._heard(one)
-            if body["packet"] != asked.packet:
-                raise Refusal(f"a member's verdict is on {body['packet']}, the panel's on {asked.packet}")
+        for spoken in requested_merge.members:
+            body, verdict = self._heard(spoken)
+            if body["packet"] != requested_merge.packet:
+                raise Refusal(f"a member's verdict is on {body['packet']}, the panel's on {requested_merge.packet}")
             silent = verdict.no_verdict
             if bool(body["error"]) != bool(silent):
                 raise Refusal("a member's entry and its verdict differ about whether there is one")
             answers.append(Answer(body["reviewer"], None if silent else verdict, silent))
-        return self._remember(asked.packet, merge(answers, asked.quorum), {"members": len(answers)})
+        return self._remember(requested_merge.packet, merge(answers, requested_merge.quorum), {"members": len(answers)})
 
-    def _repeat(self, asked: messages.Repeat) -> messages.Reviewed:
+    def _repeat(self, repeat: messages.Repeat) -> messages.Reviewed:
         from reviews.gate.packet import evidence_digest
 
-        now, before = digest_bytes(asked.packet.encode()), digest_bytes(asked.before.encode())
-        shown, earlier = self._packet(asked.packet, now), self._packet(asked.before, before)
-        body, verdict = self._heard(asked.spoken)
-        if (body["packet"], body["error"], body["attempt"]) != (before, "", shown.unchanged_since):
+        now, before = digest_bytes(repeat.packet.encode()), digest_bytes(repeat.before.encode())
+        packet, earlier = self._packet(repeat.packet, now), self._packet(repeat.before, before)
+        body, verdict = self._heard(repeat.spoken)
+        if (body["packet"], body["error"], body["attempt"]) != (before, "", packet.unchanged_since):
             raise Refusal("the verdict to repeat is on another packet, or is missing")
-        if shown.stage != earlier.stage or evidence_digest(shown) != evidence_digest(earlier):
+        if packet.stage != earlier.stage or evidence_digest(packet) != evidence_digest(earlier):
             raise Refusal("the evidence is not that of the earlier attempt")
-        return self._remember(now, turned(verdict, before, now), {"same_as": shown.unchanged_since})
+        return self._remember(now, turned(verdict, before, now), {"same_as": packet.unchanged_since})
 
-    def _no_verdict(self, asked: messages.NoVerdict) -> messages.Reviewed:
-        if not asked.why.what:
+    def _no_verdict(self, verdict: messages.NoVerdict) -> messages.Reviewed:
+        if not verdict.why.what:
             raise Refusal("nothing says why there is no verdict")
-        return self._remember(asked.packet, no_verdict(asked.reviewer, asked.why), {})
+        return self._remember(verdict.packet, no_verdict(verdict.reviewer, verdict.why), {})
 
     def _remember(
         self, packet: str, verdict: Verdict, facts: dict[str, Any], exchange: Exchange | None = None
@@ -208,7 +212,9 @@ class Duty:
             raise Refusal(f"an earlier verdict cannot be read: {error}") from error
         # A person signs their own verdict.
         may = (*self._known, *self._humans) if entry.body.get("reviewer") == PERSON else self._known
-        if not any(is_signed(key, one.data, pae(opened.payload)) for key in may for one in opened.signatures):
+        if not any(
+            is_signed(key, signature.data, pae(opened.payload)) for key in may for signature in opened.signatures
+        ):
             raise Refusal("an earlier verdict is not signed with the reviewer's key")
         if entry.kind != "verdict" or entry.session != self._session:
             raise Refusal(f"'{entry.key}' is no verdict of session '{self._session}'")
@@ -249,22 +255,23 @@ class Duty:
         if entry.policy is not None:
             return "verdicts change no policy"
         body = entry.body
-        said = Said(*(str(body.get(name)) for name in Said._fields[:-1]), cause=body.get("cause"))
-        facts = self._said.get(said)
+        statement = Said(*(str(body.get(name)) for name in Said._fields[:-1]), cause=body.get("cause"))
+        facts = self._said.get(statement)
         if facts is None:
-            return f"no reviewer here reached the verdict {said.verdict} of '{said.reviewer}' on {said.packet}"
+            named = f"'{statement.reviewer}' on {statement.packet}"
+            return f"no reviewer here reached the verdict {statement.verdict} of {named}"
         at = f"verdict/{body.get('stage')}.{body.get('attempt')}"
         if entry.key != at and not entry.key.startswith(f"{at}/"):
             return f"it says that it is of '{at}'"
-        if self._entries.get(said, entry.key) != entry.key:
-            return f"the verdict was signed as '{self._entries[said]}'"
+        if self._entries.get(statement, entry.key) != entry.key:
+            return f"the verdict was signed as '{self._entries[statement]}'"
         other = {name for name, value in facts.items() if body.get(name) != value}
         allowed = OF_EVERY_VERDICT | facts.keys() | ({"reservation"} if "usd" in facts else set())
-        if said.error and "members" not in facts:
+        if statement.error and "members" not in facts:
             # When the process that asked is gone, the costs of a review without a verdict are unknown here.
             allowed |= FACTS | {"reservation"}
         other |= body.keys() - allowed
         if other:
             return f"{', '.join(sorted(other))} is not what the reviewer left"
-        self._entries[said] = entry.key
+        self._entries[statement] = entry.key
         return ""

@@ -27,7 +27,7 @@ _CACHED: CacheControlEphemeralParam = {"type": "ephemeral"}
 def body(question: Question) -> dict[str, Any]:
     """Return the request."""
     output: OutputConfigParam = {"format": {"type": "json_schema", "schema": question.form.schema}}
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "model": question.model,
         # The instructions are the same every time; so is what precedes a packet in one session.
         "system": [{"type": "text", "text": question.instructions, "cache_control": _CACHED}],
@@ -40,11 +40,11 @@ def body(question: Question) -> dict[str, Any]:
         # schema binds the text only, so the two go together.
         # The rules of the spec refuse what Anthropic does not have.
         output["effort"] = cast(Literal["low", "medium", "high", "xhigh", "max"], question.reasoning)
-        given["thinking"] = {"type": "adaptive"}
+        arguments["thinking"] = {"type": "adaptive"}
     if question.tools:
-        given["tools"] = [_tool(one) for one in question.tools]
-        given["tool_choice"] = {"type": "auto" if question.may_call else "none"}
-    return given
+        arguments["tools"] = [_tool(tool) for tool in question.tools]
+        arguments["tool_choice"] = {"type": "auto" if question.may_call else "none"}
+    return arguments
 
 
 def send(question: Question, api: Api, http: RecordedClient) -> Reply:
@@ -63,19 +63,21 @@ def _messages(question: Question) -> list[MessageParam]:
     first: list[TextBlockParam] = [_text(question.head, marked=True)] if question.head else []
     first.append(_text(question.text, marked=bool(question.tools)))
     whole = question.text if not (question.head or question.tools) else first
-    found: list[MessageParam] = [{"role": "user", "content": whole}]
-    for number, one in enumerate(question.rounds, 1):
-        found.append({"role": "assistant", "content": json.loads(one.said)})
+    message_params: list[MessageParam] = [{"role": "user", "content": whole}]
+    for number, value in enumerate(question.rounds, 1):
+        message_params.append({"role": "assistant", "content": json.loads(value.said)})
         results: list[ToolResultBlockParam] = [
             {"type": "tool_result", "tool_use_id": each.call, "content": each.text, "is_error": each.is_error}
-            for each in one.results
+            for each in value.results
         ]
         if number == len(question.rounds):
             results[-1]["cache_control"] = _CACHED
-        found.append({"role": "user", "content": results})
+        message_params.append({"role": "user", "content": results})
     for role, text in question.once_more():
-        found.append({"role": "user", "content": text} if role == "user" else {"role": "assistant", "content": text})
-    return found
+        message_params.append(
+            {"role": "user", "content": text} if role == "user" else {"role": "assistant", "content": text}
+        )
+    return message_params
 
 
 def _text(text: str, *, marked: bool) -> TextBlockParam:
@@ -93,19 +95,19 @@ def read(message: StreamedMessage, *, has_tools: bool = False) -> Reply:
     """Take model, usage, text and calls out of a message, and say when the text cannot be whole."""
     counted = message.counts
     usage = None
-    asked, answered = counted.get("input_tokens"), counted.get("output_tokens")
+    input_tokens, answered = counted.get("input_tokens"), counted.get("output_tokens")
     written = counted.get("cache_creation_input_tokens") or 0
-    if asked is not None and answered is not None:
+    if input_tokens is not None and answered is not None:
         cached = counted.get("cache_read_input_tokens") or 0
-        usage = Usage(asked + cached + written, answered, cached)
-    texts = [one for one in message.blocks if one["type"] == "text"]
-    text = "".join(piece for one in texts for piece in (one["text"], *one["pieces"]))
+        usage = Usage(input_tokens + cached + written, answered, cached)
+    texts = [block for block in message.blocks if block["type"] == "text"]
+    text = "".join(piece for text in texts for piece in (text["text"], *text["pieces"]))
     if has_tools and message.stop == "tool_use":
-        uses = [one for one in message.blocks if one["type"] == "tool_use"]
-        calls = tuple(Call(one["id"], sendable_text([one["name"]]), anthropic_arguments(one)) for one in uses)
+        uses = [block for block in message.blocks if block["type"] == "tool_use"]
+        calls = tuple(Call(use["id"], sendable_text([use["name"]]), anthropic_arguments(use)) for use in uses)
         if calls:
-            said = anthropic_content(message.blocks)
-            return Reply(message.model, usage, text, written_tokens=written, calls=calls, said=said)
+            reported_text = anthropic_content(message.blocks)
+            return Reply(message.model, usage, text, written_tokens=written, calls=calls, said=reported_text)
     unusable = "" if message.stop == "end_turn" else f"the answer ended with '{message.stop}'"
     if message.stop == "refusal":
         unusable = "the model refused"

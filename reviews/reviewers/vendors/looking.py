@@ -44,38 +44,38 @@ class Lookups:
     def results(self, calls: Sequence[Call], who: str) -> tuple[Result, ...]:
         """Carry out the calls of one message; raises ReviewerUnavailable if they cannot be answered."""
         self.rounds -= 1
-        ids = [one.id for one in calls]
+        ids = [call.id for call in calls]
         if len(set(ids)) < len(ids) or not all(map(SENDABLE.fullmatch, ids)):
             what = "the answer calls tools under names that cannot be answered"
             raise ReviewerUnavailable(what, where=who, cause="malformed")
-        found: list[Result] = []
+        results: list[Result] = []
         room = ROUND_BYTES
         for number, call in enumerate(calls):
             if number >= MOST_CALLS:
-                found.append(Result(call.id, _TOO_MANY, True))
+                results.append(Result(call.id, _TOO_MANY, True))
                 continue
             head = f"answer {len(self.looked) + 1}: "
             most = min(ANSWER_BYTES, room - len(head))
             if most < len(_NO_ROOM):
-                found.append(Result(call.id, _NO_ROOM, True))
+                results.append(Result(call.id, _NO_ROOM, True))
                 continue
             answer = self._looking.look(call.name, call.arguments, most)
             self.looked.append(Looked(answer.entry, digest_bytes(answer.text.encode())))
             text = head + answer.text
             room -= len(text.encode())
-            found.append(Result(call.id, text, answer.is_error))
-        return tuple(found)
+            results.append(Result(call.id, text, answer.is_error))
+        return tuple(results)
 
 
-def longest_with_calls(price: Price, asked: int, left_usd: float, at_most: int, *, writes: bool) -> int:
+def longest_with_calls(price: Price, count: int, left_usd: float, at_most: int, *, writes: bool) -> int:
     """Return how many tokens an answer with calls may have, so that its results and a verdict can be paid after it.
 
-    ``asked`` is the most tokens of the request, ``writes`` whether the vendor charges for what it caches of it.
+    ``count`` is the most tokens of the request, ``writes`` whether the vendor charges for what it caches of it.
     """
 
     def usd(tokens: int) -> float:
-        after = asked + tokens + ROUND_BYTES + MARGIN_TOKENS
-        first = price.usd(Usage(asked, tokens), written_tokens=asked if writes else 0)
+        after = count + tokens + ROUND_BYTES + MARGIN_TOKENS
+        first = price.usd(Usage(count, tokens), written_tokens=count if writes else 0)
         return first + price.usd(Usage(after, VERDICT_TOKENS), written_tokens=after if writes else 0)
 
     low, high = 0, at_most

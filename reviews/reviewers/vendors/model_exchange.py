@@ -81,11 +81,11 @@ class Question(NamedTuple):
 
     def once_more(self) -> list[tuple[Literal["user", "assistant"], str]]:
         """Return what follows when the model is asked once more: each answer, and what is wrong with it."""
-        found: list[tuple[Literal["user", "assistant"], str]] = []
-        for one in self.again:
-            found.append(("assistant", one.answer))
-            found.append(("user", one.complaint))
-        return found
+        pairs: list[tuple[Literal["user", "assistant"], str]] = []
+        for again in self.again:
+            pairs.append(("assistant", again.answer))
+            pairs.append(("user", again.complaint))
+        return pairs
 
     def turns(self) -> list[tuple[Literal["user", "assistant"], str]]:
         """Return the conversation without calls: the text, and what follows when the model is asked once more."""

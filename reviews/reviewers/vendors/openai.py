@@ -33,7 +33,7 @@ from specs.vendors.tool_calls import NO_REASONING, openai_content, sendable_text
 def body(question: Question) -> dict[str, Any]:
     """Return the request."""
     form = question.form
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "model": question.model,
         "instructions": question.instructions,
         "input": _input(question),
@@ -42,14 +42,14 @@ def body(question: Question) -> dict[str, Any]:
         "text": {"format": {"type": "json_schema", "name": form.name, "schema": form.schema, "strict": True}},
     }
     if question.reasoning:
-        given["reasoning"] = {"effort": question.reasoning}
+        arguments["reasoning"] = {"effort": question.reasoning}
     if question.tools:
-        given["tools"] = [_tool(one) for one in question.tools]
-        given["tool_choice"] = "auto" if question.may_call else "none"
+        arguments["tools"] = [_tool(tool) for tool in question.tools]
+        arguments["tool_choice"] = "auto" if question.may_call else "none"
         if not NO_REASONING.match(question.model):
             # Calls go back with the reasoning that led to them, which is not stored there.
-            given["include"] = ["reasoning.encrypted_content"]
-    return given
+            arguments["include"] = ["reasoning.encrypted_content"]
+    return arguments
 
 
 def send(question: Question, api: Api, http: RecordedClient) -> Reply:
@@ -69,11 +69,13 @@ def _input(question: Question) -> str | ResponseInputParam:
     turns = question.turns()
     if not question.again and not question.rounds:
         return turns[0][1]
-    found: list[Any] = [_message(*turns[0])]
-    for one in question.rounds:
-        found += json.loads(one.said)
-        found += [{"type": "function_call_output", "call_id": each.call, "output": each.text} for each in one.results]
-    return [*found, *(_message(*one) for one in turns[1:])]
+    results: list[Any] = [_message(*turns[0])]
+    for value in question.rounds:
+        results += json.loads(value.said)
+        results += [
+            {"type": "function_call_output", "call_id": each.call, "output": each.text} for each in value.results
+        ]
+    return [*results, *(_message(*turn) for turn in turns[1:])]
 
 
 def _tool(tool: Tool) -> FunctionToolParam:
@@ -109,11 +111,14 @@ def read(response: Response, items: Sequence[ResponseOutputItem] = ()) -> Reply:
     elif refusals:
         unusable, cause = f"the model refused: {refusals[0]}", "refused"
     else:
-        called = [one for one in items if one.type == "function_call"]
-        calls = tuple(Call(one.call_id, sendable_text([one.name]), sendable_text([one.arguments])) for one in called)
+        called = [item for item in items if item.type == "function_call"]
+        calls = tuple(
+            Call(tool_call.call_id, sendable_text([tool_call.name]), sendable_text([tool_call.arguments]))
+            for tool_call in called
+        )
         if calls:
-            said = openai_content(items)
-            return Reply(response.model, usage, "".join(texts), written_tokens=written, calls=calls, said=said)
+            text = openai_content(items)
+            return Reply(response.model, usage, "".join(texts), written_tokens=written, calls=calls, said=text)
     return Reply(response.model, usage, "".join(texts), unusable, cause, written)
 
 

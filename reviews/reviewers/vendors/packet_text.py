@@ -36,9 +36,9 @@ def shown(packet: Packet) -> dict[str, Any]:
     value = packet.model_dump(
         mode="json", exclude={"checks", "checks_digest", "metrics_digest", "registration", "reading"}
     )
-    loud = {str(place): _of(one) for place, one in enumerate(packet.checks) if not _is_quiet(one)}
-    quiet = [(one, place) for place, one in enumerate(packet.checks) if _is_quiet(one)]
-    passed = {one.id: place for one, place in quiet if one.status == "PASS"}
+    loud = {str(place): _of(check) for place, check in enumerate(packet.checks) if not _is_quiet(check)}
+    quiet = [(check, place) for place, check in enumerate(packet.checks) if _is_quiet(check)]
+    passed = {check_result.id: place for check_result, place in quiet if check_result.status == "PASS"}
     counts = {"passed": len(passed), "not_applicable": len(quiet) - len(passed)}
     return value | {"checks": loud, "quiet_checks": counts | {"places_of_passed": passed}}
 

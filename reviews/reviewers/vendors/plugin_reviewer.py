@@ -40,7 +40,7 @@ class Asked(NamedTuple):
 class Review(Protocol):
     """The function of a vendor: judges a packet, sees nothing else."""
 
-    def __call__(self, packet: Packet, asked: Asked, /) -> Verdict:
+    def __call__(self, packet: Packet, request: Asked, /) -> Verdict:
         """Return findings whose spans point into the packet, and whether the result may be used."""
         ...
 
@@ -58,27 +58,27 @@ class PluginReviewer:
         """Return its verdict, with its registered name; raises ReviewerUnavailable if it gives no complete one."""
         effort = effort_of(packet, self._spec.effort)
         seconds = effort.timeout_s if self._spec.asks_a_model else RULES_SECONDS
-        asked = Asked(packet_digest, self._spec.model, self._key, effort, looking)
+        request = Asked(packet_digest, self._spec.model, self._key, effort, looking)
         try:
-            said = plugins.bounded(lambda: _function(self._vendor)(packet, asked), self.name, seconds, "review")
+            statement = plugins.bounded(lambda: _function(self._vendor)(packet, request), self.name, seconds, "review")
         except PluginFault as fault:
             hint = "mend that distribution, or decide yourself"
             cause = "timed_out" if fault.__cause__ is None else "unusable"
             raise ReviewerUnavailable(fault.message, where=self.name, hint=hint, cause=cause) from fault
-        return self._verdict(said)
+        return self._verdict(statement)
 
-    def _verdict(self, said: Any) -> Verdict:
+    def _verdict(self, statement: Any) -> Verdict:
         """Return what was said, read again: nothing binds a plug-in to the types of its fields."""
 
         def refuse(what: str, detail: str = "") -> ReviewerUnavailable:
             return ReviewerUnavailable(what, where=self.name, cause="out_of_schema", detail=detail)
 
-        if not isinstance(said, Verdict):
-            raise refuse(f"returns a {plain(type(said).__name__, 60)}, which is no verdict")
+        if not isinstance(statement, Verdict):
+            raise refuse(f"returns a {plain(type(statement).__name__, 60)}, which is no verdict")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Of fields of another type, which reading again refuses.
-                verdict = Verdict.model_validate_json(said.canonical(), strict=True)
+                verdict = Verdict.model_validate_json(statement.canonical(), strict=True)
         except (ValueError, TypeError, AttributeError) as error:
             raise refuse("returns a verdict that is not whole", plain(str(error), 200)) from error
         if verdict.no_verdict is not None or verdict.votes or verdict.quorum != 1:
@@ -104,9 +104,9 @@ class _Looks:
             if not self._left:
                 return Found("not carried out: nothing more may be looked up", True, "")
             self._left -= 1
-            found = self._asks.look(tool, arguments, min(most, ANSWER_BYTES))
-            self.looked.append(Looked(found.entry, digest_bytes(found.text.encode())))
-            return found
+            result = self._asks.look(tool, arguments, min(most, ANSWER_BYTES))
+            self.looked.append(Looked(result.entry, digest_bytes(result.text.encode())))
+            return result
 
     def end(self) -> None:
         """Refuse every later call, and wait for one that is being carried out."""

@@ -84,11 +84,11 @@ class _Before(NamedTuple):
     written: int = 0
     earlier: tuple[Earlier, ...] = ()
 
-    def and_then(self, reply: Reply, usd: float, kept: Earlier) -> _Before:
+    def and_then(self, reply: Reply, usd: float, earlier: Earlier) -> _Before:
         """Return what the answers up to this one took."""
         used = reply.usage or Usage(0, 0)
         usage = Usage(*(sum(pair) for pair in zip(self.usage, used, strict=True)))
-        return _Before(self.usd + usd, usage, self.written + reply.written_tokens, (*self.earlier, kept))
+        return _Before(self.usd + usd, usage, self.written + reply.written_tokens, (*self.earlier, earlier))
 
 
 class Model:
@@ -136,9 +136,11 @@ class Model:
             until = time.monotonic() + self._outage_s
             reply: Reply | None = None
             try:
-                asked = Question(self.model, instructions, text, form, 0, effort.timeout_s, reasoning(effort))
-                asked = asked._replace(head=head, tools=lookups.tools if lookups else ())
-                question = self._first(asked, effort, lookups)
+                requested_question = Question(
+                    self.model, instructions, text, form, 0, effort.timeout_s, reasoning(effort)
+                )
+                requested_question = requested_question._replace(head=head, tools=lookups.tools if lookups else ())
+                question = self._first(requested_question, effort, lookups)
                 while True:
                     if lookups is not None:
                         lookups.sent = len(lookups.looked)
@@ -151,31 +153,33 @@ class Model:
                                 self._exchange(http, reply, effort, before, lookups), read(self._whole(reply))
                             )
                         except ReviewerUnavailable as unread:
-                            left = sum(bool(one.error) for one in before.earlier) < repeats
-                            following = self._once_more(question, reply, unread, effort, before) if left else None
+                            flag = sum(bool(earlier.error) for earlier in before.earlier) < repeats
+                            following = self._once_more(question, reply, unread, effort, before) if flag else None
                             if following is None:
                                 raise
                             complaint = following.again[-1].complaint
-                    kept = Earlier(http.sent, http.received or b"", complaint)
-                    before, reply = before.and_then(reply, self._usd(reply), kept), None
+                    earlier = Earlier(http.sent, http.received or b"", complaint)
+                    before, reply = before.and_then(reply, self._usd(reply), earlier), None
                     question = following
             except ReviewerUnavailable as error:
                 return Answered(self._exchange(http, reply, effort, before, lookups), error=error)
 
-    def _first(self, asked: Question, effort: Effort, lookups: Lookups | None) -> Question:
+    def _first(self, requested_question: Question, effort: Effort, lookups: Lookups | None) -> Question:
         """Return the request so that its price cannot exceed the cap."""
-        at_most = self._most_tokens(asked)
-        question = self._bounded(asked, at_most, effort.max_cost_usd, effort, lookups)
+        at_most = self._most_tokens(requested_question)
+        question = self._bounded(requested_question, at_most, effort.max_cost_usd, effort, lookups)
         enough = min(ENOUGH_TOKENS, effort.max_output_tokens or ENOUGH_TOKENS)
         lacks = (
             question is None or question.max_output_tokens < enough or (lookups is not None and not question.may_call)
         )
         if lacks and self._body is not None:
             # Bytes are several times the tokens: where that leaves too little, the vendor counts them.
-            counted = counted_tokens(self._api, self._body(question or asked._replace(max_output_tokens=1)))
+            counted = counted_tokens(
+                self._api, self._body(question or requested_question._replace(max_output_tokens=1))
+            )
             if counted is not None:
                 at_most = min(at_most, counted + MARGIN_TOKENS)
-                question = self._bounded(asked, at_most, effort.max_cost_usd, effort, lookups)
+                question = self._bounded(requested_question, at_most, effort.max_cost_usd, effort, lookups)
         if question is None:
             raise ReviewerUnavailable(
                 f"max_cost_usd {effort.max_cost_usd:g} does not pay for a request of up to {at_most} tokens "
@@ -187,7 +191,7 @@ class Model:
         return question
 
     def _bounded(
-        self, asked: Question, at_most: int, usd: float, effort: Effort, lookups: Lookups | None
+        self, question: Question, at_most: int, usd: float, effort: Effort, lookups: Lookups | None
     ) -> Question | None:
         """Return a request of at most so many tokens with the longest answer that the money pays for.
 
@@ -195,7 +199,7 @@ class Model:
         does not pay for an answer at all.
         """
         most = min(MOST_OUTPUT_TOKENS, effort.max_output_tokens or MOST_OUTPUT_TOKENS)
-        may_call = lookups is not None and lookups.rounds > 0 and not asked.again
+        may_call = lookups is not None and lookups.rounds > 0 and not question.again
         longest = longest_with_calls(self.price, at_most, usd, most, writes=self._writes) if may_call else 0
         if longest < min(LEAST_WITH_CALLS, most):
             may_call = False
@@ -203,13 +207,13 @@ class Model:
             longest = longest_answer(self.price, at_most, usd, MOST_OUTPUT_TOKENS, written)
             if longest < LEAST_OUTPUT_TOKENS:
                 return None
-        return asked._replace(max_output_tokens=min(longest, most), may_call=may_call)
+        return question._replace(max_output_tokens=min(longest, most), may_call=may_call)
 
     def _most_tokens(self, question: Question) -> int:
         """Return the most tokens a request can have before any of it was counted."""
-        tools = [one.schema() | {"description": one.description} for one in question.tools]
-        said = question.instructions + question.head + question.text
-        return most_tokens(len(said.encode()) + len(canonical_bytes([question.form.schema, *tools])))
+        tools = [tool.schema() | {"description": tool.description} for tool in question.tools]
+        text = question.instructions + question.head + question.text
+        return most_tokens(len(text.encode()) + len(canonical_bytes([question.form.schema, *tools])))
 
     def _usd(self, reply: Reply) -> float:
         return self.price.usd(reply.usage, written_tokens=reply.written_tokens) if reply.usage else 0.0
@@ -225,16 +229,16 @@ class Model:
             what = "the answer calls tools and does not say what it took"
             raise ReviewerUnavailable(what, where=self.name, cause="malformed")
         results = lookups.results(reply.calls, self.name)
-        left = effort.max_cost_usd - before.usd - self._usd(reply)
-        added = sum(len(one.text.encode()) for one in results)
+        remaining = effort.max_cost_usd - before.usd - self._usd(reply)
+        added = sum(len(result.text.encode()) for result in results)
         # What was sent and said before is counted; of the rest every byte may be a token.
         at_most = reply.usage.input_tokens + reply.usage.output_tokens + most_tokens(added)
         following = question._replace(rounds=(*question.rounds, Round(reply.said, results)))
-        found = self._bounded(following, at_most, left, effort, lookups)
-        if found is None:
+        matching_question = self._bounded(following, at_most, remaining, effort, lookups)
+        if matching_question is None:
             what = f"max_cost_usd {effort.max_cost_usd:g} does not pay for a verdict after what was looked up"
             raise ReviewerUnavailable(what, where=self.name, hint=f"raise max_cost_usd {_LATER}", cause="cost_cap")
-        return found
+        return matching_question
 
     def _once_more(
         self, question: Question, reply: Reply, error: ReviewerUnavailable, effort: Effort, before: _Before
@@ -242,17 +246,19 @@ class Model:
         """Return the question with the answer to it and what is wrong with that; None if it must not be asked."""
         if error.cause != "out_of_schema" or not _is_counted(reply) or reply.usage is None:
             return None
-        said = reply.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").strip() or NO_TEXT
-        if len(said) > MOST_REPEATED:
-            said = f"{said[:MOST_REPEATED]} [cut: {len(said)} characters]"
+        text = reply.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").strip() or NO_TEXT
+        if len(text) > MOST_REPEATED:
+            text = f"{text[:MOST_REPEATED]} [cut: {len(text)} characters]"
         message = plain(f"{error.what}: {error.detail}" if error.detail else error.what, MOST_COMPLAINT)
-        again = Again(said, ONCE_MORE.format(error=message))
-        left = effort.max_cost_usd - before.usd - self._usd(reply)
+        again = Again(text, ONCE_MORE.format(error=message))
+        remaining = effort.max_cost_usd - before.usd - self._usd(reply)
         every = (*question.again, again)
-        at_most = most_tokens(sum(len((one.answer + one.complaint).encode()) for one in every))
+        at_most = most_tokens(sum(len((again.answer + again.complaint).encode()) for again in every))
         at_most += reply.usage.input_tokens if question.rounds else self._most_tokens(question)
-        found = self._bounded(question._replace(again=every), at_most, left, effort, None)
-        return found and found._replace(max_output_tokens=min(found.max_output_tokens, question.max_output_tokens))
+        matching_question = self._bounded(question._replace(again=every), at_most, remaining, effort, None)
+        return matching_question and matching_question._replace(
+            max_output_tokens=min(matching_question.max_output_tokens, question.max_output_tokens)
+        )
 
     def _whole(self, reply: Reply) -> str:
         """Return the text of a reply; raises ReviewerUnavailable if it cannot be a whole answer."""
@@ -277,14 +283,14 @@ class Model:
                     continue
                 refused = question.reasoning is not None and http.statuses[-1:] == [400]
                 hint = f"if it refuses to be asked for reasoning: reasoning: not_sent {_LATER}" if refused else ""
-                said = plain(http.without_secrets(f"{type(error).__name__}: {error}"), REASON_CHARACTERS)
-                raise ReviewerUnavailable(what, where=self.name, hint=hint, cause=cause, detail=said) from error
+                text = plain(http.without_secrets(f"{type(error).__name__}: {error}"), REASON_CHARACTERS)
+                raise ReviewerUnavailable(what, where=self.name, hint=hint, cause=cause, detail=text) from error
             except NotWhole as error:
                 if b"data:" not in (http.received or b""):
                     # A page, or a body in one piece: nothing was cut off.
                     raise ReviewerUnavailable(NOT_THE_API, where=self.name, cause="malformed") from error
-                said = plain(http.without_secrets(str(error)), REASON_CHARACTERS)
-                raise ReviewerUnavailable(CUT_OFF, where=self.name, cause="cut_off", detail=said) from error
+                text = plain(http.without_secrets(str(error)), REASON_CHARACTERS)
+                raise ReviewerUnavailable(CUT_OFF, where=self.name, cause="cut_off", detail=text) from error
             except (*UNREADABLE, KeyError) as error:
                 message = f"{NOT_THE_API} ({type(error).__name__})"
                 raise ReviewerUnavailable(message, where=self.name, cause="malformed") from error

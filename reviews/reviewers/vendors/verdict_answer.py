@@ -88,17 +88,19 @@ def to_verdict(text: str, reviewer: str, packet_digest: str, looked: Sequence[Lo
     ``looked``: what the reviewer looked up, which it cites by number.
     """
     answer = read_part(text, Answer, reviewer)
-    said = (*(one.statement for one in answer.findings), *(one.text for one in answer.conditions))
-    if not all(one.strip() for one in (answer.reasoning, answer.recommendation, *said)):
+    texts = (*(finding.statement for finding in answer.findings), *(condition.text for condition in answer.conditions))
+    if not all(text.strip() for text in (answer.reasoning, answer.recommendation, *texts)):
         what = "the answer leaves reasoning, recommendation or a statement empty"
         raise ReviewerUnavailable(what, where=reviewer, cause="out_of_schema")
     verdict = Verdict(
         reviewer=reviewer,
-        findings=tuple(_finding(number, one, packet_digest, looked) for number, one in enumerate(answer.findings, 1)),
+        findings=tuple(
+            _finding(number, finding, packet_digest, looked) for number, finding in enumerate(answer.findings, 1)
+        ),
         recommendation=answer.recommendation,
         reasoning=answer.reasoning,
         risks=tuple(answer.risks),
-        conditions=tuple(_condition(one, reviewer) for one in answer.conditions),
+        conditions=tuple(_condition(condition, reviewer) for condition in answer.conditions),
         approve=answer.approve,
         not_judged=tuple(answer.not_judged),
         analysis=answer.analysis,

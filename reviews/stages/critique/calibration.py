@@ -37,13 +37,13 @@ def calibrated(decisions: Sequence[Rating], labels: Sequence[Rating]) -> Calibra
     Raises:
         ValueError: there are no items, or the two are not of one length.
     """
-    found = cohens_kappa(decisions, labels)
-    n = found.n
-    agreed = sum(one == other for one, other in zip(decisions, labels, strict=True))
+    kappa = cohens_kappa(decisions, labels)
+    n = kappa.n
+    agreed = sum(rating == other for rating, other in zip(decisions, labels, strict=True))
     ours, theirs = Counter(decisions), Counter(labels)
     chance = sum(ours[name] * theirs[name] for name in ours) / n**2
     if chance == 1:
         return Calibrated(n, agreed, Fraction(0), (-1.0, 1.0))
     low, high = ((limit - chance) / (1 - chance) for limit in mcnemar.wilson(agreed, n))
-    interval = max(-1.0, min(found.interval[0], low)), min(1.0, max(found.interval[1], high))
-    return Calibrated(n, agreed, found.exact, interval)
+    interval = max(-1.0, min(kappa.interval[0], low)), min(1.0, max(kappa.interval[1], high))
+    return Calibrated(n, agreed, kappa.exact, interval)

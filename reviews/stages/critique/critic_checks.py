@@ -75,8 +75,8 @@ def _of_critic(run: Run) -> Run:
 
     @wraps(run)
     def asked(evidence: Evidence, metrics: MetricSet | None) -> Found:
-        given = evidence.stage.parameters
-        if isinstance(given, ReviseParameters) and given.judge is None:
+        parameters = evidence.stage.parameters
+        if isinstance(parameters, ReviseParameters) and parameters.judge is None:
             return Found("NOT_APPLICABLE", "the stage has no judge")
         return run(evidence, metrics)
 
@@ -85,14 +85,14 @@ def _of_critic(run: Run) -> Run:
 
 def _every(evidence: Evidence) -> list[tuple[str, int, CriticRow]]:
     """Return every row with log-probabilities: its file, its line and itself."""
-    found: list[tuple[str, int, CriticRow]] = []
+    results: list[tuple[str, int, CriticRow]] = []
     models: dict[str, type[CriticRow]] = {"rows": CritiqueRow, "calibration": CalibrationRow}
     if evidence.stage.kind in _PAIRS:
         models = {"comparisons": ComparisonRow, "calibration": JudgeCalibrationRow}
     for name, model in models.items():
         rows = read_rows(evidence.outputs.get(name), model, f"{name} of the critic", may_be_empty=name == "comparisons")
-        found += [(name, number, row) for number, row in enumerate(rows, 1)]
-    return found
+        results += [(name, number, row) for number, row in enumerate(rows, 1)]
+    return results
 
 
 @CHECKS.add(
@@ -103,12 +103,12 @@ def _every(evidence: Evidence) -> list[tuple[str, int, CriticRow]]:
 @_of_critic
 def _follows(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compute every verdict again from its log-probabilities."""
-    given = critic_parameters(evidence)
+    parameters = critic_parameters(evidence)
     every = _every(evidence)
     wrong = [
         {"file": name, "line": number, "item": row.item, "wrong": fault}
         for name, number, row in every
-        if (fault := contradiction(row, given.agreement, given.margin))
+        if (fault := contradiction(row, parameters.agreement, parameters.margin))
     ]
     fault = f"{len(wrong)} of {len(every)} rows state a verdict that does not follow"
     return unless(wrong, fault, f"all {len(every)} verdicts follow from their log-probabilities")
@@ -130,18 +130,20 @@ def rubric_of(evidence: Evidence) -> Rubric:
 @_of_critic
 def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
     """Write every prompt again from the rubric and the row's texts, and compare its digest with the scored one."""
-    rubric, given = rubric_of(evidence), critic_parameters(evidence)
+    rubric, parameters = rubric_of(evidence), critic_parameters(evidence)
     digest = rubric.content_digest()
     every = _every(evidence)
     wrong: list[dict[str, Any]] = []
     for name, number, row in every:
-        due, shown = _due(row, rubric, given)
+        prompts, flag = _due(row, rubric, parameters)
         message = ""
         if row.rubric != digest:
             message = f"rubric {row.rubric} instead of {digest}"
-        elif not shown:
+        elif not flag:
             message = "what was shown is not what the stage shows of the response"
-        elif [one.scores.prompt for one in (row.plain, row.swapped)] != [digest_bytes(one.encode()) for one in due]:
+        elif [arrangement.scores.prompt for arrangement in (row.plain, row.swapped)] != [
+            digest_bytes(text.encode()) for text in prompts
+        ]:
             message = "the scored prompt is not the rubric's prompt for this row"
         if message:
             wrong.append({"file": name, "line": number, "item": row.item, "wrong": message})
@@ -149,17 +151,17 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
     return unless(wrong, message, f"all {2 * len(every)} prompts are those of the rubric {digest}")
 
 
-def _due(row: CriticRow, rubric: Rubric, given: Any) -> tuple[Prompts, bool]:
+def _due(row: CriticRow, rubric: Rubric, arguments: Any) -> tuple[Prompts, bool]:
     """Return the prompts a row should have had, and whether it says rightly what was shown."""
     if isinstance(row, ComparisonRow):
-        assert isinstance(given, ShownResponse)
-        first, second = shown_of(row.first, given), shown_of(row.second, given)
-        shown = (row.shown_first, row.shown_second) == (first, second)
-        return prompts_of_comparison(rubric, row.instruction, first, second), shown
+        assert isinstance(arguments, ShownResponse)
+        first, second = shown_of(row.first, arguments), shown_of(row.second, arguments)
+        flag = (row.shown_first, row.shown_second) == (first, second)
+        return prompts_of_comparison(rubric, row.instruction, first, second), flag
     if row.response is None:
         return prompts_of_instruction(rubric, row.instruction), row.shown is None
-    assert isinstance(given, ShownResponse)
-    text = shown_of(row.response, given)
+    assert isinstance(arguments, ShownResponse)
+    text = shown_of(row.response, arguments)
     return prompts_of_response(rubric, row.instruction, text), row.shown == text
 
 
@@ -179,44 +181,44 @@ def _subjects(evidence: Evidence) -> list[Subject]:
 def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the rows with what was to be judged: a rate over rows that were filtered before means nothing."""
     if evidence.stage.kind == "revise":
-        given = ReviseParameters.model_validate(evidence.parameters)
-        return _compared(revisions_to_compare(revision_rows(evidence), given), evidence)
+        revise_parameters = ReviseParameters.model_validate(evidence.parameters)
+        return _compared(revisions_to_compare(revision_rows(evidence), revise_parameters), evidence)
     if evidence.stage.kind == "best_of_n":
         return _complete_pairs(evidence)
-    due = _subjects(evidence)
+    subjects = _subjects(evidence)
     rows = read_rows(evidence.outputs.get("rows"), CritiqueRow, "rows of the critic")
     judged = [Subject(row.item, row.group, row.kind, row.sample, row.instruction, row.response) for row in rows]
-    return _same(due, judged, "subjects")
+    return _same(subjects, judged, "subjects")
 
 
 def _complete_pairs(evidence: Evidence) -> Found:
-    given = critic_parameters(evidence)
-    assert isinstance(given, BestOfNParameters)
-    items = spread(read_rows(evidence.inputs.get("prompts"), Item, "the prompts"), given.max_prompts)
+    parameters = critic_parameters(evidence)
+    assert isinstance(parameters, BestOfNParameters)
+    items = spread(read_rows(evidence.inputs.get("prompts"), Item, "the prompts"), parameters.max_prompts)
     rows = read_rows(evidence.outputs.get("rows"), CandidateRow, "sampled responses")
-    due = [(one.id, one.group, one.prompt, sample) for one in items for sample in range(given.samples)]
-    found = _same(due, [(row.item, row.group, row.instruction, row.sample) for row in rows], "responses")
-    if found.status != "PASS":
-        return found
+    pending = [(item.id, item.group, item.prompt, sample) for item in items for sample in range(parameters.samples)]
+    result = _same(pending, [(row.item, row.group, row.instruction, row.sample) for row in rows], "responses")
+    if result.status != "PASS":
+        return result
     return _compared(pairs_to_compare(rows), evidence)
 
 
-def _compared(due: Iterable[Pair], evidence: Evidence) -> Found:
+def _compared(pairs: Iterable[Pair], evidence: Evidence) -> Found:
     compared = sound_rows(evidence, "comparisons", ComparisonRow)
     stated = [
         (row.item, row.group, row.instruction, row.first, row.second, row.first_sample, row.second_sample)
         for row in compared
     ]
-    return _same([tuple(pair) for pair in due], stated, "comparisons")
+    return _same([tuple(pair) for pair in pairs], stated, "comparisons")
 
 
-def _same(due: Iterable[Any], found: Iterable[Any], what: str) -> Found:
-    due, found = list(due), list(found)
-    if due == found:
-        return Found("PASS", f"all {len(due)} {what} have one row, in order", float(len(due)))
-    wanted, there = Counter(map(repr, due)), Counter(map(repr, found))
+def _same(pending: Iterable[Any], results: Iterable[Any], what: str) -> Found:
+    pending, results = list(pending), list(results)
+    if pending == results:
+        return Found("PASS", f"all {len(pending)} {what} have one row, in order", float(len(pending)))
+    wanted, there = Counter(map(repr, pending)), Counter(map(repr, results))
     missing, extra = (wanted - there).total(), (there - wanted).total()
-    detail = f"{len(due)} {what} were due, {len(found)} rows are there: {missing} missing, {extra} not due"
+    detail = f"{len(pending)} {what} were due, {len(results)} rows are there: {missing} missing, {extra} not due"
     return Found("FAIL", detail, float(missing + extra))
 
 
@@ -231,12 +233,14 @@ def _accepted(evidence: Evidence, _: MetricSet | None) -> Found:
     rows = sound_rows(evidence, "rows", CritiqueRow)
     kind: type[Item | Example] = Item if evidence.stage.kind == "critique_instructions" else Example
     role = "items" if kind is Item else "examples"
-    given = read_rows(evidence.inputs.get(role), kind, f"the {role}")
-    kept = read_rows(evidence.outputs.get("accepted"), kind, "what was accepted", may_be_empty=True)
-    if len(given) != len(rows):
-        raise EvidenceMissing(f"{len(given)} {role} came in, {len(rows)} rows are there", where="rows of the critic")
-    due = [one for one, row in zip(given, rows, strict=True) if row.accepted]
-    return _same(due, kept, "accepted lines")
+    input_rows = read_rows(evidence.inputs.get(role), kind, f"the {role}")
+    kept_rows = read_rows(evidence.outputs.get("accepted"), kind, "what was accepted", may_be_empty=True)
+    if len(input_rows) != len(rows):
+        raise EvidenceMissing(
+            f"{len(input_rows)} {role} came in, {len(rows)} rows are there", where="rows of the critic"
+        )
+    pending = [value for value, row in zip(input_rows, rows, strict=True) if row.accepted]
+    return _same(pending, kept_rows, "accepted lines")
 
 
 def samples_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Found:
@@ -283,24 +287,24 @@ def samples_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Found
 def _calibration(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the critic with the person who labelled the sample: without agreement what it accepts is no evidence."""
     thresholds = evidence.resolved.spec.thresholds
-    found = calibration_of(evidence)
+    result = calibration_of(evidence)
     sample = labelled_input(evidence)
-    message = f"kappa {found.kappa:.2f} [{found.interval[0]:.2f}, {found.interval[1]:.2f}]"
-    detail = f"{message}, {found.agreed} of {found.n} labelled items agree"
-    worked = {words_of(one.instruction) for one in rubric_of(evidence).examples}
-    known = [one.id for one in sample if words_of(one.prompt) in worked]
+    message = f"kappa {result.kappa:.2f} [{result.interval[0]:.2f}, {result.interval[1]:.2f}]"
+    detail = f"{message}, {result.agreed} of {result.n} labelled items agree"
+    worked = {words_of(example.instruction) for example in rubric_of(evidence).examples}
+    known = [item.id for item in sample if words_of(item.prompt) in worked]
     if known:
         return Found("FAIL", f"{len(known)} labelled items are worked examples of the rubric", float(len(known)))
-    texts = [{name: text for name, text in one.constraint.items() if name != "label"} for one in sample]
-    if len({words_of(f"{one.prompt} {text}") for one, text in zip(sample, texts, strict=True)}) < len(sample):
-        return Found("FAIL", "the labelled sample holds items twice", found.kappa)
-    if found.n < thresholds.labelled_items:
-        return Found("FAIL", f"{detail}; {thresholds.labelled_items} items are needed", found.kappa)
-    if not holds(found.exact, ">=", thresholds.critic_kappa):
-        return Found("FAIL", f"{detail}; kappa has to reach {thresholds.critic_kappa:g}", found.kappa)
-    if found.interval[0] <= 0:
-        return Found("FAIL", f"{detail}: too few to tell it from chance", found.kappa)
-    return Found("PASS", detail, found.kappa)
+    texts = [{name: text for name, text in item.constraint.items() if name != "label"} for item in sample]
+    if len({words_of(f"{item.prompt} {text}") for item, text in zip(sample, texts, strict=True)}) < len(sample):
+        return Found("FAIL", "the labelled sample holds items twice", result.kappa)
+    if result.n < thresholds.labelled_items:
+        return Found("FAIL", f"{detail}; {thresholds.labelled_items} items are needed", result.kappa)
+    if not holds(result.exact, ">=", thresholds.critic_kappa):
+        return Found("FAIL", f"{detail}; kappa has to reach {thresholds.critic_kappa:g}", result.kappa)
+    if result.interval[0] <= 0:
+        return Found("FAIL", f"{detail}: too few to tell it from chance", result.kappa)
+    return Found("PASS", detail, result.kappa)
 
 
 @CHECKS.add(
@@ -315,11 +319,11 @@ def _swap(evidence: Evidence, metrics: MetricSet | None) -> Found:
     most = evidence.resolved.spec.thresholds.swap_inconsistency
     rate = need_exact(metrics, f"{CRITIC_PREFIX[evidence.stage.kind]}_swap_inconsistency")
     turned = [row for _, _, row in _every(evidence) if row.plain.good != row.swapped.good]
-    shown = tuple(
+    visible = tuple(
         {"item": row.item, "plain": round(row.plain.signed(), 3), "swapped": round(row.swapped.signed(), 3)}
         for row in turned
     )
     detail = f"{float(rate):.3f} of the verdicts turn when the labels change places"
     if holds(rate, "<=", most):
         return Found("PASS", detail, float(rate))
-    return Found("FAIL", detail, float(rate), shown)
+    return Found("FAIL", detail, float(rate), visible)

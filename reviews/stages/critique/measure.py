@@ -60,13 +60,13 @@ def sound_rows(evidence: Evidence, output: str, model: type[Row]) -> tuple[Row, 
     Raises:
         EvidenceMissing: there are none, they cannot be read, or a verdict does not follow.
     """
-    given = critic_parameters(evidence)
+    parameters = critic_parameters(evidence)
     rows = read_rows(
         evidence.outputs.get(output), model, f"{output} of the critic", may_be_empty=output == "comparisons"
     )
     for number, row in enumerate(rows, 1):
         assert isinstance(row, CritiqueRow | ComparisonRow)
-        if wrong := contradiction(row, given.agreement, given.margin):
+        if wrong := contradiction(row, parameters.agreement, parameters.margin):
             raise EvidenceMissing(f"line {number} contradicts itself: {wrong}", where=f"{output} of the critic")
     return rows
 
@@ -86,23 +86,23 @@ def calibration_of(evidence: Evidence) -> Calibrated:
     try:
         if evidence.stage.kind in ("best_of_n", "revise"):
             return _judged_pairs(evidence, sample)
-        due = labelled(sample, responses=evidence.stage.kind == "critique_responses")
+        pairs = labelled(sample, responses=evidence.stage.kind == "critique_responses")
     except Unlabelled as error:
         raise EvidenceMissing(str(error), where="the labelled sample") from error
     rows = sound_rows(evidence, "calibration", CalibrationRow)
-    asked = [(one.item, one.instruction, one.response, label) for one, label in due]
-    if [(row.item, row.instruction, row.response, row.label) for row in rows] != asked:
+    requests = [(subject.item, subject.instruction, subject.response, label) for subject, label in pairs]
+    if [(row.item, row.instruction, row.response, row.label) for row in rows] != requests:
         raise EvidenceMissing("the rows are not those of the labelled sample", where="calibration of the critic")
-    return calibrated([row.accepted for row in rows], [label == "good" for _, label in due])
+    return calibrated([row.accepted for row in rows], [label == "good" for _, label in pairs])
 
 
 def _judged_pairs(evidence: Evidence, sample: Sequence[Item]) -> Calibrated:
     rows = sound_rows(evidence, "calibration", JudgeCalibrationRow)
-    due = labelled_pairs(sample)
-    asked = [(one.item, one.instruction, one.first, one.second, label) for one, label in due]
-    if [(row.item, row.instruction, row.first, row.second, row.label) for row in rows] != asked:
+    pairs = labelled_pairs(sample)
+    requests = [(pair.item, pair.instruction, pair.first, pair.second, label) for pair, label in pairs]
+    if [(row.item, row.instruction, row.first, row.second, row.label) for row in rows] != requests:
         raise EvidenceMissing("the rows are not those of the labelled sample", where="calibration of the critic")
-    return calibrated([row.preferred or "neither" for row in rows], [label for _, label in due])
+    return calibrated([row.preferred or "neither" for row in rows], [label for _, label in pairs])
 
 
 def read_critiques(evidence: Evidence, output: str) -> Subjects:
@@ -113,8 +113,8 @@ def read_critiques(evidence: Evidence, output: str) -> Subjects:
 
 def measure_kappa(evidence: Evidence) -> dict[str, Measured]:
     """Return the critic's kappa; errors as :func:`calibration_of`."""
-    found = calibration_of(evidence)
-    return {f"{CRITIC_PREFIX[evidence.stage.kind]}_kappa": Measured(found.exact, found.n, found.interval)}
+    result = calibration_of(evidence)
+    return {f"{CRITIC_PREFIX[evidence.stage.kind]}_kappa": Measured(result.exact, result.n, result.interval)}
 
 
 class Chain(NamedTuple):
@@ -137,7 +137,9 @@ class KeptPair(NamedTuple):
 def read_pairs(evidence: Evidence, output: str) -> Subjects | None:
     """Return the pairs kept, or those left out, None where these are not written; errors as :func:`read_rows`."""
     if output == "preferences":
-        pairs = [KeptPair(one, one.negative_type in WRONG_BY_LENGTH) for one in preferences_of(evidence)]
+        pairs = [
+            KeptPair(preference, preference.negative_type in WRONG_BY_LENGTH) for preference in preferences_of(evidence)
+        ]
         return as_written(pairs, output)
     if output not in evidence.outputs:
         return None
@@ -153,34 +155,34 @@ def read_revise(evidence: Evidence, output: str) -> Subjects | None:
     if output == "rows":
         rows = revision_rows(evidence)
         uses = principle_uses(evidence, rows)
-        most, least = max(uses, key=lambda one: uses[one]), min(uses, key=lambda one: uses[one])
-        used = [{one.category for one in row.rounds} for row in rows]
+        most, least = max(uses, key=lambda text: uses[text]), min(uses, key=lambda text: uses[text])
+        used = [{revision_round.category for revision_round in row.rounds} for row in rows]
         return as_written([Chain(row, most in of, least in of) for row, of in zip(rows, used, strict=True)], output)
     if output in ("preferences", "dropped"):
         return read_pairs(evidence, output)
     if not ReviseParameters.model_validate(evidence.parameters).judge:
         return None
-    found = _said(evidence, output)
-    if not found.rows:
+    subjects = _said(evidence, output)
+    if not subjects.rows:
         raise EvidenceMissing("no revision could be compared", where="comparisons of the judge")
-    return found
+    return subjects
 
 
 def measure_revise(evidence: Evidence) -> dict[str, Measured]:
     """Return the metrics of chains, of their pairs and of the judge; errors as :func:`read_revise`."""
-    rows, pairs, due = revision_rows(evidence), preferences_of(evidence), due_preferences(evidence)
+    rows, pairs, pending = revision_rows(evidence), preferences_of(evidence), due_preferences(evidence)
     uses = principle_uses(evidence, rows)
-    found = {
+    results = {
         "principle_imbalance": Measured(max(uses.values()) - min(uses.values()), uses.total()),
         "revision_pairs": Measured(len(pairs), len(rows)),
         "revision_length_bias": Measured(length_bias(pairs)[1], len(pairs)),
-        **dropped_metrics("revision_pairs", due, pairs),
+        **dropped_metrics("revision_pairs", pending, pairs),
     }
     if not ReviseParameters.model_validate(evidence.parameters).judge:
-        return found
-    n, made = len(sound_rows(evidence, "comparisons", ComparisonRow)), due.reasons()
+        return results
+    n, made = len(sound_rows(evidence, "comparisons", ComparisonRow)), pending.reasons()
     dropped = made.get("original_preferred", 0) + made.get("no_preference", 0)
-    return found | {"revision_pairs_dropped_judge": Measured(dropped, n), **measure_kappa(evidence)}
+    return results | {"revision_pairs_dropped_judge": Measured(dropped, n), **measure_kappa(evidence)}
 
 
 def _said(evidence: Evidence, output: str) -> Subjects:
@@ -194,10 +196,10 @@ def revision_rows(evidence: Evidence) -> tuple[RevisionRow, ...]:
     Raises:
         EvidenceMissing: there are none, they cannot be read, or one states what does not follow.
     """
-    given = evidence.granted(ReviseParameters)
+    revise_parameters = evidence.granted(ReviseParameters)
     rows = read_rows(evidence.outputs.get("rows"), RevisionRow, "revision rows")
     for number, row in enumerate(rows, 1):
-        if wrong := contradiction_in(row, given):
+        if wrong := contradiction_in(row, revise_parameters):
             raise EvidenceMissing(f"line {number} contradicts itself: {wrong}", where="revision rows")
     return rows
 
@@ -219,8 +221,8 @@ def constitution_of(evidence: Evidence) -> tuple[Constitution, str]:
 
 def principle_uses(evidence: Evidence, rows: Sequence[RevisionRow]) -> Counter[str]:
     """Return the uses of every category of the constitution, 0 included; errors as :func:`constitution_of`."""
-    uses = Counter({one.category: 0 for one in constitution_of(evidence)[0].principles})
-    uses.update(one.category for row in rows for one in row.rounds)
+    uses = Counter({principle.category: 0 for principle in constitution_of(evidence)[0].principles})
+    uses.update(revision_round.category for row in rows for revision_round in row.rounds)
     return uses
 
 
@@ -236,14 +238,14 @@ def due_preferences(evidence: Evidence) -> Sifted:
         EvidenceMissing: the rows are absent, unreadable or contradict themselves.
     """
     if evidence.stage.kind == "revise":
-        given = ReviseParameters.model_validate(evidence.parameters)
+        revise_parameters = ReviseParameters.model_validate(evidence.parameters)
         rows = revision_rows(evidence)
-        if given.judge is None:
-            return all_revisions(rows, given)
+        if revise_parameters.judge is None:
+            return all_revisions(rows, revise_parameters)
         compared = sound_rows(evidence, "comparisons", ComparisonRow)
-        if len(compared) != len(revisions_to_compare(rows, given)):
+        if len(compared) != len(revisions_to_compare(rows, revise_parameters)):
             raise EvidenceMissing("not every revision has one comparison", where="comparisons of the judge")
-        return all_revisions(rows, given, compared)
+        return all_revisions(rows, revise_parameters, compared)
     if evidence.stage.kind == "best_of_n_verified":
         return verified_preferences(evidence)
     parameters = critic_parameters(evidence)
@@ -257,10 +259,10 @@ def compared(evidence: Evidence) -> tuple[ComparisonRow, ...]:
     Raises:
         EvidenceMissing: as :func:`sound_rows`, or nothing was compared.
     """
-    found = sound_rows(evidence, "comparisons", ComparisonRow)
-    if not found and not why_broken_off(evidence):
+    comparison_rows = sound_rows(evidence, "comparisons", ComparisonRow)
+    if not comparison_rows and not why_broken_off(evidence):
         raise EvidenceMissing("no two responses could be compared", where="comparisons of the judge")
-    return found
+    return comparison_rows
 
 
 def read_prefer(evidence: Evidence, output: str) -> Subjects | None:
@@ -279,7 +281,9 @@ def measure_prefer(evidence: Evidence) -> dict[str, Measured]:
         return {}
     pairs, both = preferences_of(evidence), 2 * len(rows)
     # The first response of an order is A: preferred there, where "good" is A and good, or B and not.
-    first = sum((one.good_label == "A") == one.good for row in rows for one in (row.plain, row.swapped))
+    first = sum(
+        (arrangement.good_label == "A") == arrangement.good for row in rows for arrangement in (row.plain, row.swapped)
+    )
     difference, bias = length_bias(pairs)
     return {
         "pair_judge_first_rate": share(first, both),
@@ -290,9 +294,9 @@ def measure_prefer(evidence: Evidence) -> dict[str, Measured]:
     }
 
 
-def dropped_metrics(prefix: str, due: Sifted, pairs: Sequence[Preference]) -> dict[str, Measured]:
+def dropped_metrics(prefix: str, pending: Sifted, pairs: Sequence[Preference]) -> dict[str, Measured]:
     """Return how many pairs were left out by each rule of length, and what the lengths of those that are kept are."""
-    reasons, offered = due.reasons(), len(due.kept) + len(due.dropped)
+    reasons, offered = pending.reasons(), len(pending.kept) + len(pending.dropped)
     return {
         f"{prefix}_dropped_ratio": Measured(reasons.get("length_ratio", 0), offered),
         f"{prefix}_dropped_balance": Measured(reasons.get("length_balance", 0), offered),
@@ -334,17 +338,17 @@ def read_verified(evidence: Evidence, output: str) -> Subjects | None:
     """Return the samples, in the order that came in, or the pairs; errors as :func:`due_verdicts`."""
     if output != "rows":
         return read_pairs(evidence, output)
-    said = due_verdicts(evidence)
-    seen = {(row.item, row.verdict) for row in said}
-    mixed = {item for item, verdict in seen if verdict == "accepted" and (item, "refused") in seen}
-    return as_written([VerifiedSample(row, row.item in mixed) for row in said], output)
+    verified_rows = due_verdicts(evidence)
+    seen_pairs = {(row.item, row.verdict) for row in verified_rows}
+    mixed = {item for item, verdict in seen_pairs if verdict == "accepted" and (item, "refused") in seen_pairs}
+    return as_written([VerifiedSample(row, row.item in mixed) for row in verified_rows], output)
 
 
 def measure_verified(evidence: Evidence) -> dict[str, Measured]:
     """Return what is measured of prompts and of the lengths of pairs; errors as :func:`due_verdicts`."""
-    said, pairs = due_verdicts(evidence), preferences_of(evidence)
+    verified_rows, pairs = due_verdicts(evidence), preferences_of(evidence)
     return {
-        "verified_mixed_prompts": Measured(mixed_prompts(said), len({row.item for row in said})),
+        "verified_mixed_prompts": Measured(mixed_prompts(verified_rows), len({row.item for row in verified_rows})),
         "verified_length_bias": Measured(length_bias(pairs)[1], len(pairs)),
         **dropped_metrics("verified_pairs", verified_preferences(evidence), pairs),
     }

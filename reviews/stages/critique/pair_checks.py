@@ -50,11 +50,11 @@ def _chains(evidence: Evidence) -> tuple[RevisionRow, ...]:
 )
 def _follows(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compute what is wrong with each revision, and what each chain comes to, again from its texts."""
-    given, rows = evidence.granted(ReviseParameters), _chains(evidence)
+    revise_parameters, rows = evidence.granted(ReviseParameters), _chains(evidence)
     wrong = [
         {"line": number, "item": row.item, "wrong": fault}
         for number, row in enumerate(rows, 1)
-        if (fault := contradiction_in(row, given))
+        if (fault := contradiction_in(row, revise_parameters))
     ]
     fault = f"{len(wrong)} of {len(rows)} chains state what does not follow from their texts"
     return unless(wrong, fault, f"all {len(rows)} chains follow from their texts")
@@ -63,17 +63,25 @@ def _follows(evidence: Evidence, _: MetricSet | None) -> Found:
 @CHECKS.add("revise.complete", "Every example has its chain", source="rates over rows that had been filtered before")
 def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the chains with the examples they were to be made of."""
-    given, rows = evidence.granted(ReviseParameters), _chains(evidence)
-    examples = spread(read_rows(evidence.inputs.get("examples"), Example, "the examples"), given.max_examples)
-    due = [(one.item, one.group, one.sample, one.prompt, one.completion) for one in examples]
-    found = [(row.item, row.group, row.sample, row.instruction, row.original) for row in rows]
-    short = [row.item for row in rows if len(row.rounds) != given.revisions]
-    if due != found:
-        detail = f"{len(due)} examples came in, {len(found)} chains are not theirs in order"
-        return Found("FAIL", detail, float(len(found)))
+    revise_parameters, rows = evidence.granted(ReviseParameters), _chains(evidence)
+    examples = spread(
+        read_rows(evidence.inputs.get("examples"), Example, "the examples"), revise_parameters.max_examples
+    )
+    pending = [
+        (example.item, example.group, example.sample, example.prompt, example.completion) for example in examples
+    ]
+    results = [(row.item, row.group, row.sample, row.instruction, row.original) for row in rows]
+    short = [row.item for row in rows if len(row.rounds) != revise_parameters.revisions]
+    if pending != results:
+        detail = f"{len(pending)} examples came in, {len(results)} chains are not theirs in order"
+        return Found("FAIL", detail, float(len(results)))
     if short:
-        return Found("FAIL", f"{len(short)} chains do not have {given.revisions} rounds", float(len(short)))
-    return Found("PASS", f"all {len(due)} examples have one chain of {given.revisions} rounds", float(len(due)))
+        return Found("FAIL", f"{len(short)} chains do not have {revise_parameters.revisions} rounds", float(len(short)))
+    return Found(
+        "PASS",
+        f"all {len(pending)} examples have one chain of {revise_parameters.revisions} rounds",
+        float(len(pending)),
+    )
 
 
 @CHECKS.add(
@@ -83,19 +91,24 @@ def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
 )
 def _principles(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compute the plan of principles again; count how often each category was used."""
-    given, rows = evidence.granted(ReviseParameters), _chains(evidence)
+    revise_parameters, rows = evidence.granted(ReviseParameters), _chains(evidence)
     constitution, digest = constitution_of(evidence)
     registered = evidence.resolved.constitution_digest
     if digest != registered or any(row.constitution != registered for row in rows):
         return Found("FAIL", f"the registered constitution is {registered}, another one was used", repairable=False)
-    plans = plan(constitution, [chain_name(row.item, row.sample) for row in rows], given.revisions, given.seed)
-    for row, one in zip(rows, plans, strict=True):
-        due = [(rule.id, rule.category) for rule in one.principles]
+    plans = plan(
+        constitution,
+        [chain_name(row.item, row.sample) for row in rows],
+        revise_parameters.revisions,
+        revise_parameters.seed,
+    )
+    for row, rounds in zip(rows, plans, strict=True):
+        pairs = [(rule.id, rule.category) for rule in rounds.principles]
         used = [(round.principle, round.category) for round in row.rounds]
-        if used != due:
-            names = [listed(name for name, _ in some) for some in (used, due)]
+        if used != pairs:
+            names = [listed(name for name, _ in some) for some in (used, pairs)]
             detail = f"the chain of '{row.item}' used {names[0]}, not {names[1]}"
-            return Found("FAIL", detail, shown=({"item": row.item, "used": str(used), "due": str(due)},))
+            return Found("FAIL", detail, shown=({"item": row.item, "used": str(used), "due": str(pairs)},))
     uses = principle_uses(evidence, rows)
     apart = max(uses.values()) - min(uses.values())
     message = ", ".join(f"{name} {count}" for name, count in sorted(uses.items()))
@@ -107,21 +120,23 @@ def _principles(evidence: Evidence, _: MetricSet | None) -> Found:
 )
 def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
     """Write every prompt again from the texts of its row."""
-    rules = {one.id: one for one in constitution_of(evidence)[0].principles}
+    rules = {principle.id: principle for principle in constitution_of(evidence)[0].principles}
     form: Form = form_of(evidence.resolved.spec.model.kind)
     rows = _chains(evidence)
     wrong: list[dict[str, Any]] = []
     for row in rows:
         text = row.original
-        for number, one in enumerate(row.rounds, 1):
-            rule = rules.get(one.principle)
+        for number, revision_round in enumerate(row.rounds, 1):
+            rule = rules.get(revision_round.principle)
             if rule is None:
-                raise EvidenceMissing(f"'{one.principle}' is no principle of the constitution", where="revision rows")
+                raise EvidenceMissing(
+                    f"'{revision_round.principle}' is no principle of the constitution", where="revision rows"
+                )
             critique = critique_prompt(row.instruction, text, rule, form)
-            revision = revision_prompt(row.instruction, text, rule, one.critique, form)
-            if (one.critique_prompt, one.revision_prompt) != (critique, revision):
-                wrong.append({"item": row.item, "round": number, "prompt": one.critique_prompt[-200:]})
-            text = text if one.faults else one.revision
+            revision = revision_prompt(row.instruction, text, rule, revision_round.critique, form)
+            if (revision_round.critique_prompt, revision_round.revision_prompt) != (critique, revision):
+                wrong.append({"item": row.item, "round": number, "prompt": revision_round.critique_prompt[-200:]})
+            text = text if revision_round.faults else revision_round.revision
     message = f"{len(wrong)} prompts are not those of their texts"
     return unless(wrong, message, f"the prompts of all {len(rows)} chains are those of their texts")
 
@@ -129,11 +144,13 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
 @CHECKS.add("revise.examples", "What was kept are the final revisions", source="edited training data")
 def _examples(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the examples that were kept with the final texts of usable chains."""
-    due = revised(revision_rows(evidence))
-    kept = read_rows(evidence.outputs.get("examples"), Example, "revised examples", may_be_empty=True)
-    if list(kept) != due:
-        return Found("FAIL", f"{len(kept)} examples were kept, {len(due)} follow from the chains", float(len(kept)))
-    return Found("PASS", f"all {len(due)} usable chains gave their example", float(len(due)))
+    examples = revised(revision_rows(evidence))
+    rows = read_rows(evidence.outputs.get("examples"), Example, "revised examples", may_be_empty=True)
+    if list(rows) != examples:
+        return Found(
+            "FAIL", f"{len(rows)} examples were kept, {len(examples)} follow from the chains", float(len(rows))
+        )
+    return Found("PASS", f"all {len(examples)} usable chains gave their example", float(len(examples)))
 
 
 @CHECKS.add(
@@ -144,14 +161,21 @@ def _examples(evidence: Evidence, _: MetricSet | None) -> Found:
 )
 def _verdicts(evidence: Evidence, _: MetricSet | None) -> Found:
     """Judge every sample again and compare the verdicts."""
-    due = due_verdicts(evidence)
+    verified_rows = due_verdicts(evidence)
     rows = read_rows(evidence.outputs.get("rows"), VerifiedRow, "verdicts of the verifier")
-    if list(rows) == due:
-        return Found("PASS", f"the verifier says the same of all {len(due)} samples", float(len(due)))
-    other = [one for one in rows if one not in due]
-    shown = tuple({"item": one.item, "sample": one.sample, "stated": one.verdict} for one in other)
-    detail = f"{len(due)} samples came in, {len(rows)} verdicts are there; {len(other)} are not the verifier's"
-    return Found("FAIL", detail, float(len(other)), shown)
+    if list(rows) == verified_rows:
+        return Found(
+            "PASS", f"the verifier says the same of all {len(verified_rows)} samples", float(len(verified_rows))
+        )
+    other = [row for row in rows if row not in verified_rows]
+    visible = tuple(
+        {"item": verified_row.item, "sample": verified_row.sample, "stated": verified_row.verdict}
+        for verified_row in other
+    )
+    detail = (
+        f"{len(verified_rows)} samples came in, {len(rows)} verdicts are there; {len(other)} are not the verifier's"
+    )
+    return Found("FAIL", detail, float(len(other)), visible)
 
 
 @CHECKS.add(
@@ -162,21 +186,29 @@ def _verdicts(evidence: Evidence, _: MetricSet | None) -> Found:
 )
 def _derived(evidence: Evidence, _: MetricSet | None) -> Found:
     """Make the pairs again from the raw rows, and those that were left out where they are written down."""
-    kept, made = list(preferences_of(evidence)), due_preferences(evidence)
-    due, reasons = made.kept, ", ".join(f"{name} {count}" for name, count in made.reasons().items())
+    preferences, made = list(preferences_of(evidence)), due_preferences(evidence)
+    pending, reasons = made.kept, ", ".join(f"{name} {count}" for name, count in made.reasons().items())
     if "dropped" in outputs_of(evidence.stage.kind, evidence.stage.parameters):
         out = read_rows(evidence.outputs.get("dropped"), DroppedPair, "dropped pairs", may_be_empty=True)
         if list(out) != made.dropped:
-            shown = tuple({"item": one.pair.item, "reason": one.reason} for one in out if one not in made.dropped)
+            visible = tuple(
+                {"item": dropped_pair.pair.item, "reason": dropped_pair.reason}
+                for dropped_pair in out
+                if dropped_pair not in made.dropped
+            )
             detail = f"{len(out)} pairs are written down as left out, {len(made.dropped)} follow from the raw rows"
-            return Found("FAIL", detail, float(len(out)), shown)
-    if kept == due:
+            return Found("FAIL", detail, float(len(out)), visible)
+    if preferences == pending:
         message = f"; left out: {reasons}" if reasons else ""
-        return Found("PASS", f"all {len(due)} pairs follow from the raw rows{message}", float(len(due)))
-    extra = [one for one in kept if one not in due]
-    shown = tuple({"item": one.item, "chosen": one.chosen, "rejected": one.rejected} for one in extra)
-    detail = f"{len(kept)} pairs were kept, {len(due)} follow from the raw rows; {len(extra)} kept ones do not"
-    return Found("FAIL", detail, float(len(extra)), shown)
+        return Found("PASS", f"all {len(pending)} pairs follow from the raw rows{message}", float(len(pending)))
+    extra = [preference for preference in preferences if preference not in pending]
+    visible = tuple(
+        {"item": preference.item, "chosen": preference.chosen, "rejected": preference.rejected} for preference in extra
+    )
+    detail = (
+        f"{len(preferences)} pairs were kept, {len(pending)} follow from the raw rows; {len(extra)} kept ones do not"
+    )
+    return Found("FAIL", detail, float(len(extra)), visible)
 
 
 @CHECKS.add(
@@ -190,14 +222,18 @@ def _whole(evidence: Evidence, _: MetricSet | None) -> Found:
     pairs = preferences_of(evidence)
     if not pairs:
         return Found("FAIL", "not one pair was kept")
-    wrong = [{"item": one.item, "wrong": fault, "chosen": one.chosen} for one in pairs if (fault := fault_in(one))]
+    wrong = [
+        {"item": preference.item, "wrong": fault, "chosen": preference.chosen}
+        for preference in pairs
+        if (fault := fault_in(preference))
+    ]
     if wrong:
         return unless(wrong, f"{len(wrong)} of {len(pairs)} pairs: {wrong[0]['wrong']}", "")
-    times = Counter((one.prompt, one.chosen, one.rejected) for one in pairs)
+    times = Counter((preference.prompt, preference.chosen, preference.rejected) for preference in pairs)
     twice = sum(count - 1 for count in times.values())
     if twice:
         return Found("FAIL", f"{twice} pairs repeat another one", float(twice))
-    types = Counter(one.negative_type or one.source for one in pairs)
+    types = Counter(preference.negative_type or preference.source for preference in pairs)
     fault = ", ".join(f"{name} {count}" for name, count in sorted(types.items()))
     return Found("PASS", f"{len(pairs)} whole pairs: {fault}", float(len(pairs)))
 
@@ -213,15 +249,18 @@ def _split(evidence: Evidence, _: MetricSet | None) -> Found:
     pairs = preferences_of(evidence)
     sides: dict[str, tuple[set[str], set[str]]] = {}
     for side in ("train", "validation"):
-        some = [one for one in pairs if one.split == side]
-        sides[side] = {one.group for one in some}, {" ".join(one.prompt.lower().split()) for one in some}
-    bare = sum(one.split is None for one in pairs)
+        some = [preference for preference in pairs if preference.split == side]
+        sides[side] = (
+            {preference.group for preference in some},
+            {" ".join(preference.prompt.lower().split()) for preference in some},
+        )
+    bare = sum(preference.split is None for preference in pairs)
     if bare:
         return Found("FAIL", f"{bare} pairs are on no side", float(bare))
-    for what, one, other in zip(("groups", "prompts"), sides["train"], sides["validation"], strict=True):
-        if shared := sorted(one & other):
+    for what, texts, other in zip(("groups", "prompts"), sides["train"], sides["validation"], strict=True):
+        if shared := sorted(texts & other):
             return Found("FAIL", f"{len(shared)} {what} are on both sides: {listed(shared)}", float(len(shared)))
-    counts = Counter(one.split for one in pairs)
+    counts = Counter(preference.split for preference in pairs)
     return Found(
         "PASS", f"{counts['train']} pairs for training, {counts['validation']} for validation, no group on both"
     )
@@ -242,6 +281,11 @@ def _length(evidence: Evidence, _: MetricSet | None) -> Found:
     detail = f"chosen responses have {float(difference):+.1f} words on average, {float(bias):+.2f} of the mean length"
     if holds(abs(bias), "<=", most):
         return Found("PASS", detail, float(bias))
-    ordered = sorted(pairs, key=lambda one: -abs(len(one.chosen.split()) - len(one.rejected.split())))
-    shown = tuple({"item": one.item, "chosen": one.chosen, "rejected": one.rejected} for one in ordered)
-    return Found("FAIL", detail, float(bias), shown)
+    ordered = sorted(
+        pairs, key=lambda preference: -abs(len(preference.chosen.split()) - len(preference.rejected.split()))
+    )
+    visible = tuple(
+        {"item": preference.item, "chosen": preference.chosen, "rejected": preference.rejected}
+        for preference in ordered
+    )
+    return Found("FAIL", detail, float(bias), visible)

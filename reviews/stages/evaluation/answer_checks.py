@@ -40,9 +40,9 @@ _SPECIAL, _WORD, _STEM = 10, 3, 4
 def _truncated(evidence: Evidence, metrics: MetricSet | None) -> Found:
     rate = need_exact(metrics, _TRUNCATION.get(evidence.stage.kind, "truncation_rate"))
     judged = answered(evidence, evidence.outputs.get("rows"))
-    shown = tuple({"item": one.item.id, "output": one.text} for one in judged if one.truncated)
+    visible = tuple({"item": value.item.id, "output": value.text} for value in judged if value.truncated)
     status = "PASS" if holds(rate, "<=", evidence.resolved.spec.thresholds.truncated_answers) else "FAIL"
-    return Found(status, f"{float(rate):.3f} of the answers hit the token limit", float(rate), shown)
+    return Found(status, f"{float(rate):.3f} of the answers hit the token limit", float(rate), visible)
 
 
 @CHECKS.add(
@@ -53,7 +53,7 @@ def _truncated(evidence: Evidence, metrics: MetricSet | None) -> Found:
 )
 def _empty(evidence: Evidence, metrics: MetricSet | None) -> Found:
     if evidence.stage.kind == "multi_turn":
-        turns = [turn for one in held(evidence, evidence.outputs.get("rows")) for turn in one.row.turns]
+        turns = [turn for value in held(evidence, evidence.outputs.get("rows")) for turn in value.row.turns]
         rate = Fraction(sum(not turn.output.strip() for turn in turns), len(turns))
     else:
         rate = need_exact(metrics, _EMPTY.get(evidence.stage.kind, "empty_rate"))
@@ -77,9 +77,9 @@ def _labels(evidence: Evidence, _: MetricSet | None) -> Found:
     judged = judged_rows(evidence, evidence.outputs.get("rows"))
     short = [row for row in judged if row.text.strip() and len(words_of(row.text)) <= LABEL_WORDS]
     share = Fraction(len(short), len(judged))
-    shown = tuple({"item": row.item.id, "output": row.text} for row in short)
+    visible = tuple({"item": row.item.id, "output": row.text} for row in short)
     status = "PASS" if holds(share, "<=", relative_limit(threshold, right.short)) else "FAIL"
-    return Found(status, f"{len(short)} of {len(judged)} answers have one or two words", float(share), shown)
+    return Found(status, f"{len(short)} of {len(judged)} answers have one or two words", float(share), visible)
 
 
 @CHECKS.add(
@@ -93,18 +93,18 @@ def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
     rows = answered(evidence, evidence.outputs.get("rows"))
     text, count = Counter(row.text.strip() for row in rows).most_common(1)[0]
     share, right = Fraction(count, len(rows)), right_answers_of(evidence)
-    shown = ({"output": text, "times": count},) if count > 1 else ()
+    visible = ({"output": text, "times": count},) if count > 1 else ()
     expected = (
         f"; the most frequent right answer is right for {float(right.common):.2f} of them" if right.common else ""
     )
     spec = evidence.resolved.spec
     if holds(share, "<=", right.limit_of_equal(spec.thresholds.identical_answers)):
-        return Found("PASS", f"the most frequent answer was given {count} times{expected}", float(share), shown)
+        return Found("PASS", f"the most frequent answer was given {count} times{expected}", float(share), visible)
     detail = f"one answer was given to {count} of {len(rows)} items{expected}"
     if is_trained(spec, evidence.stage):
-        return Found("FAIL", f"{detail}: the model has collapsed", float(share), shown)
+        return Found("FAIL", f"{detail}: the model has collapsed", float(share), visible)
     status = "WARN" if right.items else "FAIL"
-    return Found(status, f"{detail}: the model, which no stage has trained, answers them alike", float(share), shown)
+    return Found(status, f"{detail}: the model, which no stage has trained, answers them alike", float(share), visible)
 
 
 @CHECKS.add(
@@ -121,15 +121,19 @@ def _near(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("NOT_APPLICABLE", "the answers are short by the task")
     judged = judged_rows(evidence, evidence.outputs.get("rows"))
     thresholds = evidence.resolved.spec.thresholds
-    repeats = near_repeats((one.text for one in judged), threshold=thresholds.prompt_similarity)
+    repeats = near_repeats((value.text for value in judged), threshold=thresholds.prompt_similarity)
     share = Fraction(len(repeats), len(judged))
-    shown = tuple(
-        {"item": judged[one.place].item.id, "repeats": judged[one.of].item.id, "output": judged[one.place].text}
-        for one in repeats
+    visible = tuple(
+        {
+            "item": judged[repeat.place].item.id,
+            "repeats": judged[repeat.of].item.id,
+            "output": judged[repeat.place].text,
+        }
+        for repeat in repeats
     )
     limit = relative_limit(thresholds.near_answers, right_answers_of(evidence).repeated)
     status = "PASS" if holds(share, "<=", limit) else "WARN"
-    return Found(status, f"{len(repeats)} of {len(judged)} answers nearly repeat an earlier one", float(share), shown)
+    return Found(status, f"{len(repeats)} of {len(judged)} answers nearly repeat an earlier one", float(share), visible)
 
 
 @CHECKS.add(
@@ -148,26 +152,26 @@ def _topic(evidence: Evidence, _: MetricSet | None) -> Found:
     if task_of(evidence) != "format_instructions":
         return Found("NOT_APPLICABLE", "an answer to this task may be right without a word of its prompt")
     judged = judged_rows(evidence, evidence.outputs.get("rows"))
-    held = Counter(word for one in judged for word in set(words_of(one.item.prompt)))
+    counts = Counter(word for value in judged for word in set(words_of(value.item.prompt)))
     most = max(1, len(judged) // _SPECIAL)
-    special = {word for word, count in held.items() if count <= most and len(word) >= _WORD}
-    accepted = [one for one in judged if one.passed]
-    odd = [one for one in accepted if not _on_topic(one, special)]
+    special = {word for word, count in counts.items() if count <= most and len(word) >= _WORD}
+    accepted = [value for value in judged if value.passed]
+    odd = [value for value in accepted if not _on_topic(value, special)]
     share = Fraction(len(odd), max(1, len(accepted)))
-    shown = tuple({"item": one.item.id, "text": one.item.prompt, "output": one.text} for one in odd)
+    visible = tuple({"item": value.item.id, "text": value.item.prompt, "output": value.text} for value in odd)
     status = "PASS" if holds(share, "<=", evidence.resolved.spec.thresholds.off_topic) else "WARN"
     message = f"{len(odd)} of {len(accepted)} accepted answers have no word of their topic, or repeat their prompt"
-    return Found(status, message, float(share), shown)
+    return Found(status, message, float(share), visible)
 
 
-def _on_topic(one: Judged, special: Set[str]) -> bool:
-    asked, said = words_of(one.item.prompt), words_of(one.text)
-    if f" {' '.join(asked)} " in f" {' '.join(said)} ":
+def _on_topic(value: Judged, special: Set[str]) -> bool:
+    words, reported_words = words_of(value.item.prompt), words_of(value.text)
+    if f" {' '.join(words)} " in f" {' '.join(reported_words)} ":
         return False
     # By their beginnings: owl and owls, bakery and baker.
-    due = {word[:_STEM] for word in asked if word in special}
-    stems = {word[:_STEM] for word in said} | {word[:_STEM].removesuffix("s") for word in said}
-    return not due or not stems.isdisjoint(due | {word.removesuffix("s") for word in due})
+    texts = {word[:_STEM] for word in words if word in special}
+    stems = {word[:_STEM] for word in reported_words} | {word[:_STEM].removesuffix("s") for word in reported_words}
+    return not texts or not stems.isdisjoint(texts | {word.removesuffix("s") for word in texts})
 
 
 @CHECKS.add(

@@ -22,21 +22,21 @@ def read(evidence: Evidence, output: str) -> Subjects:
 
 def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[float]:
     """Return 1 for each item that the registered scorer holds for right, 0 for the others; as :func:`sampled`."""
-    return [float(one.passed) for one in sampled(evidence, path)]
+    return [float(value.passed) for value in sampled(evidence, path)]
 
 
 def shown(evidence: Evidence) -> list[dict[str, Any]]:
     """Return every sample with its scores; errors as :func:`sampled`."""
     return [
         {
-            "item": one.item.id,
-            "prompt": plain(one.item.prompt, ROW_CHARACTERS),
-            "output": plain(one.text, ROW_CHARACTERS),
-            "target": plain(", ".join(one.row.target), ROW_CHARACTERS),
-            "calls": len(one.row.calls),
-            "truncated": one.truncated,
-            "passed": one.passed,
-            "reason": plain(one.reason, ROW_CHARACTERS),
+            "item": value.item.id,
+            "prompt": plain(value.item.prompt, ROW_CHARACTERS),
+            "output": plain(value.text, ROW_CHARACTERS),
+            "target": plain(", ".join(value.row.target), ROW_CHARACTERS),
+            "calls": len(value.row.calls),
+            "truncated": value.truncated,
+            "passed": value.passed,
+            "reason": plain(value.reason, ROW_CHARACTERS),
         }
-        for one in sampled(evidence, evidence.outputs.get("rows"))
+        for value in sampled(evidence, evidence.outputs.get("rows"))
     ]

@@ -49,27 +49,27 @@ def _log(evidence: Evidence, _: MetricSet | None) -> Found:
     if log.status != "success":
         return Found("FAIL", f"the log says that the task ended with status {log.status!r}", repairable=False)
     samples: dict[str, Sample] = {}
-    for one in log.samples:
-        if one.id in samples or one.epoch != 1 or one.error:
-            return Found("FAIL", f"the log has '{one.id}' twice, with an error or repeated", repairable=False)
-        samples[one.id] = one
-    if set(samples) != {one.item.id for one in rows}:
-        missing = [one.item.id for one in rows if one.item.id not in samples]
+    for sample in log.samples:
+        if sample.id in samples or sample.epoch != 1 or sample.error:
+            return Found("FAIL", f"the log has '{sample.id}' twice, with an error or repeated", repairable=False)
+        samples[sample.id] = sample
+    if set(samples) != {row.item.id for row in rows}:
+        missing = [row.item.id for row in rows if row.item.id not in samples]
         message = f"the log has {len(samples)} samples, the rows {len(rows)}"
         message += f"; without a sample: {listed(missing)}" if missing else ""
         return Found("FAIL", message, repairable=False)
     score = _granted(evidence).score
     wrong = [
-        {"item": one.item.id, "differs": ", ".join(found)}
-        for one in rows
-        if (found := list(_differing(one, samples[one.item.id], score)))
+        {"item": row.item.id, "differs": ", ".join(texts)}
+        for row in rows
+        if (texts := list(_differing(row, samples[row.item.id], score)))
     ]
-    message = f"{len(wrong)} rows are not what the log says: {listed(one['item'] for one in wrong)}"
+    message = f"{len(wrong)} rows are not what the log says: {listed(value['item'] for value in wrong)}"
     return unless(wrong, message, f"all {len(rows)} rows are those of the log", repairable=False)
 
 
-def _differing(one: Sampled, sample: Sample, score: str) -> Iterator[str]:
-    row, claimed = one.row, {each.name: each.value for each in sample.scores}
+def _differing(value: Sampled, sample: Sample, score: str) -> Iterator[str]:
+    row, claimed = value.row, {each.name: each.value for each in sample.scores}
     if {name: _plain(value) for name, value in row.scores.items()} != {
         name: _plain(value) for name, value in claimed.items()
     }:
@@ -93,10 +93,10 @@ def _plain(value: str | bool | float | None) -> tuple[str, Any]:
 @CHECKS.add("benchmark.task", "The registered task ran as granted", source="another task under a benchmark's name")
 def _task(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare task, arguments, environment and requests with what was granted, and with the baseline's."""
-    given, log, stated = _granted(evidence), log_of(evidence), _stated(evidence)
-    args = given.args if isinstance(given, InspectParameters) else {}
+    arguments, log, stated = _granted(evidence), log_of(evidence), _stated(evidence)
+    args = arguments.args if isinstance(arguments, InspectParameters) else {}
     faults: list[str] = []
-    named = given.task.rpartition("/")[2]
+    named = arguments.task.rpartition("/")[2]
     if log.task.rpartition("/")[2] != named:
         faults.append(f"the log is that of the task {log.task!r}")
     if set(log.arguments) != set(args):
@@ -109,7 +109,9 @@ def _task(evidence: Evidence, _: MetricSet | None) -> Found:
     if faults:
         return Found("FAIL", "; ".join(faults), float(len(faults)), repairable=False)
     long = [
-        one.item.id for one in _rows(evidence) if any(c.max_new_tokens > given.max_new_tokens for c in one.row.calls)
+        row.item.id
+        for row in _rows(evidence)
+        if any(c.max_new_tokens > arguments.max_new_tokens for c in row.row.calls)
     ]
     if long:
         return Found("FAIL", f"more tokens than granted were asked for at {listed(long)}", repairable=False)
@@ -117,7 +119,7 @@ def _task(evidence: Evidence, _: MetricSet | None) -> Found:
     if before is not None and (theirs := before.facts.get("library", {}).get("environment")) != stated["environment"]:
         message = f"the baseline ran in the environment {theirs}, this stage in {stated['environment']}"
         return Found("FAIL", message, repairable=False)
-    return Found("PASS", f"task {given.task} with {stated.get('name')} {stated.get('version')}, as granted", 0.0)
+    return Found("PASS", f"task {arguments.task} with {stated.get('name')} {stated.get('version')}, as granted", 0.0)
 
 
 @CHECKS.add(
@@ -131,8 +133,8 @@ def _items(evidence: Evidence, _: MetricSet | None) -> Found:
     A task may write the question in its own words, or the target in another form: that is a warning, with the items.
     """
     rows = _rows(evidence)
-    elsewhere = [one.item.id for one in rows if not _is_asked(one)]
-    targets = [one.item.id for one in rows if not all(_is_due(target, one.item) for target in one.row.target)]
+    elsewhere = [row.item.id for row in rows if not _is_asked(row)]
+    targets = [row.item.id for row in rows if not all(_is_due(target, row.item) for target in row.row.target)]
     parts = [
         f"{len(some)} {what}, for example '{some[0]}'"
         for some, what in (
@@ -142,50 +144,50 @@ def _items(evidence: Evidence, _: MetricSet | None) -> Found:
         if some
     ]
     if parts:
-        shown = tuple({"item": id} for id in dict.fromkeys((*elsewhere, *targets)))
-        return Found("WARN", "; ".join(parts), float(len(elsewhere) + len(targets)), shown)
+        visible = tuple({"item": id} for id in dict.fromkeys((*elsewhere, *targets)))
+        return Found("WARN", "; ".join(parts), float(len(elsewhere) + len(targets)), visible)
     return Found("PASS", f"all {len(rows)} items were asked in their own words, their answers were the targets", 0.0)
 
 
-def _is_asked(one: Sampled) -> bool:
-    return any(one.item.prompt.strip() in said.content for call in one.row.calls for said in call.messages)
+def _is_asked(value: Sampled) -> bool:
+    return any(value.item.prompt.strip() in message.content for call in value.row.calls for message in call.messages)
 
 
 def _is_due(target: str, item: Item) -> bool:
     """Say whether a target is an answer of the item, or its last word, as after the ``####`` of GSM8K."""
-    return any(one == target or one.endswith((f" {target}", f"\n{target}")) for one in targets_of(item))
+    return any(text == target or text.endswith((f" {target}", f"\n{target}")) for text in targets_of(item))
 
 
 @CHECKS.add(SCORES, "The scores follow from the answers", source="a benchmark's number, believed as it was")
 def _scores(evidence: Evidence, _: MetricSet | None) -> Found:
     """Carry the registered scorer out again where it is one of the library's plain ones; else it stays a claim."""
     rows, log = _rows(evidence), log_of(evidence)
-    found = {one.item.id: _again(log, evidence, one) for one in rows}
+    results = {row.item.id: _again(log, evidence, row) for row in rows}
     wrong = [
-        {"item": one.item.id, "output": one.text, "target": ", ".join(one.row.target), "claimed": one.passed}
-        for one in rows
-        if found[one.item.id] not in (None, one.passed)
+        {"item": row.item.id, "output": row.text, "target": ", ".join(row.row.target), "claimed": row.passed}
+        for row in rows
+        if results[row.item.id] not in (None, row.passed)
     ]
     if wrong:
-        message = f"{len(wrong)} scores do not follow from the answers: {listed(str(one['item']) for one in wrong)}"
+        message = f"{len(wrong)} scores do not follow from the answers: {listed(str(value['item']) for value in wrong)}"
         return Found("FAIL", message, float(len(wrong)), tuple(wrong), repairable=False)
-    claims = sum(value is None for value in found.values())
+    claims = sum(value is None for value in results.values())
     if claims:
         message = f"{claims} of {len(rows)} scores are the claim of the task's scorer: nothing here computes them again"
         return Found("WARN", message, float(claims))
     return Found("PASS", f"all {len(rows)} scores follow from answer and target", 0.0)
 
 
-def _again(log: Log, evidence: Evidence, one: Sampled) -> bool | None:
+def _again(log: Log, evidence: Evidence, value: Sampled) -> bool | None:
     # A solver may have put a text of its own in the place of the answer.
-    if one.text not in {call.output for call in one.row.calls}:
+    if value.text not in {call.output for call in value.row.calls}:
         return None
     scorer, options = log.scorers.get(_granted(evidence).score, ("", {}))
-    return scored_again(scorer, options, one.text, one.row.target)
+    return scored_again(scorer, options, value.text, value.row.target)
 
 
 def _stated(evidence: Evidence) -> dict[str, Any]:
-    found = manifest_of(evidence).facts.get("library")
-    if not isinstance(found, dict) or not isinstance(found.get("environment"), str):
+    library = manifest_of(evidence).facts.get("library")
+    if not isinstance(library, dict) or not isinstance(library.get("environment"), str):
         raise EvidenceMissing("the manifest does not say where the task ran")
-    return found
+    return library

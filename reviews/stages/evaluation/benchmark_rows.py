@@ -48,7 +48,7 @@ def sampled(evidence: Evidence, path: Path | None, what: str = "inspect rows") -
     Raises:
         EvidenceMissing: as :func:`read_rows` and :func:`in_order`.
     """
-    return tuple(Sampled(*one) for one in in_order(items_of(evidence), read_rows(path, BenchmarkRow, what), what))
+    return tuple(Sampled(*pair) for pair in in_order(items_of(evidence), read_rows(path, BenchmarkRow, what), what))
 
 
 def log_file(evidence: Evidence) -> Path:
@@ -57,10 +57,10 @@ def log_file(evidence: Evidence) -> Path:
     if folder is None or not (folder / NAME).is_file():
         raise EvidenceMissing("the log is missing", hint="the job left none that counts")
     try:
-        found = digest_path(folder)
+        text = digest_path(folder)
     except (OSError, ValueError) as error:
         raise EvidenceMissing(str(error), where="log") from error
-    if found != evidence.output_digests.get("log"):
+    if text != evidence.output_digests.get("log"):
         raise EvidenceMissing("the log is not the one that the job left: it was changed afterwards", where="log")
     return folder / NAME
 

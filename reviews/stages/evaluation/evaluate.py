@@ -22,19 +22,19 @@ def read(evidence: Evidence, output: str) -> Subjects:
 
 def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[float]:
     """Return 1 for each item that is passed and 0 for the others; errors as :func:`judged_rows`."""
-    return [float(one.passed) for one in judged_rows(evidence, path)]
+    return [float(judged_row.passed) for judged_row in judged_rows(evidence, path)]
 
 
 def shown(evidence: Evidence) -> list[dict[str, Any]]:
     """Return every answer with its judgement; errors as :func:`judged_rows`."""
     return [
         {
-            "item": one.item.id,
-            "prompt": plain(one.item.prompt, ROW_CHARACTERS),
-            "output": plain(one.row.output, ROW_CHARACTERS),
-            "truncated": one.row.truncated,
-            "passed": one.passed,
-            "reason": plain(one.reason, ROW_CHARACTERS),
+            "item": judged_row.item.id,
+            "prompt": plain(judged_row.item.prompt, ROW_CHARACTERS),
+            "output": plain(judged_row.row.output, ROW_CHARACTERS),
+            "truncated": judged_row.row.truncated,
+            "passed": judged_row.passed,
+            "reason": plain(judged_row.reason, ROW_CHARACTERS),
         }
-        for one in judged_rows(evidence, evidence.outputs.get("rows"))
+        for judged_row in judged_rows(evidence, evidence.outputs.get("rows"))
     ]

@@ -59,7 +59,7 @@ def _unsound(heldout: Sequence[Item], what: str, fault: Callable[[Item], str], r
         for item in heldout
         if (why := fault(item))
     ]
-    which = listed(f"{one['heldout']} {one['fault']}" for one in wrong)
+    which = listed(f"{value['heldout']} {value['fault']}" for value in wrong)
     message = f"{len(wrong)} of {len(heldout)} held-out {what} are unsound: {which}"
     return unless(wrong, message, right, repairable=False)
 
@@ -114,14 +114,18 @@ def sound_conversations(heldout: Sequence[Item]) -> Found:
 def _unheld(item: Item) -> str:
     """Say what is wrong with a conversation; nothing where its own judge finds it whole."""
     try:
-        said = said_in(item)
-        if unfilled := _UNFILLED.search("\n".join(said)):
+        texts = said_in(item)
+        if unfilled := _UNFILLED.search("\n".join(texts)):
             return f"holds the unfilled {unfilled[0]}"
-        wrong = next((one.reason for one in judge_talk(item, answers_to(item)) if not one.passed), "")
+        wrong = next((judgement.reason for judgement in judge_talk(item, answers_to(item)) if not judgement.passed), "")
         if wrong:
             return f"refuses an answer that is made to follow it: it {wrong}"
         # Their own words in a row hold what they forbid, or nobody would say it.
-        if all(one.passed for text in (*PLAIN, " ".join(said)) for one in judge_talk(item, (text,) * len(said))):
+        if all(
+            judgement.passed
+            for text in (*PLAIN, " ".join(texts))
+            for judgement in judge_talk(item, (text,) * len(texts))
+        ):
             return "accepts whatever is said"
     except ValueError as error:
         return f"cannot be read: {error}"
@@ -138,12 +142,12 @@ def soundness(spec: SessionSpec, heldout: Sequence[Item]) -> Found:
     """Judge the held-out items for every verifier that an evaluation of them uses."""
     readers = [stage for stage in spec.stages if stage.kind == "evaluate" and stage.reads_heldout]
     tasks = dict.fromkeys(stage.parameters.scorer or spec.task for stage in readers)
-    found = [sound(task, heldout) for task in tasks]
+    results = [sound(task, heldout) for task in tasks]
     if any(stage.kind == "multi_turn" and stage.reads_heldout for stage in spec.stages):
-        found.append(sound_conversations(heldout))
-    if not found:
+        results.append(sound_conversations(heldout))
+    if not results:
         return Found("NOT_APPLICABLE", "no verifier judges the held-out items")
-    return next((one for one in found if one.status != "PASS"), found[0])
+    return next((value for value in results if value.status != "PASS"), results[0])
 
 
 def sizes_of(heldout: Iterable[Item], least: int) -> Found:
@@ -154,8 +158,8 @@ def sizes_of(heldout: Iterable[Item], least: int) -> Found:
     if small or not kinds:
         message = listed(f"{kind} {count}" for kind, count in small.items())
         detail = f"{len(small)} of {len(kinds)} constraint kinds have fewer than {least} items: {message or 'no items'}"
-        shown = tuple({"kind": kind, "items": count, "least": least} for kind, count in small.items())
-        return Found("FAIL", detail, rarest, shown, repairable=False)
+        visible = tuple({"kind": kind, "items": count, "least": least} for kind, count in small.items())
+        return Found("FAIL", detail, rarest, visible, repairable=False)
     return Found("PASS", f"each of {len(kinds)} constraint kinds has {rarest:.0f} items or more", rarest)
 
 
@@ -173,18 +177,18 @@ def _ceiling(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("NOT_APPLICABLE", "this stage is no registered ceiling")
     least = evidence.resolved.spec.thresholds.ceiling_kind
     judged = answered(evidence, evidence.outputs.get("rows"))
-    shares = _shares((one.item.kind, one.passed) for one in judged)
+    shares = _shares((value.item.kind, value.passed) for value in judged)
     weakest = float(min(shares.values()))
     low = {kind: share for kind, share in shares.items() if not holds(share, ">=", least)}
     if low:
         message = ", ".join(f"{kind} {float(share):.2f}" for kind, share in sorted(low.items()))
-        shown = tuple(
-            {"heldout": one.item.id, "kind": one.item.kind, "text": one.item.prompt, "answer": one.text}
-            for one in judged
-            if one.item.kind in low and not one.passed
+        visible = tuple(
+            {"heldout": value.item.id, "kind": value.item.kind, "text": value.item.prompt, "answer": value.text}
+            for value in judged
+            if value.item.kind in low and not value.passed
         )
         detail = f"of {len(low)} of {len(shares)} kinds the ceiling passes too little ({message}): look at their items"
-        return Found("FAIL", detail, weakest, shown, repairable=False)
+        return Found("FAIL", detail, weakest, visible, repairable=False)
     return Found("PASS", f"the ceiling passes {weakest:.2f} of each of {len(shares)} kinds or more", weakest)
 
 
@@ -197,17 +201,17 @@ def _answered(evidence: Evidence, _: MetricSet | None) -> Found:
     nobody = [now for then, now in pairs if not (then.passed or now.passed)]
     shares = _shares((now.item.kind, then.passed or now.passed) for then, now in pairs)
     silent = sorted(kind for kind, share in shares.items() if share == 0)
-    named = f" ({listed((one.item.id for one in nobody), NAMED)})" if nobody else ""
+    named = f" ({listed((value.item.id for value in nobody), NAMED)})" if nobody else ""
     detail = f"neither arm is right on {len(nobody)} of {len(pairs)} items"
     if not silent:
         return Found("PASS", f"{detail}; of every kind an arm is right on some{named}", float(len(nobody)))
-    shown = tuple(
-        {"heldout": one.item.id, "kind": one.item.kind, "text": one.item.prompt, "answer": one.text}
-        for one in nobody
-        if one.item.kind in silent
+    visible = tuple(
+        {"heldout": value.item.id, "kind": value.item.kind, "text": value.item.prompt, "answer": value.text}
+        for value in nobody
+        if value.item.kind in silent
     )
     message = f"{detail}, among them all of {listed(silent)}: too hard, or impossible{named}"
-    return Found("WARN", message, float(len(nobody)), shown)
+    return Found("WARN", message, float(len(nobody)), visible)
 
 
 def _shares(passed: Iterable[tuple[str, bool]]) -> dict[str, Fraction]:

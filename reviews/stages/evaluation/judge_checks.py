@@ -32,20 +32,22 @@ LIMITS = (
 def _judge(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Compare the judge with the labels of people before its preferences count."""
     labelled = calibration(evidence)
-    sides, thresholds = Counter(one.label for one in labelled), evidence.resolved.spec.thresholds
+    sides, thresholds = Counter(value.label for value in labelled), evidence.resolved.spec.thresholds
     least, pro, contra = thresholds.scorer_labelled, sides["reference"], sides["candidate"]
     if len(labelled) < least or not (pro and contra):
         message = f"{len(labelled)} labelled pairs, {pro} for the reference, {contra} against it"
         raise EvidenceMissing(message, hint=f"a judge is admitted on {least} or more, with both labels")
     kappa, longer = need(metrics, "judge_kappa"), need(metrics, "judge_longer")
     detail = f"on {len(labelled)} labelled pairs kappa {kappa:.2f}, the longer answer preferred {longer:+.2f} too often"
-    shown = tuple(
-        {"pair": one.item.id, "label": one.label, "judged": one.said} for one in labelled if one.label != one.said
+    visible = tuple(
+        {"pair": value.item.id, "label": value.label, "judged": value.said}
+        for value in labelled
+        if value.label != value.said
     )
     if not holds(need_exact(metrics, "judge_kappa"), ">=", thresholds.scorer_agreement):
-        return Found("FAIL", f"{detail}: it does not agree with people", kappa, shown, repairable=False)
+        return Found("FAIL", f"{detail}: it does not agree with people", kappa, visible, repairable=False)
     if not holds(abs(need_exact(metrics, "judge_longer")), "<=", thresholds.scorer_length):
-        return Found("FAIL", f"{detail}: it goes by length", kappa, shown, repairable=False)
+        return Found("FAIL", f"{detail}: it goes by length", kappa, visible, repairable=False)
     return Found("PASS", detail, kappa)
 
 

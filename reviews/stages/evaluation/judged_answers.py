@@ -50,15 +50,15 @@ def judged_rows(evidence: Evidence, path: Path | None, what: str = "evaluation r
 
 def _judged_again(evidence: Evidence, path: Path | None, what: str) -> tuple[Judged, ...]:
     pairs = list(in_order(items_of(evidence), read_rows(path, EvaluationRow, what), what))
-    said = judged(task_of(evidence), [(item, row.output) for item, row in pairs])
-    found: list[Judged] = []
+    judgements = judged(task_of(evidence), [(item, row.output) for item, row in pairs])
+    results: list[Judged] = []
     for item, row in pairs:
         try:
-            verdict = next(said)
+            verdict = next(judgements)
         except (ValueError, KeyError) as error:
             raise EvidenceMissing(f"item '{item.id}' cannot be judged: {error}", where=what) from error
-        found.append(Judged(item, row, verdict.passed, verdict.reason))
-    return tuple(found)
+        results.append(Judged(item, row, verdict.passed, verdict.reason))
+    return tuple(results)
 
 
 Answered = Judged | Held | Sampled

@@ -65,42 +65,46 @@ def told_of(spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Seque
 
     Texts to be read, choices and numbers hold right answers as they should, so only an announcement is certain.
     """
-    found = [_told(item, answers) for item, answers in _answered(spec, heldout, data)]
+    results = [_told(item, answers) for item, answers in _answered(spec, heldout, data)]
     parrots = [item for item in heldout if _accepts_prompt(spec, item)]
-    shown = [one for item in heldout if (one := shows_example(spec.task, item))]
-    if len(shown) > MOST_EXAMPLES * len(heldout):
+    visible = [value for item in heldout if (value := shows_example(spec.task, item))]
+    if len(visible) > MOST_EXAMPLES * len(heldout):
         message = (
-            f"{len(shown)} of {len(heldout)} prompts show an answer that is accepted: copied, it passes; take it out"
+            f"{len(visible)} of {len(heldout)} prompts show an answer that is accepted: copied, it passes; take it out"
         )
-        return Found("FAIL", message, float(len(shown)), tuple(shown), repairable=False)
-    if not found and not shown and not _has_own_task(spec):
+        return Found("FAIL", message, float(len(visible)), tuple(visible), repairable=False)
+    if not results and not visible and not _has_own_task(spec):
         return Found("NOT_APPLICABLE", "no item names an answer that its prompt could hold")
-    announced = [one for one in found if one and one["how"] == "announced"]
+    announced = [value for value in results if value and value["how"] == "announced"]
     if announced:
-        which = listed(f"{one['heldout']} ('{one['answer']}')" for one in announced)
-        message = f"{len(announced)} of {len(found)} prompts announce their answer: {which}; take it out of the prompt"
+        which = listed(f"{value['heldout']} ('{value['answer']}')" for value in announced)
+        message = (
+            f"{len(announced)} of {len(results)} prompts announce their answer: {which}; take it out of the prompt"
+        )
         return Found("FAIL", message, float(len(announced)), tuple(announced), repairable=False)
-    held = [one for one in found if one]
-    held += [{"heldout": item.id, "how": "accepted", "text": item.prompt} for item in parrots] + shown
-    if held:
-        message = f"{len(held)} of {len(found) or len(heldout)} prompts hold their answer, or are accepted as one: "
-        message += f"{listed(str(one['heldout']) for one in held)}; a model that copies passes them"
-        return Found("WARN", message, float(len(held)), tuple(held))
-    return Found("PASS", f"none of {len(found) or len(heldout)} prompts holds its answer", 0.0)
+    current = [value for value in results if value]
+    current += [{"heldout": item.id, "how": "accepted", "text": item.prompt} for item in parrots] + visible
+    if current:
+        message = (
+            f"{len(current)} of {len(results) or len(heldout)} prompts hold their answer, or are accepted as one: "
+        )
+        message += f"{listed(str(value['heldout']) for value in current)}; a model that copies passes them"
+        return Found("WARN", message, float(len(current)), tuple(current))
+    return Found("PASS", f"none of {len(results) or len(heldout)} prompts holds its answer", 0.0)
 
 
 def _answered(
     spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]
 ) -> Iterable[tuple[Item, list[str]]]:
     """Yield each item that an evaluation reads with its right answers, as far as its task or kind names them."""
-    seen: set[tuple[str, str]] = set()
+    seen_pairs: set[tuple[str, str]] = set()
     for stage in spec.stages:
         reads = stage.inputs.get("items", "")
         items = heldout if reads == "heldout" else data.get(reads.removeprefix("data."), ())
         exact = kind_of(stage).arm and (getattr(stage.parameters, "scorer", None) or spec.task) == "exact_answer"
-        if not (exact or stage.kind == "multiple_choice") or (stage.kind, reads) in seen:
+        if not (exact or stage.kind == "multiple_choice") or (stage.kind, reads) in seen_pairs:
             continue
-        seen.add((stage.kind, reads))
+        seen_pairs.add((stage.kind, reads))
         for item in items:
             yield item, named_answers(item) if exact else [choices_of(item)[answer_of(item)]]
 
@@ -172,8 +176,8 @@ def distinct_answers(spec: SessionSpec, heldout: Sequence[Item], data: Mapping[s
         )
         message = f"{len(rationales)} of {len(named)} right answers are rationales with a final answer at their end, "
         message += f"which an answer would have to repeat word for word: {way}"
-        shown = tuple({"heldout": item.id} for item, _ in rationales)
-        return Found("FAIL", message, float(len(rationales)), shown, repairable=False)
+        visible = tuple({"heldout": item.id} for item, _ in rationales)
+        return Found("FAIL", message, float(len(rationales)), visible, repairable=False)
     as_code = 2 * sum(_CODE.search(text) is not None for _, text in named) > len(named)
     spellings: dict[str, dict[str, str]] = {}
     for item, text in named:
@@ -182,30 +186,30 @@ def distinct_answers(spec: SessionSpec, heldout: Sequence[Item], data: Mapping[s
     message = f"{len(merged)} times, right answers that differ are compared as one: "
     message += f"{listed(' and '.join(ids.values()) for ids in merged)}; write them so that more than a mark, an "
     message += "article or capitals tells them apart, or bring a verify.py that compares them exactly"
-    shown = [{"heldout": ", ".join(ids.values())} for ids in merged]
-    return unless(shown, message, f"{len(spellings)} different right answers stay different", repairable=False)
+    visible = [{"heldout": ", ".join(ids.values())} for ids in merged]
+    return unless(visible, message, f"{len(spellings)} different right answers stay different", repairable=False)
 
 
 def _told(item: Item, answers: Iterable[str]) -> dict[str, str] | None:
-    due = [one for answer in answers if (one := reduced(answer))]
-    for answer in due:
+    texts = [text for answer in answers if (text := reduced(answer))]
+    for answer in texts:
         if _announces(item.prompt, answer):
             return {"heldout": item.id, "how": "announced", "answer": answer, "text": item.prompt}
     if item.constraint.get("find") == "last_number":
         # Sums hold their result by luck, and word problems hold numbers.
         return None
-    said = f" {reduced(item.prompt)} "
-    answer = next((one for one in due if f" {one} " in said), None)
+    text = f" {reduced(item.prompt)} "
+    answer = next((current_text for current_text in texts if f" {current_text} " in text), None)
     return {"heldout": item.id, "how": "held", "answer": answer, "text": item.prompt} if answer else None
 
 
 def _announces(prompt: str, answer: str) -> bool:
     """Say whether a prompt gives the answer away: after a word such as "answer:", or alone after its question."""
-    _, asked, tail = prompt.rpartition("?")
-    if asked and reduced(tail) == answer:
+    _, text, tail = prompt.rpartition("?")
+    if text and reduced(tail) == answer:
         return True
-    for found in _ANNOUNCED.finditer(prompt):
-        first, *rest = re.split(r"[\n;.!)\]]", prompt[found.end() :], maxsplit=1)
+    for match in _ANNOUNCED.finditer(prompt):
+        first, *rest = re.split(r"[\n;.!)\]]", prompt[match.end() :], maxsplit=1)
         if reduced(first) == answer and not _AGAIN.search("".join(rest)):
             return True
     return False
@@ -222,8 +226,8 @@ def _accepts_prompt(spec: SessionSpec, item: Item) -> bool:
 
 def shows_example(task: str, item: Item) -> dict[str, str] | None:
     """Return an example in a prompt that the item's own verifier accepts, as rows are shown, or None."""
-    for found in _EXAMPLE.finditer(item.prompt):
-        tail = item.prompt[found.end() :]
+    for match in _EXAMPLE.finditer(item.prompt):
+        tail = item.prompt[match.end() :]
         quoted = _QUOTED.match(tail)
         for text in (tail, tail.partition("\n")[0], *((quoted[0], quoted[1]) if quoted else ())):
             if len(text.split()) >= _EXAMPLE_WORDS and verifier(task)(item, text).passed:
@@ -235,47 +239,47 @@ def agrees_with_itself(tasks: Iterable[str], heldout: Sequence[Item]) -> Found:
     """Judge known answers and answers to held-out items twice, the second time in another order."""
     count, wrong = 0, list[dict[str, str]]()
     for task in tasks:
-        asked = [(case.item, case.output) for case in _known(task)]
-        asked += [(item, text) for item in choose(heldout, TRIED_ITEMS) for text in (*_references(task, item), *PLAIN)]
-        count += len(asked)
+        pairs = [(case.item, case.output) for case in _known(task)]
+        pairs += [(item, text) for item in choose(heldout, TRIED_ITEMS) for text in (*_references(task, item), *PLAIN)]
+        count += len(pairs)
         wrong += [
-            {"task": task, "item": asked[place][0].id, "answer": asked[place][1]} for place in turned(task, asked)
+            {"task": task, "item": pairs[place][0].id, "answer": pairs[place][1]} for place in turned(task, pairs)
         ]
     message = f"{len(wrong)} of {count} answers were judged otherwise when they were judged again: "
-    message += f"{listed(one['item'] for one in wrong)}; let verify(item, answer) depend on item and answer alone"
+    message += f"{listed(value['item'] for value in wrong)}; let verify(item, answer) depend on item and answer alone"
     return unless(
         wrong, message, f"{count} answers, judged twice in two orders, got the same verdict", repairable=False
     )
 
 
-def turned(task: str, asked: Sequence[tuple[Item, str]]) -> list[int]:
+def turned(task: str, pairs: Sequence[tuple[Item, str]]) -> list[int]:
     """Return the places of the answers whose verdict is another when they are judged again.
 
     They are shuffled then, since a verdict that alternates survives a reversal. A verifier of the user's own is asked
     again by the process that remembers the first time, and by another one, whose hashes have another seed.
     """
-    order = sorted(range(len(asked)), key=lambda place: file_order(f"{place}/{asked[place][0].id}", len(asked)))
-    mixed, first = [asked[place] for place in order], _passes(task, asked, again=False)
+    order = sorted(range(len(pairs)), key=lambda place: file_order(f"{place}/{pairs[place][0].id}", len(pairs)))
+    mixed, first = [pairs[place] for place in order], _passes(task, pairs, again=False)
     others = {False} if _is_ours(task) else {False, True}
     later = [_passes(task, mixed, again=other) for other in sorted(others)]
-    return sorted(place for at, place in enumerate(order) if any(one[at] != first[place] for one in later))
+    return sorted(place for at, place in enumerate(order) if any(flags[at] != first[place] for flags in later))
 
 
 def _is_ours(task: str) -> bool:
     return task in (*TASKS, CONVERSATION)
 
 
-def _passes(task: str, asked: Sequence[tuple[Item, str]], *, again: bool) -> list[bool | None]:
+def _passes(task: str, pairs: Sequence[tuple[Item, str]], *, again: bool) -> list[bool | None]:
     """Return the verdicts; None for an item that cannot be judged, which other checks report."""
     if not _is_ours(task):
-        return [one.passed for one in judged(task, asked, again=again)]
-    judge, found = verifier(task), list[bool | None]()
-    for item, text in asked:
+        return [judgement.passed for judgement in judged(task, pairs, again=again)]
+    judge, flags = verifier(task), list[bool | None]()
+    for item, text in pairs:
         try:
-            found.append(bool(judge(item, text).passed))
+            flags.append(bool(judge(item, text).passed))
         except (KeyError, ValueError, TypeError):
-            found.append(None)
-    return found
+            flags.append(None)
+    return flags
 
 
 def _known(task: str) -> tuple[Case, ...]:
@@ -297,10 +301,10 @@ def _references(task: str, item: Item) -> list[str]:
 @CHECKS.add("scorer.repeats", "The verifier agrees with itself", source=TWICE_SOURCE)
 def _repeats(evidence: Evidence, _: MetricSet | None) -> Found:
     """Judge the answers of the stage twice, the second time in another order."""
-    asked = [(one.item, one.text) for one in judged_rows(evidence, evidence.outputs.get("rows"))]
-    wrong = [{"item": asked[place][0].id, "output": asked[place][1]} for place in turned(task_of(evidence), asked)]
-    message = f"{len(wrong)} of {len(asked)} answers were judged otherwise when they were judged again; "
+    pairs = [(judged_row.item, judged_row.text) for judged_row in judged_rows(evidence, evidence.outputs.get("rows"))]
+    wrong = [{"item": pairs[place][0].id, "output": pairs[place][1]} for place in turned(task_of(evidence), pairs)]
+    message = f"{len(wrong)} of {len(pairs)} answers were judged otherwise when they were judged again; "
     message += "let verify(item, answer) depend on item and answer alone"
     return unless(
-        wrong, message, f"{len(asked)} answers, judged twice in two orders, got the same verdict", repairable=False
+        wrong, message, f"{len(pairs)} answers, judged twice in two orders, got the same verdict", repairable=False
     )

@@ -31,7 +31,7 @@ class Held(NamedTuple):
     @property
     def passed(self) -> bool:
         """Whether all of them pass."""
-        return all(one.passed for one in self.turns)
+        return all(judgement.passed for judgement in self.turns)
 
     @property
     def reason(self) -> str:
@@ -55,52 +55,52 @@ def held(evidence: Evidence, path: Path | None) -> tuple[Held, ...]:
     Raises:
         EvidenceMissing: as :func:`in_order`, or a row holds other turns than its item.
     """
-    found: list[Held] = []
+    results: list[Held] = []
     rows = read_rows(path, ConversationRow, "conversation rows")
     for item, row in in_order(items_of(evidence), rows, "conversation rows"):
         try:
-            due = turns_of(item)
-            if tuple(turn.user for turn in row.turns) != due:
+            texts = turns_of(item)
+            if tuple(turn.user for turn in row.turns) != texts:
                 raise EvidenceMissing(f"'{item.id}' was held with other turns than its own", where="conversation rows")
-            found.append(Held(item, row, judge(item, tuple(turn.output for turn in row.turns))))
+            results.append(Held(item, row, judge(item, tuple(turn.output for turn in row.turns))))
         except ValueError as error:
             raise EvidenceMissing(str(error), where="items") from error
     kinds: defaultdict[str, list[bool]] = defaultdict(list)
-    for one in found:
-        kinds[one.item.kind].append(one.passed)
+    for value in results:
+        kinds[value.item.kind].append(value.passed)
     lowest = min(kinds, key=lambda kind: sum(kinds[kind]) / len(kinds[kind]), default="")
-    return tuple(one._replace(of_lowest=one.item.kind == lowest) for one in found)
+    return tuple(value._replace(of_lowest=value.item.kind == lowest) for value in results)
 
 
 def read(evidence: Evidence, output: str) -> Subjects:
     """Return the conversations for its metrics, their judged ``turns`` or all ``answers``; errors as :func:`held`."""
     path = evidence.outputs.get("rows")
-    found = by_item(held(evidence, path), read_rows(path, ConversationRow, "conversation rows"))
+    subjects = by_item(held(evidence, path), read_rows(path, ConversationRow, "conversation rows"))
     if output == "rows":
-        return found
-    return inside(found, lambda one: one.turns if output == "turns" else one.row.turns)
+        return subjects
+    return inside(subjects, lambda value: value.turns if output == "turns" else value.row.turns)
 
 
 def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[float]:
     """Return whether each conversation passes, or how many of its turns do; errors as :func:`held`."""
     talks = held(evidence, path)
     if outcome == "binary":
-        return [float(one.passed) for one in talks]
-    return [float(sum(turn.passed for turn in one.turns)) for one in talks]
+        return [float(talk.passed) for talk in talks]
+    return [float(sum(turn.passed for turn in talk.turns)) for talk in talks]
 
 
 def shown(evidence: Evidence) -> list[dict[str, Any]]:
     """Return every conversation with its judgement; errors as :func:`held`."""
     return [
         {
-            "item": one.item.id,
+            "item": value.item.id,
             **{
                 f"turn_{number}": plain(f"{turn.user}\n-> {turn.output}", ROW_CHARACTERS)
-                for number, turn in enumerate(one.row.turns, 1)
+                for number, turn in enumerate(value.row.turns, 1)
             },
-            "truncated": one.truncated,
-            "passed": one.passed,
-            "reason": plain(one.reason, ROW_CHARACTERS),
+            "truncated": value.truncated,
+            "passed": value.passed,
+            "reason": plain(value.reason, ROW_CHARACTERS),
         }
-        for one in held(evidence, evidence.outputs.get("rows"))
+        for value in held(evidence, evidence.outputs.get("rows"))
     ]

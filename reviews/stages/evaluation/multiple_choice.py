@@ -24,7 +24,7 @@ class Question(NamedTuple):
 
     def nats(self, per: Literal["", "tokens", "bytes"]) -> list[float]:
         """Return the negative log-likelihood of each choice, whole or in a unit."""
-        return [one.nats / getattr(one, per) if per else one.nats for one in self.row.choices]
+        return [choice.nats / getattr(choice, per) if per else choice.nats for choice in self.row.choices]
 
     def likeliest(self, per: Literal["", "tokens", "bytes"] = "") -> bool:
         """Say whether the right choice alone is the likeliest; the first of equal ones would be luck of the order."""
@@ -38,7 +38,7 @@ def questions(evidence: Evidence, path: Path | None) -> tuple[Question, ...]:
     Raises:
         EvidenceMissing: as :func:`in_order`, an item is no question, or a row has other choices than its item.
     """
-    found: list[Question] = []
+    matching_questions: list[Question] = []
     for item, row in in_order(items_of(evidence), read_rows(path, ChoiceRow, "choice rows"), "choice rows"):
         try:
             choices, answer = choices_of(item), answer_of(item)
@@ -46,8 +46,8 @@ def questions(evidence: Evidence, path: Path | None) -> tuple[Question, ...]:
             raise EvidenceMissing(str(error), where="items") from error
         if [len(choice.encode()) for choice in choices] != [score.bytes for score in row.choices]:
             raise EvidenceMissing(f"'{item.id}' was asked with other choices than its own", where="choice rows")
-        found.append(Question(answer, row))
-    return tuple(found)
+        matching_questions.append(Question(answer, row))
+    return tuple(matching_questions)
 
 
 def read(evidence: Evidence, output: str) -> Subjects:
@@ -58,11 +58,11 @@ def read(evidence: Evidence, output: str) -> Subjects:
 
 def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[float]:
     """Return whether the right choice is the likeliest per byte, or by how many nats; errors as :func:`questions`."""
-    asked = questions(evidence, path)
+    requested_questions = questions(evidence, path)
     if outcome == "binary":
-        return [float(one.likeliest("bytes")) for one in asked]
-    found: list[float] = []
-    for one in asked:
-        nats = one.nats("bytes")
-        found.append(min(nats[: one.answer] + nats[one.answer + 1 :]) - nats[one.answer])
-    return found
+        return [float(question.likeliest("bytes")) for question in requested_questions]
+    values: list[float] = []
+    for question in requested_questions:
+        nats = question.nats("bytes")
+        values.append(min(nats[: question.answer] + nats[question.answer + 1 :]) - nats[question.answer])
+    return values

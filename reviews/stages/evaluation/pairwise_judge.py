@@ -51,12 +51,12 @@ def duels(evidence: Evidence) -> tuple[DuelRow, ...]:
     """
     rows = read_rows(evidence.outputs.get("rows"), DuelRow, "judgements")
     pairs = in_order(items_of(evidence), rows, "judgements")
-    given = {
+    arguments = {
         side: {row.item: row.output for row in read_rows(evidence.inputs.get(side), EvaluationRow, f"{side} rows")}
         for side in ("reference", "candidate")
     }
     for item, row in pairs:
-        if (given["reference"].get(item.id), given["candidate"].get(item.id)) != (row.reference, row.candidate):
+        if (arguments["reference"].get(item.id), arguments["candidate"].get(item.id)) != (row.reference, row.candidate):
             raise EvidenceMissing(f"other answers to '{item.id}' were compared than those named", where="judgements")
         _follows(evidence, item, row)
     return tuple(row for _, row in pairs)
@@ -70,15 +70,15 @@ def calibration(evidence: Evidence) -> tuple[Labelled, ...]:
     except ValueError as error:
         raise EvidenceMissing(str(error), where=f"data.{name}") from error
     rows = read_rows(evidence.outputs.get("calibration"), DuelRow, "calibration rows")
-    found: list[Labelled] = []
+    results: list[Labelled] = []
     by_item = {pair.item.id: pair for pair in pairs}
     for item, row in in_order([pair.item for pair in pairs], rows, "calibration rows"):
         pair = by_item[item.id]
         if (pair.reference, pair.candidate) != (row.reference, row.candidate):
             raise EvidenceMissing(f"'{item.id}' was judged on other answers than it holds", where="calibration rows")
         _follows(evidence, item, row)
-        found.append(Labelled(pair.label, item, row))
-    return tuple(found)
+        results.append(Labelled(pair.label, item, row))
+    return tuple(results)
 
 
 def _follows(evidence: Evidence, item: Item, row: DuelRow) -> None:
@@ -87,8 +87,8 @@ def _follows(evidence: Evidence, item: Item, row: DuelRow) -> None:
     rubric = rubric_for("comparison", parameters.rubric)
     limit = parameters.shown_characters
     prompts = prompts_of_comparison(rubric, item.prompt, row.reference.strip()[:limit], row.candidate.strip()[:limit])
-    asked = (row.plain.scores.prompt, row.swapped.scores.prompt)
-    if asked != tuple(digest_bytes(text.encode()) for text in prompts) or row.rubric != rubric.content_digest():
+    pair = (row.plain.scores.prompt, row.swapped.scores.prompt)
+    if pair != tuple(digest_bytes(text.encode()) for text in prompts) or row.rubric != rubric.content_digest():
         raise EvidenceMissing(f"'{item.id}' was judged with another prompt", where="judgements")
     try:
         plain = arrangement(row.plain.scores, "A", parameters.margin)
@@ -96,29 +96,31 @@ def _follows(evidence: Evidence, item: Item, row: DuelRow) -> None:
         verdict = decide(plain, swapped, parameters.agreement, parameters.margin)
     except ValueError as error:
         raise EvidenceMissing(f"'{item.id}': {error}", where="judgements") from error
-    due = {True: "reference", False: "candidate", None: None}[verdict]
-    if (plain, swapped, due) != (row.plain, row.swapped, row.preferred):
+    text = {True: "reference", False: "candidate", None: None}[verdict]
+    if (plain, swapped, text) != (row.plain, row.swapped, row.preferred):
         raise EvidenceMissing(
-            f"'{item.id}': {row.preferred or 'a tie'} is stated, {due or 'a tie'} follows", where="judgements"
+            f"'{item.id}': {row.preferred or 'a tie'} is stated, {text or 'a tie'} follows", where="judgements"
         )
 
 
 def read(evidence: Evidence, output: str) -> Subjects:
     """Return comparisons or labelled pairs for its metrics; errors as :func:`duels` and :func:`calibration`."""
-    found = duels(evidence) if output == "rows" else calibration(evidence)
-    return by_item(found, read_rows(evidence.outputs.get(output), DuelRow, output), output)
+    duel_rows = duels(evidence) if output == "rows" else calibration(evidence)
+    return by_item(duel_rows, read_rows(evidence.outputs.get(output), DuelRow, output), output)
 
 
 def measure(evidence: Evidence) -> dict[str, Measured]:
     """Return win rates and what the judge shares with people; errors as those of :func:`read`."""
     rows, labelled = duels(evidence), calibration(evidence)
     halves = [{"candidate": 2, "reference": 0, None: 1}[row.preferred] for row in rows]
-    found = win_rate([half / 2 for half in halves], [float(len(row.candidate) - len(row.reference)) for row in rows])
-    agreement = cohens_kappa([one.label for one in labelled], [one.said for one in labelled])
-    longer = _longer((one.said, one.longer) for one in labelled) - _longer((one.label, one.longer) for one in labelled)
+    rate = win_rate([half / 2 for half in halves], [float(len(row.candidate) - len(row.reference)) for row in rows])
+    agreement = cohens_kappa([value.label for value in labelled], [value.said for value in labelled])
+    longer = _longer((value.said, value.longer) for value in labelled) - _longer(
+        (value.label, value.longer) for value in labelled
+    )
     return {
-        "win_rate": Measured(ratio(sum(halves), 2 * len(rows)), len(rows), found.interval),
-        "win_rate_controlled": Measured(found.controlled, len(rows)),
+        "win_rate": Measured(ratio(sum(halves), 2 * len(rows)), len(rows), rate.interval),
+        "win_rate_controlled": Measured(rate.controlled, len(rows)),
         "judge_kappa": Measured(agreement.exact, agreement.n, agreement.interval),
         "judge_longer": Measured(longer, len(labelled)),
     }

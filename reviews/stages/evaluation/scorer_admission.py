@@ -66,15 +66,15 @@ def labelled_cases(items: Sequence[Item]) -> tuple[Case, ...]:
     Raises:
         EvidenceMissing: an item has no answer, or no label that is 0 or 1.
     """
-    found: list[Case] = []
+    cases: list[Case] = []
     for item in items:
         output, label = item.constraint.get(OUTPUT), item.constraint.get(LABEL)
         if not isinstance(output, str) or label not in (0, 1):
             line = json.dumps({OUTPUT: output, LABEL: label})[:120]
             raise EvidenceMissing(f"item '{item.id}' is not labelled: it has {line}", hint=f"{LABEL} is 0 or 1")
         own = {name: value for name, value in item.constraint.items() if name not in (OUTPUT, LABEL)}
-        found.append(Case(item.model_copy(update={"constraint": own}), output, label == 1))
-    return tuple(found)
+        cases.append(Case(item.model_copy(update={"constraint": own}), output, label == 1))
+    return tuple(cases)
 
 
 class Named(NamedTuple):
@@ -91,7 +91,7 @@ def named_answers(items: Sequence[Item]) -> Named:
     others: list[Case] = []
     for place, (item, answer) in enumerate(named):
         following = (*named[place + 1 :], *named[:place])
-        other = next((one for _, one in following if one != answer), None)
+        other = next((text for _, text in following if text != answer), None)
         if other is not None:
             others.append(Case(item, other, False))
     return Named(right, tuple(others))
@@ -103,12 +103,12 @@ def admission(verdicts: Sequence[Verdict], thresholds: Thresholds = DEFAULTS) ->
     Raises:
         EvidenceMissing: there are fewer answers than ``scorer_labelled``, or none of one label.
     """
-    labels, least = {one.label for one in verdicts}, thresholds.scorer_labelled
+    labels, least = {verdict.label for verdict in verdicts}, thresholds.scorer_labelled
     if len(verdicts) < least or labels != {True, False}:
-        message = f"{len(verdicts)} labelled answers, {sum(one.label for one in verdicts)} of them good"
+        message = f"{len(verdicts)} labelled answers, {sum(verdict.label for verdict in verdicts)} of them good"
         raise EvidenceMissing(message, hint=f"a scorer is admitted on {least} or more, with both labels")
     pairs = matched_pairs(verdicts, thresholds.scorer_matched)
-    paired = [one for pair in pairs for one in pair]
+    paired = [verdict for pair in pairs for verdict in pair]
     nothing = Kappa(Fraction(0), (0.0, 0.0), 0.0, 0)
     return Admission(
         len(verdicts),
@@ -116,7 +116,7 @@ def admission(verdicts: Sequence[Verdict], thresholds: Thresholds = DEFAULTS) ->
         length_correlation(verdicts),
         _kappa(paired) if paired else nothing,
         _covered(verdicts),
-        tuple(one.name for one in verdicts if one.label != one.passed),
+        tuple(verdict.name for verdict in verdicts if verdict.label != verdict.passed),
     )
 
 
@@ -129,9 +129,9 @@ def length_correlation(verdicts: Sequence[Verdict]) -> float:
     import numpy as np
     from scipy.stats import rankdata
 
-    labels = np.array([one.label for one in verdicts])
-    ranks = np.asarray(rankdata([one.length for one in verdicts]), float)
-    passed = np.array([float(one.passed) for one in verdicts])
+    labels = np.array([verdict.label for verdict in verdicts])
+    ranks = np.asarray(rankdata([verdict.length for verdict in verdicts]), float)
+    passed = np.array([float(verdict.passed) for verdict in verdicts])
     for label in (True, False):
         of = labels == label
         if of.any():
@@ -145,35 +145,39 @@ def matched_pairs(
     verdicts: Sequence[Verdict], ratio: float = DEFAULTS.scorer_matched
 ) -> tuple[tuple[Verdict, Verdict], ...]:
     """Pair good answers with bad ones of nearly equal length, each once: the nearest that is left, shortest first."""
-    good = sorted((one for one in verdicts if one.label), key=lambda one: (one.length, one.name))
-    bad = sorted((one for one in verdicts if not one.label), key=lambda one: (one.length, one.name))
-    found: list[tuple[Verdict, Verdict]] = []
-    for one in good:
-        near = [other for other in bad if holds(length_ratio(one.length, other.length), "<=", ratio)]
+    good = sorted(
+        (verdict for verdict in verdicts if verdict.label), key=lambda verdict: (verdict.length, verdict.name)
+    )
+    bad = sorted(
+        (verdict for verdict in verdicts if not verdict.label), key=lambda verdict: (verdict.length, verdict.name)
+    )
+    pairs: list[tuple[Verdict, Verdict]] = []
+    for verdict in good:
+        near = [other for other in bad if holds(length_ratio(verdict.length, other.length), "<=", ratio)]
         if near:
-            nearest = min(near, key=lambda other, to=one: length_ratio(to.length, other.length))
+            nearest = min(near, key=lambda other, to=verdict: length_ratio(to.length, other.length))
             bad.remove(nearest)
-            found.append((one, nearest))
-    return tuple(found)
+            pairs.append((verdict, nearest))
+    return tuple(pairs)
 
 
-def length_ratio(one: int, other: int) -> Fraction:
+def length_ratio(value: int, other: int) -> Fraction:
     """Return how many times as long the longer of two answers is; empty answers have a length too."""
-    return Fraction(max(one + 1, other + 1), min(one + 1, other + 1))
+    return Fraction(max(value + 1, other + 1), min(value + 1, other + 1))
 
 
 def _kappa(verdicts: Sequence[Verdict]) -> Kappa:
-    return cohens_kappa([int(one.label) for one in verdicts], [int(one.passed) for one in verdicts])
+    return cohens_kappa([int(verdict.label) for verdict in verdicts], [int(verdict.passed) for verdict in verdicts])
 
 
 def _covered(verdicts: Sequence[Verdict]) -> Fraction:
     """Return the smallest share of a label's answers that lies on one side of the median length of all."""
     import numpy as np
 
-    middle = float(np.median([one.length for one in verdicts]))
+    middle = float(np.median([verdict.length for verdict in verdicts]))
     shares: list[Fraction] = []
     for label in (True, False):
-        lengths = [one.length for one in verdicts if one.label == label]
+        lengths = [verdict.length for verdict in verdicts if verdict.label == label]
         shares += [Fraction(sum(length > middle for length in lengths), len(lengths))]
         shares += [Fraction(sum(length < middle for length in lengths), len(lengths))]
     return min(shares)

@@ -64,11 +64,11 @@ def admitted(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]],
     Raises:
         EvidenceMissing: the known answers or the labelled sample are missing, unreadable or too few to say anything.
     """
-    found = _on_labels(spec, task, data, heldout)
+    result = _on_labels(spec, task, data, heldout)
     if task in (*TASKS, CONVERSATION) or spec.verifier.sandbox:
-        return found
-    message = f"{found.detail}; the spec lets its verifier run without a sandbox (`verifier: {{sandbox: false}}`)"
-    return replace(found, status="WARN" if found.status == "PASS" else found.status, detail=message)
+        return result
+    message = f"{result.detail}; the spec lets its verifier run without a sandbox (`verifier: {{sandbox: false}}`)"
+    return replace(result, status="WARN" if result.status == "PASS" else result.status, detail=message)
 
 
 def _on_labels(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]], heldout: Sequence[Item]) -> Found:
@@ -97,18 +97,20 @@ def _on_known(task: str, items: Sequence[Item]) -> Found:
     right, wrong = (sum(good == label for _, _, good in different) for label in (True, False))
     if min(right, wrong) < LEAST_KNOWN:
         raise EvidenceMissing(f"'{task}' has {right} right and {wrong} wrong known answers, which is too few: {_WRITE}")
-    known = verdicts_on((one for one in cases if one.good), verifier_of_right(task))
-    known += verdicts_on((one for one in cases if not one.good), verifier(task))
-    if len(said := {one.passed for one in known}) == 1:
-        message = f"'{task}' says {'yes' if said == {True} else 'no'} to all {len(known)} known answers"
+    known = verdicts_on((case for case in cases if case.good), verifier_of_right(task))
+    known += verdicts_on((case for case in cases if not case.good), verifier(task))
+    if len(flags := {verdict.passed for verdict in known}) == 1:
+        message = f"'{task}' says {'yes' if flags == {True} else 'no'} to all {len(known)} known answers"
         message += ", right and wrong: let verify(item, answer) return True for right answers and False for wrong ones"
-        return Found("FAIL", message, float(wrong if said == {True} else right), repairable=False)
-    misjudged = [one for one in known if one.passed != one.label]
+        return Found("FAIL", message, float(wrong if flags == {True} else right), repairable=False)
+    misjudged = [verdict for verdict in known if verdict.passed != verdict.label]
     if misjudged:
-        shown = tuple({"case": one.name, "label": one.label, "passed": one.passed} for one in misjudged)
+        visible = tuple(
+            {"case": verdict.name, "label": verdict.label, "passed": verdict.passed} for verdict in misjudged
+        )
         message = f"'{task}' misjudges {len(misjudged)} of {len(known)} known answers: "
-        message += listed(one.name for one in misjudged)
-        return Found("FAIL", message, float(len(misjudged)), shown, repairable=False)
+        message += listed(verdict.name for verdict in misjudged)
+        return Found("FAIL", message, float(len(misjudged)), visible, repairable=False)
     return Found("PASS", f"'{task}' judges all {len(known)} known answers right", 1.0)
 
 
@@ -117,38 +119,42 @@ def _on_named(task: str, known: Named) -> Found:
     if len(known.right) < LEAST_KNOWN or len(known.others) < LEAST_KNOWN:
         message = f"{len(known.right)} items name an answer, {len(known.others)} of them have another than some item"
         raise EvidenceMissing(f"'{task}' has too few known answers: {message}; {_WRITE}")
-    refused = [one for one in verdicts_on(known.right, verifier_of_right(task)) if not one.passed]
+    refused = [verdict for verdict in verdicts_on(known.right, verifier_of_right(task)) if not verdict.passed]
     if refused:
-        shown = tuple({"case": one.name, "label": True, "passed": False} for one in refused)
+        visible = tuple({"case": verdict.name, "label": True, "passed": False} for verdict in refused)
         message = f"'{task}' refuses the answer that {len(refused)} of {len(known.right)} items name as right: "
         return Found(
-            "FAIL", message + listed(one.name for one in refused), float(len(refused)), shown, repairable=False
+            "FAIL",
+            message + listed(verdict.name for verdict in refused),
+            float(len(refused)),
+            visible,
+            repairable=False,
         )
-    taken = sum(one.passed for one in verdicts_on(known.others, verifier(task)))
+    count = sum(verdict.passed for verdict in verdicts_on(known.others, verifier(task)))
     message = f"'{task}' takes the answers that {len(known.right)} items name"
-    message += f", and {taken} of {len(known.others)} answers to other items"
-    if holds(Fraction(taken, len(known.others)), ">", MOST_TAKEN):
-        return Found("FAIL", f"{message}: it does not tell them apart", float(taken), repairable=False)
-    return Found("PASS", message, float(taken))
+    message += f", and {count} of {len(known.others)} answers to other items"
+    if holds(Fraction(count, len(known.others)), ">", MOST_TAKEN):
+        return Found("FAIL", f"{message}: it does not tell them apart", float(count), repairable=False)
+    return Found("PASS", message, float(count))
 
 
 def _on_nonsense(task: str, items: Sequence[Item]) -> Found:
     """Ask a verifier that knows no right answer about what answers nothing; what it takes of that, it takes of any."""
-    asked = items[:MOST_NAMED]
-    if not asked:
+    requested_items = items[:MOST_NAMED]
+    if not requested_items:
         raise EvidenceMissing(f"the verifier of '{task}' has no known answers: {_WRITE}")
     for what, answers in (
-        ("an empty answer", ["" for _ in asked]),
-        ("the prompt itself", [one.prompt for one in asked]),
-        ("another item's prompt", [one.prompt for one in (*asked[1:], asked[0])]),
-        ("'I do not know.'", ["I do not know." for _ in asked]),
-        ("words without meaning", ["lorem ipsum dolor sit amet" for _ in asked]),
+        ("an empty answer", ["" for _ in requested_items]),
+        ("the prompt itself", [item.prompt for item in requested_items]),
+        ("another item's prompt", [item.prompt for item in (*requested_items[1:], requested_items[0])]),
+        ("'I do not know.'", ["I do not know." for _ in requested_items]),
+        ("words without meaning", ["lorem ipsum dolor sit amet" for _ in requested_items]),
     ):
-        cases = [Case(item, answer, False) for item, answer in zip(asked, answers, strict=True)]
-        taken = sum(one.passed for one in verdicts_on(cases, verifier(task)))
-        if holds(Fraction(taken, len(cases)), ">", MOST_TAKEN):
-            message = f"'{task}' takes {what} as right for {taken} of {len(cases)} items: {_WRITE}"
-            return Found("FAIL", message, float(taken), repairable=False)
+        cases = [Case(item, answer, False) for item, answer in zip(requested_items, answers, strict=True)]
+        count = sum(verdict.passed for verdict in verdicts_on(cases, verifier(task)))
+        if holds(Fraction(count, len(cases)), ">", MOST_TAKEN):
+            message = f"'{task}' takes {what} as right for {count} of {len(cases)} items: {_WRITE}"
+            return Found("FAIL", message, float(count), repairable=False)
     message = (
         f"'{task}' has no known answers. It refuses what answers nothing; that it takes what is right is not shown"
     )
@@ -171,35 +177,37 @@ def _on_lists(task: str, items: Sequence[Item]) -> Found | None:
             continue
         for separator in (" ", ", ", "\n"):
             cases = [Case(item, separator.join(values), False) for item in items]
-            taken = sum(verdict.passed for verdict in verdicts_on(cases, verifier(task)))
-            if holds(Fraction(taken, len(cases)), ">", MOST_TAKEN):
-                message = f"'{task}' takes a list of the {len(values)} answers {what} as right for {taken} of "
+            count = sum(verdict.passed for verdict in verdicts_on(cases, verifier(task)))
+            if holds(Fraction(count, len(cases)), ">", MOST_TAKEN):
+                message = f"'{task}' takes a list of the {len(values)} answers {what} as right for {count} of "
                 message += f"{len(cases)} items: whoever names them all passes; compare the whole answer or its last "
                 message += "word with the right one, instead of looking for the right one in it"
-                return Found("FAIL", message, float(taken), repairable=False)
+                return Found("FAIL", message, float(count), repairable=False)
     return None
 
 
 def _on_sample(right: str, verdicts: tuple[Verdict, ...], thresholds: Thresholds) -> Found:
-    found, least, most = admission(verdicts, thresholds), thresholds.scorer_agreement, thresholds.scorer_length
+    sample = admission(verdicts, thresholds)
+    least, most = thresholds.scorer_agreement, thresholds.scorer_length
     detail = (
-        f"{right}; on {found.n} labelled ones kappa {found.agreement.kappa:.2f} "
-        f"[{found.agreement.interval[0]:.2f}, {found.agreement.interval[1]:.2f}], among {found.matched.n // 2} pairs "
-        f"of equal length {found.matched.kappa:.2f}; correlation with length {found.length:+.2f}"
+        f"{right}; on {sample.n} labelled ones kappa {sample.agreement.kappa:.2f} "
+        f"[{sample.agreement.interval[0]:.2f}, {sample.agreement.interval[1]:.2f}], among "
+        f"{sample.matched.n // 2} pairs of equal length {sample.matched.kappa:.2f}; "
+        f"correlation with length {sample.length:+.2f}"
     )
     faults: list[str] = []
-    if not holds(found.agreement.exact, ">=", least):
+    if not holds(sample.agreement.exact, ">=", least):
         faults.append(f"kappa is below {least:g}")
-    if not holds(found.covered, ">=", thresholds.scorer_sides) or not found.matched.n:
+    if not holds(sample.covered, ">=", thresholds.scorer_sides) or not sample.matched.n:
         faults.append("good and bad answers differ in length, so that a ruler would agree with them too")
-    elif not holds(found.matched.exact, ">=", least):
+    elif not holds(sample.matched.exact, ">=", least):
         faults.append(f"kappa among answers of equal length is below {least:g}")
-    if not holds(abs(found.length), "<=", most):
+    if not holds(abs(sample.length), "<=", most):
         faults.append(f"verdicts go with length by more than {most:g}")
     if faults:
-        shown = tuple({"misjudged": name} for name in found.wrong)
-        return Found("FAIL", f"{detail}: {'; '.join(faults)}", found.agreement.kappa, shown, repairable=False)
-    return Found("PASS", detail, found.agreement.kappa)
+        visible = tuple({"misjudged": name} for name in sample.wrong)
+        return Found("FAIL", f"{detail}: {'; '.join(faults)}", sample.agreement.kappa, visible, repairable=False)
+    return Found("PASS", detail, sample.agreement.kappa)
 
 
 @CHECKS.add("scorer.admitted", "The scorer's verdicts may count", source=SOURCE, limits=LIMITS)
@@ -223,18 +231,18 @@ def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """
     ratio, analysis = evidence.resolved.spec.thresholds.scorer_matched, evidence.resolved.spec.analysis
     pairs = both_arms(evidence)
-    alike = [pair for pair in pairs if holds(length_ratio(*(len(one.text) for one in pair)), "<=", ratio)]
+    alike = [pair for pair in pairs if holds(length_ratio(*(len(value.text) for value in pair)), "<=", ratio)]
     some = counted(paired(alike))
     detail = (
         f"{some.n} of {len(pairs)} items were answered at equal length by both arms (ratio up to {ratio:g}); "
         f"of {need(metrics, 'gained'):.0f} gained {some.gained} are among them, "
         f"of {need(metrics, 'lost'):.0f} lost {some.lost}, p = {some.p:.3g}"
     )
-    shown, form = holds(need_exact(metrics, "mcnemar_p"), "<", analysis.alpha), _form_of(pairs, analysis)
-    if shown and (not holds(some.p, "<", analysis.alpha) or some.gained <= some.lost):
+    flag, form = holds(need_exact(metrics, "mcnemar_p"), "<", analysis.alpha), _form_of(pairs, analysis)
+    if flag and (not holds(some.p, "<", analysis.alpha) or some.gained <= some.lost):
         detail += ": where length stayed the gain is not shown"
         return Found("WARN", detail + _form_in_words(form), some.p, (form,) if form else ())
-    if form and shown and not form["is_shown"]:
+    if form and flag and not form["is_shown"]:
         return Found("WARN", detail + _form_in_words(form), some.p, (form,))
     return Found("PASS", detail + _form_in_words(form), some.p)
 
@@ -247,12 +255,12 @@ def _form_of(pairs: Sequence[tuple[Answered, Answered]], analysis: Analysis) -> 
     before, after = (sum(arm) for arm in zip(*holding, strict=True))
     if not before and not after:
         return {}
-    kept = counted(
-        Pair(now.item.kind, now.item.group, then.passed or held[0], now.passed or held[1])
-        for (then, now), held in zip(pairs, holding, strict=True)
+    part = counted(
+        Pair(now.item.kind, now.item.group, then.passed or flags[0], now.passed or flags[1])
+        for (then, now), flags in zip(pairs, holding, strict=True)
     )
-    is_shown = holds(kept.p, "<", analysis.alpha) and holds(kept.gain, ">=", analysis.minimum_effect)
-    return {"baseline": before, "treatment": after, "items": len(pairs), "gain": float(kept.gain), "is_shown": is_shown}
+    is_shown = holds(part.p, "<", analysis.alpha) and holds(part.gain, ">=", analysis.minimum_effect)
+    return {"baseline": before, "treatment": after, "items": len(pairs), "gain": float(part.gain), "is_shown": is_shown}
 
 
 def _holds_right(answer: Answered, labels: Set[str]) -> bool:

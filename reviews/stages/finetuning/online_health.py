@@ -34,8 +34,8 @@ def _advice(figure: float, sign: str, limit: float, detail: str) -> Found:
 
 
 def _mean(rows: Sequence[RolloutStep], of: Callable[[RolloutStep], float | None]) -> float | None:
-    found = [value for one in rows if (value := of(one)) is not None]
-    return fmean(found) if found else None
+    values = [value for rollout_step in rows if (value := of(rollout_step)) is not None]
+    return fmean(values) if values else None
 
 
 @CHECKS.add(
@@ -80,8 +80,8 @@ def _entropy(evidence: Evidence, _: MetricSet | None) -> Found:
 def _length(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the mean tokens of answers in the last fifth of the rounds with the first, either way."""
     every = worths(evidence)
-    first = fmean(len(one.row.answer_ids) for one in every if one.first)
-    last = fmean(len(one.row.answer_ids) for one in every if one.last)
+    first = fmean(len(worth.row.answer_ids) for worth in every if worth.first)
+    last = fmean(len(worth.row.answer_ids) for worth in every if worth.last)
     ratio = (max(first, last) + 1) / (min(first, last) + 1)
     detail = f"the mean answer went from {first:.1f} to {last:.1f} tokens"
     return _advice(ratio, "<=", evidence.resolved.spec.thresholds.rollout_length, detail)
@@ -97,7 +97,7 @@ def _length(evidence: Evidence, _: MetricSet | None) -> Found:
 def _ties(evidence: Evidence, _: MetricSet | None) -> Found:
     """Count answers of groups in which every reward is the same."""
     every = worths(evidence)
-    share = sum(one.tied for one in every) / len(every)
+    share = sum(worth.tied for worth in every) / len(every)
     detail = f"{share:.0%} of the answers are of groups in which all are worth the same"
     return _advice(share, "<=", evidence.resolved.spec.thresholds.tied_groups, detail)
 
@@ -148,22 +148,25 @@ def _rise(every: Sequence[Worth], size: int, of: Callable[[Worth], float]) -> _R
 )
 def _hacking(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Compare the rise of the reward with what the verifier explains of it, and with prompts that were kept out."""
-    given, every, kept = given_of(evidence), worths(evidence), kept_of(evidence)
+    grpo_parameters, every, remaining = given_of(evidence), worths(evidence), kept_of(evidence)
     least = evidence.resolved.spec.thresholds.verified_rise
-    reward = _rise(every, given.generations, lambda one: one.reward)
-    verified = _rise(every, given.generations, lambda one: float(one.verified))
+    reward = _rise(every, grpo_parameters.generations, lambda worth: worth.reward)
+    verified = _rise(every, grpo_parameters.generations, lambda worth: float(worth.verified))
     first, last = (need(metrics, f"{evidence.stage.kind}_{name}_reward") for name in ("first", "last"))
     detail = f"the reward went from {first:.3g} to {last:.3g}"
     if reward.errors < CLEAR:
         return Found("PASS", f"{detail}, {reward.errors:.1f} standard errors: no clear rise", 0.0)
-    share = given.rewards.get("verified", 0.0) * verified.by / reward.by
+    share = grpo_parameters.rewards.get("verified", 0.0) * verified.by / reward.by
     detail += f"; right answers explain {share:.0%} of that"
     if not holds(share, ">=", least):
         return Found("FAIL", f"{detail}: something else than right answers was learned", share, repairable=False)
-    if len(kept) < FEWEST:
-        return Found("WARN", f"{detail}; {len(kept)} prompts were kept out, too few to see it there", share)
-    gained, lost = sum(one.after and not one.before for one in kept), sum(one.before and not one.after for one in kept)
-    detail += f"; of {len(kept)} prompts kept out {gained} were gained and {lost} lost"
+    if len(remaining) < FEWEST:
+        return Found("WARN", f"{detail}; {len(remaining)} prompts were kept out, too few to see it there", share)
+    gained, lost = (
+        sum(value.after and not value.before for value in remaining),
+        sum(value.before and not value.after for value in remaining),
+    )
+    detail += f"; of {len(remaining)} prompts kept out {gained} were gained and {lost} lost"
     if lost > gained and mcnemar.exact_mcnemar(gained, lost) < 0.05:
         return Found("FAIL", f"{detail}: what was learned does not hold there", share, repairable=False)
     return Found("PASS" if gained > lost else "WARN", detail, share)

@@ -46,8 +46,8 @@ def _gradient(evidence: Evidence, _: MetricSet | None) -> Found:
     spike = max(ratios)
     if not holds(spike, "<=", most):
         high = (row for row, ratio in zip(rows, ratios, strict=True) if not holds(ratio, "<=", most))
-        shown = tuple({"step": row.step, "grad_norm": row.grad_norm} for row in high)
-        return Found("WARN", f"a gradient norm is {spike:.1f} times the median of the steps before it", spike, shown)
+        visible = tuple({"step": row.step, "grad_norm": row.grad_norm} for row in high)
+        return Found("WARN", f"a gradient norm is {spike:.1f} times the median of the steps before it", spike, visible)
     return Found("PASS", f"gradient norms from {min(norms):.3g} to {max(norms):.3g}", spike)
 
 
@@ -83,25 +83,27 @@ def _schedule(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("FAIL", f"the learning rate never left 0, granted was {peak:g}", 0.0)
     if max(rates) > peak * (1 + 1e-6):
         return Found("FAIL", f"the learning rate reached {max(rates):g}, granted was {peak:g}", max(rates))
-    due, most = granted_curve(evidence, len(rates)), evidence.resolved.spec.thresholds.schedule_deviation * peak
+    values, most = granted_curve(evidence, len(rates)), evidence.resolved.spec.thresholds.schedule_deviation * peak
     # The kind of logging under which the run looks best.
-    distances, shift = min(((_distances(rates, due, shift), shift) for shift in (0, 1)), key=lambda one: max(one[0]))
+    distances, shift = min(
+        ((_distances(rates, values, shift), shift) for shift in (0, 1)), key=lambda pair: max(pair[0])
+    )
     farthest = max(distances)
     detail = f"the learning rate peaked at {max(rates):.3g} and ended at {rates[-1]:.3g}"
     if farthest <= most:
         return Found("PASS", f"{detail}, as the granted schedule does", farthest / peak)
-    shown = tuple(
-        {"step": row.step, "learning_rate": row.learning_rate, "granted": float(f"{due[place + shift]:.6g}")}
+    visible = tuple(
+        {"step": row.step, "learning_rate": row.learning_rate, "granted": float(f"{values[place + shift]:.6g}")}
         for place, row in enumerate(rows)
         if distances[place] > most
     )
     worst = distances.index(farthest)
-    message = f"{detail}; at step {rows[worst].step} it was {rates[worst]:.3g}, granted was {due[worst + shift]:.3g}"
-    return Found("FAIL", message, farthest / peak, shown)
+    message = f"{detail}; at step {rows[worst].step} it was {rates[worst]:.3g}, granted was {values[worst + shift]:.3g}"
+    return Found("FAIL", message, farthest / peak, visible)
 
 
-def _distances(rates: list[float], due: list[float], shift: int) -> list[float]:
-    return [abs(rate - due[place + shift]) for place, rate in enumerate(rates)]
+def _distances(rates: list[float], values: list[float], shift: int) -> list[float]:
+    return [abs(rate - values[place + shift]) for place, rate in enumerate(rates)]
 
 
 def granted_curve(evidence: Evidence, steps: int) -> list[float]:
@@ -221,6 +223,6 @@ def distinct_share(evidence: Evidence) -> float:
     if evidence.stage.kind == "sft":
         split, every = examples_split(evidence)
         rows = [every[place] for place in split.train]
-        return len({(one.prompt, one.completion) for one in rows}) / len(rows)
+        return len({(example.prompt, example.completion) for example in rows}) / len(rows)
     train, _, pairs = divided(evidence)
     return len({(pairs[at].prompt, pairs[at].chosen, pairs[at].rejected) for at in train}) / max(1, len(train))

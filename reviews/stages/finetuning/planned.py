@@ -24,15 +24,15 @@ def schedules_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Fou
     certain = False
     known = 0
     for stage in spec.stages:
-        given: dict[str, Any] = stage.parameters.model_dump(mode="json")
-        if not kind_of(stage).trains or "scheduler" not in given or given.get("learning_rate") == 0:
+        arguments: dict[str, Any] = stage.parameters.model_dump(mode="json")
+        if not kind_of(stage).trains or "scheduler" not in arguments or arguments.get("learning_rate") == 0:
             continue
         rows = most_rows(spec, stage, data)
         if not rows:
             continue
         known += 1
-        steps = steps_of(rows, given)
-        warmup = warmup_of(steps, given)
+        steps = steps_of(rows, arguments)
+        warmup = warmup_of(steps, arguments)
         if holds(warmup / steps, "<=", spec.thresholds.warmup_share):
             continue
         certain |= warmup >= steps and not set(_MOVABLE) & stage.ranges.keys()
@@ -54,17 +54,17 @@ def most_rows(spec: SessionSpec, stage: Stage, data: Mapping[str, tuple[Item, ..
     source, _, name = stage.inputs[kind_of(stage).trains].partition(".")
     if source == "data":
         return _kept(data.get(name, ()), getattr(stage.parameters, "max_examples_per_kind", None))
-    made = next((one for one in spec.stages if one.name == source), None)
+    made = next((stage for stage in spec.stages if stage.name == source), None)
     if made is None or not kind_of(made).sampled_by_task or "prompts" not in made.inputs:
         return None
     place, _, prompts = made.inputs["prompts"].partition(".")
-    asked = data.get(prompts, ()) if place == "data" else ()
+    items = data.get(prompts, ()) if place == "data" else ()
     each = getattr(made.parameters, "samples_per_prompt", None)
-    if not asked or each is None:
+    if not items or each is None:
         return None
     limits = made.ranges.get("samples_per_prompt")
-    most = getattr(made.parameters, "max_prompts", None) or len(asked)
-    return min(most, len(asked)) * int(max(each, limits.max) if limits is not None else each)
+    most = getattr(made.parameters, "max_prompts", None) or len(items)
+    return min(most, len(items)) * int(max(each, limits.max) if limits is not None else each)
 
 
 def _kept(rows: tuple[Item, ...], each: int | None) -> int:

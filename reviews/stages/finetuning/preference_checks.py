@@ -39,8 +39,14 @@ def _texts(evidence: Evidence) -> list[tuple[str, str]]:
     pairs = divided(evidence)[2]
     return [
         (f"pair {place}", text)
-        for place, one in enumerate(pairs)
-        for text in (one.prompt, asked_of(one), one.chosen, one.rejected, *said_before(one))
+        for place, preference in enumerate(pairs)
+        for text in (
+            preference.prompt,
+            asked_of(preference),
+            preference.chosen,
+            preference.rejected,
+            *said_before(preference),
+        )
     ]
 
 
@@ -65,13 +71,13 @@ def _split(evidence: Evidence, _: MetricSet | None) -> Found:
     """Divide the pairs again and compare: the job trained on all of one side and scored all of the other."""
     train, validation, pairs = divided(evidence)
     facts = manifest_of(evidence).facts
-    due = shared(evidence, len(train))
-    if facts.get("pairs") != due:
-        return Found("FAIL", f"trained on {facts.get('pairs')} pairs, the granted data gives {due}")
+    count = shared(evidence, len(train))
+    if facts.get("pairs") != count:
+        return Found("FAIL", f"trained on {facts.get('pairs')} pairs, the granted data gives {count}")
     scored = kept_out(evidence)
-    if [one.pair for one in scored] != list(validation):
+    if [pair_score.pair for pair_score in scored] != list(validation):
         return Found("FAIL", f"{len(scored)} pairs were scored, the {len(validation)} that were kept out are others")
-    renamed = [one.pair for one in scored if one.group != pairs[one.pair].group]
+    renamed = [pair_score.pair for pair_score in scored if pair_score.group != pairs[pair_score.pair].group]
     if renamed:
         return Found("FAIL", f"{len(renamed)} scored pairs have another group than their line, first line {renamed[0]}")
     both = {pairs[place].group for place in train} & {pairs[place].group for place in validation}
@@ -79,7 +85,7 @@ def _split(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("FAIL", f"{len(both)} groups are on both sides: {listed(sorted(both))}", float(len(both)))
     if not validation:
         return Found("WARN", "no pair was kept out: nothing shows what was learnt", 0.0)
-    return Found("PASS", f"{due} pairs were trained on, {len(validation)} of other groups kept out", 0.0)
+    return Found("PASS", f"{count} pairs were trained on, {len(validation)} of other groups kept out", 0.0)
 
 
 @CHECKS.add(
@@ -118,7 +124,10 @@ def _learnt(evidence: Evidence, metrics: MetricSet | None) -> Found:
     detail = f"in {accuracy:.3f} of {count} pairs the chosen response gained more (interval from {low:.3f})"
     if low <= 0.5:
         return Found("WARN", f"{detail}: no more than chance would give", accuracy)
-    changes = [(one.chosen_after - one.chosen_before) / one.chosen_tokens for one in kept_out(evidence)]
+    changes = [
+        (pair_score.chosen_after - pair_score.chosen_before) / pair_score.chosen_tokens
+        for pair_score in kept_out(evidence)
+    ]
     noise = _ERRORS * stdev(changes) / math.sqrt(count) if count > 1 else 0.0
     if change < -noise:
         return Found("WARN", f"{detail}, but chosen responses lost {-change:.3g} nats a token", accuracy)

@@ -50,19 +50,19 @@ def _training(evidence: Evidence, _: MetricSet | None) -> Found:
         return _not_replayed(evidence.stage)
     witness = witness_of(evidence)
     rows, replayed = steps_of(evidence), read_rows(witness.rows, ReplayedStep, "witness rows", which=_is_step)
-    if {one.step for one in replayed} != {place + 1 for place in witness.challenge.rows}:
+    if {replayed_step.step for replayed_step in replayed} != {place + 1 for place in witness.challenge.rows}:
         raise EvidenceMissing("the witness did not replay the steps of its challenge")
     most = REPLAYED["float32" if _precision(evidence) == "float32" else "bfloat16"]
-    begun = {one.after + 1 for one in witness.challenge.segments}
+    counts = {segment.after + 1 for segment in witness.challenge.segments}
     wrong = [
-        {"step": one.step, "why": why}
-        for one in replayed
-        if (why := differs(rows, one, most, begins=one.step in begun))
+        {"step": replayed_step.step, "why": why}
+        for replayed_step in replayed
+        if (why := differs(rows, replayed_step, most, begins=replayed_step.step in counts))
     ]
     message = f"{len(replayed)} of {witness.challenge.of} steps trained again from the granted data"
     if wrong:
         return Found("FAIL", f"{message}: {len(wrong)} differ", float(len(wrong)), tuple(wrong), repairable=False)
-    worst = max(_apart(one.loss, rows[one.step - 1].loss) for one in replayed)
+    worst = max(_apart(replayed_step.loss, rows[replayed_step.step - 1].loss) for replayed_step in replayed)
     return Found("PASS", f"{message}: batches are equal, losses within {worst:.1e}", 0.0)
 
 
@@ -102,47 +102,47 @@ def _precision(evidence: Evidence) -> str:
     return "mixed" if evidence.parameters.get("precision") == "mixed" else manifest_of(evidence).dtype
 
 
-def differs(rows: Sequence[TrainingRow], one: ReplayedStep, most: Replayed, *, begins: bool = False) -> str:
+def differs(rows: Sequence[TrainingRow], replayed_step: ReplayedStep, most: Replayed, *, begins: bool = False) -> str:
     """Return how a replayed step differs from the job's row of it; empty if it does not.
 
     One that begins with a snapshot begins with the very weights that the job states; later ones may differ by rounding.
     """
-    row = rows[one.step - 1]
-    before = rows[one.step - 2].sketch if one.step > 1 else one.before
+    row = rows[replayed_step.step - 1]
+    before = rows[replayed_step.step - 2].sketch if replayed_step.step > 1 else replayed_step.before
     if not row.sketch or not row.batches or not before:
         return "its row states no batches or no weights"
-    if row.batches != one.batches:
+    if row.batches != replayed_step.batches:
         return "it read other batches than the granted data gives"
-    if row.tokens != one.tokens:
-        return f"its loss is over {row.tokens} tokens, replayed {one.tokens}"
-    if not math.isclose(row.learning_rate, one.learning_rate, rel_tol=1e-9):
-        return f"its learning rate is {row.learning_rate:g}, replayed {one.learning_rate:g}"
-    loss, gradient, update = distances(rows, one)
+    if row.tokens != replayed_step.tokens:
+        return f"its loss is over {row.tokens} tokens, replayed {replayed_step.tokens}"
+    if not math.isclose(row.learning_rate, replayed_step.learning_rate, rel_tol=1e-9):
+        return f"its learning rate is {row.learning_rate:g}, replayed {replayed_step.learning_rate:g}"
+    loss, gradient, update = distances(rows, replayed_step)
     if not loss <= most.loss:
-        return f"its loss is {row.loss:.6g}, replayed {one.loss:.6g}"
+        return f"its loss is {row.loss:.6g}, replayed {replayed_step.loss:.6g}"
     if not gradient <= most.gradient:
-        return f"its gradient norm is {row.grad_norm:.6g}, replayed {one.grad_norm:.6g}"
-    if begins and one.step > 1 and not same_weights(before, one.before):
+        return f"its gradient norm is {row.grad_norm:.6g}, replayed {replayed_step.grad_norm:.6g}"
+    if begins and replayed_step.step > 1 and not same_weights(before, replayed_step.before):
         return "it begins with other weights than its snapshot"
     if not update <= most.update:
         return f"its weights moved otherwise than in the witness: {update:.2g} of their movement apart"
     return ""
 
 
-def distances(rows: Sequence[TrainingRow], one: ReplayedStep) -> tuple[float, float, float]:
+def distances(rows: Sequence[TrainingRow], replayed_step: ReplayedStep) -> tuple[float, float, float]:
     """Return how far loss, gradient norm and movement of the weights are from the job's row, as shares of our own."""
-    row = rows[one.step - 1]
-    before = rows[one.step - 2].sketch if one.step > 1 else one.before
-    theirs, ours = _moved(before, row.sketch), _moved(one.before, one.sketch)
-    update = _distance(theirs, ours) / max(_norm(ours), _ROUNDING * _norm(one.before))
-    return _apart(one.loss, row.loss), _apart(one.grad_norm, row.grad_norm), update
+    row = rows[replayed_step.step - 1]
+    before = rows[replayed_step.step - 2].sketch if replayed_step.step > 1 else replayed_step.before
+    theirs, ours = _moved(before, row.sketch), _moved(replayed_step.before, replayed_step.sketch)
+    update = _distance(theirs, ours) / max(_norm(ours), _ROUNDING * _norm(replayed_step.before))
+    return _apart(replayed_step.loss, row.loss), _apart(replayed_step.grad_norm, row.grad_norm), update
 
 
-def same_weights(one: Sequence[float], other: Sequence[float]) -> bool:
+def same_weights(values: Sequence[float], other: Sequence[float]) -> bool:
     """Say whether two sketches are of the same weights: single ones are copied bit by bit, their norm is a sum."""
-    if not one or len(one) != len(other):
+    if not values or len(values) != len(other):
         return False
-    norm, *points = zip(one, other, strict=True)
+    norm, *points = zip(values, other, strict=True)
     return math.isclose(*norm, rel_tol=SAVED_APART) and all(math.isclose(*two, rel_tol=_DIGITS) for two in points)
 
 
@@ -163,22 +163,22 @@ def _apart(ours: float, theirs: float) -> float:
     return difference if math.isfinite(difference) else math.inf
 
 
-def _distance(one: Sequence[float], other: Sequence[float]) -> float:
-    return math.dist(one, other) if len(one) == len(other) else math.inf
+def _distance(values: Sequence[float], other: Sequence[float]) -> float:
+    return math.dist(values, other) if len(values) == len(other) else math.inf
 
 
-def _norm(one: Sequence[float]) -> float:
-    return math.hypot(*one)
+def _norm(values: Sequence[float]) -> float:
+    return math.hypot(*values)
 
 
 def _wrong_weights(evidence: Evidence, facts: dict[str, Any], rows: Sequence[TrainingRow]) -> Iterator[str]:
     """Yield what is wrong with the saved weights; raises EvidenceMissing if the witness does not say."""
     try:
-        saved = [float(one) for one in facts["saved"]]
+        saved = [float(value) for value in facts["saved"]]
         last = rows[-1].sketch
         if not same_weights(last, saved):
             yield f"the saved weights are not those after step {len(rows)}"
-        if any(one.until == len(rows) for one in witness_of(evidence).challenge.segments):
+        if any(segment.until == len(rows) for segment in witness_of(evidence).challenge.segments):
             yield from _wrong_end(evidence, float(facts["end_apart"]))
         if evidence.parameters.get("method", "full") != "full":
             yield from _wrong_merge(evidence, facts)
@@ -203,7 +203,7 @@ def _wrong_end(evidence: Evidence, apart: float) -> Iterator[str]:
 
 def _wrong_merge(evidence: Evidence, facts: dict[str, Any]) -> Iterator[str]:
     most = MERGED_APART["float32" if _precision(evidence) == "float32" else "bfloat16"]
-    granted = sorted(one.rsplit(".", 1)[-1] for one in evidence.parameters["target_modules"])
+    granted = sorted(target_module.rsplit(".", 1)[-1] for target_module in evidence.parameters["target_modules"])
     if facts["merged_modules"] != sorted(set(granted)):
         yield f"adapters are merged into {', '.join(facts['merged_modules'])}, granted were {', '.join(granted)}"
     if not float(facts["merged_apart"]) <= most:
@@ -223,29 +223,32 @@ def _wrong_loss(read: float, rows: Sequence[TrainingRow]) -> Iterator[str]:
         yield f"the curve ends at {end:.3g}, the saved weights have a loss of {read:.3g} on the granted examples"
 
 
-def _wrong_pairs(evidence: Evidence, told: list[list[float]]) -> Iterator[str]:
+def _wrong_pairs(evidence: Evidence, values: list[list[float]]) -> Iterator[str]:
     """Compare scores of pairs kept out of training with those of the granted and of the saved weights."""
     most = PAIR_APART["float32" if _precision(evidence) == "float32" else "bfloat16"]
     rows = {row.pair: row for row in kept_out(evidence)}
-    for pair, *scores in told:
+    for pair, *scores in values:
         row = rows.get(int(pair))
         if row is None:
             yield f"pair {int(pair)} was kept out of training and has no scores"
             continue
         theirs = (row.chosen_before, row.rejected_before, row.chosen_after, row.rejected_after)
-        if any(not abs(ours - one) <= most * max(1.0, abs(ours)) for ours, one in zip(scores, theirs, strict=True)):
+        if any(
+            not abs(ours - log_probability) <= most * max(1.0, abs(ours))
+            for ours, log_probability in zip(scores, theirs, strict=True)
+        ):
             yield f"the scores of pair {int(pair)} are not those of the granted and the saved weights"
 
 
-def _wrong_kept(evidence: Evidence, told: list[list[float]]) -> Iterator[str]:
+def _wrong_kept(evidence: Evidence, values: list[list[float]]) -> Iterator[str]:
     """Compare scores of examples kept out of training with those of the granted and of the saved weights."""
     most = PAIR_APART["float32" if _precision(evidence) == "float32" else "bfloat16"]
     points = validation_of(evidence)
     stated = {(row.step, row.example): row.log_probability for row in points}
     last = max((row.step for row in points), default=0)
-    for line, *scores in told:
+    for line, *scores in values:
         theirs = [stated.get((step, int(line)), math.nan) for step in (0, last)]
-        if any(not abs(one - two) <= most * max(1.0, abs(one)) for one, two in zip(scores, theirs, strict=True)):
+        if any(not abs(score - two) <= most * max(1.0, abs(score)) for score, two in zip(scores, theirs, strict=True)):
             yield f"the scores of example {int(line)} are not those of the granted and the saved weights"
 
 
@@ -254,5 +257,5 @@ def _read_told(facts: dict[str, Any]) -> str:
         return f"; the scores of {len(facts['pairs'])} pairs kept out are theirs"
     if "read" not in facts:
         return ""
-    kept = f", the scores of {len(facts['kept'])} kept out are theirs" if "kept" in facts else ""
-    return f"; their loss on {facts['read']} of the examples is {facts['read_loss']:.3g}{kept}"
+    text = f", the scores of {len(facts['kept'])} kept out are theirs" if "kept" in facts else ""
+    return f"; their loss on {facts['read']} of the examples is {facts['read_loss']:.3g}{text}"

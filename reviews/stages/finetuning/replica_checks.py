@@ -33,16 +33,16 @@ def distributed_of(evidence: Evidence) -> Distributed | None:
     """Return how replicas were granted; None for one process. Raises EvidenceMissing where no order is on record."""
     if not evidence.parameters:
         raise EvidenceMissing("the order of the attempt is not on record")
-    given = evidence.parameters.get("distributed")
-    return None if given is None else Distributed.model_validate(given)
+    arguments = evidence.parameters.get("distributed")
+    return None if arguments is None else Distributed.model_validate(arguments)
 
 
 def _rounds(evidence: Evidence) -> dict[int, list[ReplicaRound]]:
     """Return the rows of each synchronisation, in order; errors as :func:`read_rows`."""
-    found: dict[int, list[ReplicaRound]] = defaultdict(list)
+    replica_rounds: dict[int, list[ReplicaRound]] = defaultdict(list)
     for row in read_rows(evidence.outputs.get("replicas"), ReplicaRound, "rows of replicas"):
-        found[row.sync].append(row)
-    return dict(sorted(found.items()))
+        replica_rounds[row.sync].append(row)
+    return dict(sorted(replica_rounds.items()))
 
 
 def _of_replicas(check: Callable[[Evidence, Distributed], Found]) -> Run:
@@ -50,8 +50,8 @@ def _of_replicas(check: Callable[[Evidence, Distributed], Found]) -> Run:
 
     @wraps(check)
     def found(evidence: Evidence, _: MetricSet | None) -> Found:
-        given = distributed_of(evidence)
-        return Found("NOT_APPLICABLE", "trained in one process") if given is None else check(evidence, given)
+        arguments = distributed_of(evidence)
+        return Found("NOT_APPLICABLE", "trained in one process") if arguments is None else check(evidence, arguments)
 
     return found
 
@@ -79,11 +79,11 @@ def _differing(rounds: Mapping[int, Sequence[ReplicaRound]]) -> Iterator[dict[st
     for sync, rows in rounds.items():
         if len({row.after for row in rows}) > 1:
             yield {"sync": sync, "why": f"after synchronisation {sync} the replicas have different weights"}
-        begun = {row.after for row in rounds.get(sync - 1, ())}
+        sha256s = {row.after for row in rounds.get(sync - 1, ())}
         starts = {row.start for row in rows if row.counts}
         if sync == 1 and len(starts) > 1:
             yield {"sync": sync, "why": "the replicas began with different weights"}
-        if sync > 1 and not starts <= begun:
+        if sync > 1 and not starts <= sha256s:
             yield {"sync": sync, "why": f"round {sync} began with other weights than synchronisation {sync - 1} left"}
 
 
@@ -115,43 +115,50 @@ def _apart(evidence: Evidence, _: Distributed) -> Found:
     source="a group that is cut off and trains a model of its own; a restart that begins at step 0 and reports success",
 )
 @_of_replicas
-def _quorum(evidence: Evidence, given: Distributed) -> Found:
+def _quorum(evidence: Evidence, arguments: Distributed) -> Found:
     """Compare synchronisations, steps and replicas with those that the granted parameters imply."""
     rounds, steps = _rounds(evidence), len(steps_of(evidence))
     wrong: list[dict[str, Any]] = []
-    if list(rounds) != list(range(1, given.rounds_of(steps) + 1)):
+    if list(rounds) != list(range(1, arguments.rounds_of(steps) + 1)):
         wrong.append(
-            {"why": f"{given.rounds_of(steps)} synchronisations are due, there are {listed(map(str, rounds))}"}
+            {"why": f"{arguments.rounds_of(steps)} synchronisations are due, there are {listed(map(str, rounds))}"}
         )
     for sync, rows in rounds.items():
-        due = given.last_step(sync - 1, steps) + 1, given.last_step(sync, steps)
-        if len(rows) < given.quorum:
-            wrong.append({"sync": sync, "why": f"{len(rows)} replicas, {given.quorum} must take part"})
-        if max(row.participants for row in rows) > given.replicas or max(row.replica for row in rows) >= given.replicas:
-            wrong.append({"sync": sync, "why": f"more than the granted {given.replicas} replicas"})
+        pair = arguments.last_step(sync - 1, steps) + 1, arguments.last_step(sync, steps)
+        if len(rows) < arguments.quorum:
+            wrong.append({"sync": sync, "why": f"{len(rows)} replicas, {arguments.quorum} must take part"})
+        if (
+            max(row.participants for row in rows) > arguments.replicas
+            or max(row.replica for row in rows) >= arguments.replicas
+        ):
+            wrong.append({"sync": sync, "why": f"more than the granted {arguments.replicas} replicas"})
         wrong += [
             {
                 "sync": sync,
                 "replica": row.replica,
-                "why": f"its steps are {row.first_step} to {row.last_step}, not {due}",
+                "why": f"its steps are {row.first_step} to {row.last_step}, not {pair}",
             }
             for row in rows
-            if row.counts and (row.first_step, row.last_step) != due
+            if row.counts and (row.first_step, row.last_step) != pair
         ]
     fewest = min(len(rows) for rows in rounds.values())
     message = f"{len(rounds)} synchronisations, each of at least {fewest} replicas{_history(evidence)}"
     if wrong:
         return Found("FAIL", f"{message}: {wrong[0]['why']}", float(len(wrong)), tuple(wrong), repairable=False)
-    if fewest < given.replicas:
-        return Found("WARN", f"{message}: {given.replicas} were granted", float(fewest))
+    if fewest < arguments.replicas:
+        return Found("WARN", f"{message}: {arguments.replicas} were granted", float(fewest))
     return Found("PASS", message, float(fewest))
 
 
 def _history(evidence: Evidence) -> str:
     """Return which replicas were started again, as the job says."""
     starts = manifest_of(evidence).facts.get("starts")
-    again = [one for one in starts if isinstance(one, dict) and one.get("why")] if isinstance(starts, list) else []
-    return "".join(f"; replica {one['replica']} {one['why']}, again from step {one['step']}" for one in again[:5])
+    again = (
+        [start for start in starts if isinstance(start, dict) and start.get("why")] if isinstance(starts, list) else []
+    )
+    return "".join(
+        f"; replica {value['replica']} {value['why']}, again from step {value['step']}" for value in again[:5]
+    )
 
 
 @CHECKS.add(
@@ -161,28 +168,32 @@ def _history(evidence: Evidence) -> str:
     limits=(Limit("<=", "thresholds.lost_sequences"),),
 )
 @_of_replicas
-def _samples(evidence: Evidence, given: Distributed) -> Found:
+def _samples(evidence: Evidence, arguments: Distributed) -> Found:
     """Add up tokens and sequences of the rounds that count, and compare them with the steps and with the data."""
     rounds, steps = _rounds(evidence), steps_of(evidence)
-    each, sequences = dict.fromkeys(range(given.replicas), 0), 0
+    each, sequences = dict.fromkeys(range(arguments.replicas), 0), 0
     for sync, rows in rounds.items():
         own = [row for row in rows if row.counts]
         sequences += sum(row.sequences for row in own)
         for row in own:
             each[row.replica] = each.get(row.replica, 0) + row.tokens
-        logged = sum(step.tokens for step in steps[given.last_step(sync - 1, len(steps)) : sync * given.sync_every])
+        logged = sum(
+            step.tokens for step in steps[arguments.last_step(sync - 1, len(steps)) : sync * arguments.sync_every]
+        )
         if logged != (tokens := sum(row.tokens for row in own)):
             why = f"round {sync}: its replicas trained on {tokens} tokens, its steps on {logged}"
             return Found("FAIL", why, float(sync), repairable=False)
-    due = manifest_of(evidence).facts.get("sequences_due")
-    if not isinstance(due, int) or due < 1:
+    sequences_due = manifest_of(evidence).facts.get("sequences_due")
+    if not isinstance(sequences_due, int) or sequences_due < 1:
         raise EvidenceMissing("the manifest does not say how many sequences were due")
-    lost = Fraction(due - sequences, due)
-    detail = f"tokens in the model by replica: {', '.join(str(one) for one in each.values())}"
+    lost = Fraction(sequences_due - sequences, sequences_due)
+    detail = f"tokens in the model by replica: {', '.join(str(value) for value in each.values())}"
     if lost < 0 or not holds(lost, "<=", evidence.resolved.spec.thresholds.lost_sequences):
-        return Found("FAIL", f"{detail}; {sequences} of {due} sequences count", float(lost))
+        return Found("FAIL", f"{detail}; {sequences} of {sequences_due} sequences count", float(lost))
     if lost:
-        return Found("WARN", f"{detail}; {due - sequences} of {due} sequences are lost", float(lost))
+        return Found(
+            "WARN", f"{detail}; {sequences_due - sequences} of {sequences_due} sequences are lost", float(lost)
+        )
     return Found("PASS", f"{detail}; no sequence is lost", 0.0)
 
 
@@ -215,11 +226,13 @@ def _bytes(evidence: Evidence, _: Distributed) -> Found:
 @_of_replicas
 def _single(evidence: Evidence, _: Distributed) -> Found:
     """Compare the tokens with those of the stage in one process, of the same model and data, that the spec has."""
-    stages = [one for one in evidence.resolved.spec.stages if _is_single(one, evidence)]
-    single = next((one for one in stages if one.name in evidence.earlier), None)
+    stages = [stage for stage in evidence.resolved.spec.stages if _is_single(stage, evidence)]
+    single = next((stage for stage in stages if stage.name in evidence.earlier), None)
     if single is None:
         return Found("NOT_APPLICABLE", "no training of the same model and data in one process came before it")
-    theirs = next(one.value for name, one in evidence.earlier[single.name].metrics.items() if name.endswith(_TOKENS))
+    theirs = next(
+        metric.value for name, metric in evidence.earlier[single.name].metrics.items() if name.endswith(_TOKENS)
+    )
     ours = sum(step.tokens for step in steps_of(evidence))
     apart = Fraction(abs(ours - round(theirs)), round(theirs))
     message = f"{ours} tokens by replicas, {theirs:.0f} in one process ('{single.name}')"

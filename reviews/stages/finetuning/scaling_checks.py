@@ -36,7 +36,7 @@ def worth(distinct: float, passes: float) -> float:
 
 def planned_tokens(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Found:
     """Compare the most that each training with a rule can get, every row as long as allowed, with its rule."""
-    found: list[tuple[float, dict[str, Any]]] = []
+    pairs: list[tuple[float, dict[str, Any]]] = []
     ruled = 0
     for stage in spec.stages:
         rule: ScalingRule | None = getattr(stage.parameters, "scaling", None)
@@ -48,17 +48,17 @@ def planned_tokens(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> F
             passes = math.inf if "epochs" in stage.ranges else stage.parameters.epochs
             most = worth(rows * stage.parameters.max_length, passes)
             share = most / (rule.parameters * rule.tokens_per_parameter)
-            found.append((share, {"stage": stage.name, "tokens at most": round(most), "parameters": rule.parameters}))
+            pairs.append((share, {"stage": stage.name, "tokens at most": round(most), "parameters": rule.parameters}))
     if not ruled:
         return Found("NOT_APPLICABLE", "no stage registers a rule: none trains from scratch")
-    if not found:
+    if not pairs:
         return Found("NOT_APPLICABLE", "how many tokens there will be is not known beforehand: training.scaling counts")
-    share, first = min(found, key=lambda one: one[0])
+    share, first = min(pairs, key=lambda pair: pair[0])
     message = f"'{first['stage']}' can get {share:.2%} of the tokens that its rule asks for, at the most"
-    shown = tuple(row for part, row in found if part < 1)
+    visible = tuple(row for part, row in pairs if part < 1)
     if share < REFUSED:
-        return Found("FAIL", message, share, shown, repairable=False)
-    return Found("WARN", message, share, shown) if share < 1 else Found("PASS", message, share)
+        return Found("FAIL", message, share, visible, repairable=False)
+    return Found("WARN", message, share, visible) if share < 1 else Found("PASS", message, share)
 
 
 @CHECKS.add(
@@ -69,22 +69,25 @@ def planned_tokens(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> F
 )
 def _scaling(evidence: Evidence, _: MetricSet | None) -> Found:
     """Divide the tokens that carried loss, repeats counted for less, by the weights; compare with a registered rule."""
-    given = evidence.granted(SftParameters)
-    has, rule = parameters_of(evidence.outputs.get("checkpoint")), given.scaling
+    parameters = evidence.granted(SftParameters)
+    has, rule = parameters_of(evidence.outputs.get("checkpoint")), parameters.scaling
     if rule is None:
-        distinct = sum(row.tokens for row in steps_of(evidence)) / given.epochs * distinct_share(evidence)
-        each = worth(distinct, given.epochs) / has
+        distinct = sum(row.tokens for row in steps_of(evidence)) / parameters.epochs * distinct_share(evidence)
+        each = worth(distinct, parameters.epochs) / has
         message = (
-            f"about {distinct:.0f} distinct tokens in {given.epochs} passes over {has:,} weights: {each:.2g} a weight, "
-            f"{each / FROM_SCRATCH:.2%} of the {FROM_SCRATCH} of training from scratch; no rule is registered"
+            f"about {distinct:.0f} distinct tokens in {parameters.epochs} passes over {has:,} weights: "
+            f"{each:.2g} a weight, {each / FROM_SCRATCH:.2%} of the {FROM_SCRATCH} of training from scratch; "
+            f"no rule is registered"
         )
         return Found("PASS", message, each)
     if abs(has - rule.parameters) > _APART * has:
         message = f"the checkpoint has {has} parameters, the rule states {rule.parameters}"
         return Found("FAIL", message, float(has), repairable=False)
-    distinct = sum(row.tokens for row in steps_of(evidence)) / given.epochs * distinct_share(evidence)
-    share = worth(distinct, given.epochs) / (has * rule.tokens_per_parameter)
-    message = f"about {distinct:.0f} distinct tokens in {given.epochs} passes are {share:.2%} of what the rule asks for"
+    distinct = sum(row.tokens for row in steps_of(evidence)) / parameters.epochs * distinct_share(evidence)
+    share = worth(distinct, parameters.epochs) / (has * rule.tokens_per_parameter)
+    message = (
+        f"about {distinct:.0f} distinct tokens in {parameters.epochs} passes are {share:.2%} of what the rule asks for"
+    )
     if share < REFUSED:
         return Found("FAIL", message, share, repairable=False)
     return Found("WARN" if share < 1 else "PASS", message, share)

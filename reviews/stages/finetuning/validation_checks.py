@@ -31,28 +31,28 @@ def _validation(evidence: Evidence, _: MetricSet | None) -> Found:
     split, examples = examples_split(evidence)
     if not split.validation:
         return Found("WARN", "no example was kept out: all are of one group", 0.0)
-    points, due = by_step(validation_of(evidence)), measured_after(len(steps_of(evidence)))
-    if tuple(points) != due:
-        read, asked = (", ".join(map(str, steps)) for steps in (list(points)[: len(due)], due))
-        return Found("FAIL", f"examples were read after steps {read}; due were {asked}")
+    points, counts = by_step(validation_of(evidence)), measured_after(len(steps_of(evidence)))
+    if tuple(points) != counts:
+        read, text = (", ".join(map(str, steps)) for steps in (list(points)[: len(counts)], counts))
+        return Found("FAIL", f"examples were read after steps {read}; due were {text}")
     for step, rows in points.items():
-        if [one.example for one in rows] != list(split.validation):
+        if [row.example for row in rows] != list(split.validation):
             message = f"{len(rows)} examples were read after step {step}"
             return Found("FAIL", f"{message}, the {len(split.validation)} that were kept out are others")
-        if renamed := [one.example for one in rows if one.group != examples[one.example].group]:
+        if renamed := [row.example for row in rows if row.group != examples[row.example].group]:
             return Found("FAIL", f"example {renamed[0]} has another group than its line")
     trained = {_text(examples[place]) for place in split.train}
     twice = [place for place in split.validation if _text(examples[place]) in trained]
     groups = {examples[place].group for place in split.validation}
     detail = f"{len(split.validation)} examples of {len(groups)} groups were kept out"
     if twice:
-        shown = tuple({"line": place + 1, "group": examples[place].group} for place in twice)
-        return Found("WARN", f"{detail}; {len(twice)} are trained on in other groups", float(len(twice)), shown)
+        visible = tuple({"line": place + 1, "group": examples[place].group} for place in twice)
+        return Found("WARN", f"{detail}; {len(twice)} are trained on in other groups", float(len(twice)), visible)
     return Found("PASS", detail, 0.0)
 
 
-def _text(one: Example) -> tuple[str, str]:
-    return one.prompt, one.completion
+def _text(example: Example) -> tuple[str, str]:
+    return example.prompt, example.completion
 
 
 @CHECKS.add(
@@ -81,8 +81,8 @@ def _overfit(evidence: Evidence, _: MetricSet | None) -> Found:
     clear = rise > ERRORS * error and not holds(share, "<=", evidence.resolved.spec.thresholds.loss_rise)
     if not clear or after >= before:
         return Found("PASS", detail, share)
-    shown = [{"step": step, "validation_loss": losses[step]} for step in losses if step > best]
-    return Found("WARN", f"{detail}: it learned its examples by heart", share, tuple(shown))
+    visible = [{"step": step, "validation_loss": losses[step]} for step in losses if step > best]
+    return Found("WARN", f"{detail}: it learned its examples by heart", share, tuple(visible))
 
 
 def _trained(rows: tuple[TrainingRow, ...], step: int) -> float:
@@ -99,12 +99,15 @@ def _error(before: list[ValidationRow], after: list[ValidationRow]) -> float:
     section 6.3).
     """
     groups: dict[str, tuple[float, int]] = {}
-    for one, two in zip(before, after, strict=True):
-        risen, tokens = groups.get(one.group, (0.0, 0))
-        groups[one.group] = risen + one.log_probability - two.log_probability, tokens + one.tokens
+    for validation_row, two in zip(before, after, strict=True):
+        risen, tokens = groups.get(validation_row.group, (0.0, 0))
+        groups[validation_row.group] = (
+            risen + validation_row.log_probability - two.log_probability,
+            tokens + validation_row.tokens,
+        )
     if len(groups) < 2:
         return math.inf
     tokens = sum(count for _, count in groups.values())
     rise = math.fsum(risen for risen, _ in groups.values()) / tokens
-    left = math.fsum((risen - rise * count) ** 2 for risen, count in groups.values())
-    return math.sqrt(len(groups) / (len(groups) - 1) * left) / tokens
+    remaining = math.fsum((risen - rise * count) ** 2 for risen, count in groups.values())
+    return math.sqrt(len(groups) / (len(groups) - 1) * remaining) / tokens

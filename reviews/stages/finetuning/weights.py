@@ -72,11 +72,11 @@ def course_of(evidence: Evidence) -> Course | None:
 
 
 def _course(changed: int, shifts: tuple[Shift, ...], rates: list[float]) -> Course:
-    due, fine = math.hypot(*rates), _ROUNDED * max(rates)
-    parts = [one.moved for one in shifts if one.finest <= fine]
-    if not due or not parts:
+    due_at, fine = math.hypot(*rates), _ROUNDED * max(rates)
+    parts = [shift.moved for shift in shifts if shift.finest <= fine]
+    if not due_at or not parts:
         return Course(changed)
-    return Course(changed, max(parts), due, max(parts) / due)
+    return Course(changed, max(parts), due_at, max(parts) / due_at)
 
 
 def parameters_of(folder: Path | None) -> int:
@@ -104,9 +104,9 @@ def _tensors(folder: Path | None) -> Iterator[tuple[str, list[int]]]:
             with file.open("rb") as handle:
                 size = int.from_bytes(handle.read(8), "little")
                 header: Any = json.loads(handle.read(size)) if size <= _MOST_HEADER_BYTES else None
-            found = [(name, entry["shape"]) for name, entry in header.items() if name != "__metadata__"]
+            pairs = [(name, entry["shape"]) for name, entry in header.items() if name != "__metadata__"]
             # A malformed shape breaks here and not in the sum.
-            [math.prod(shape) for _, shape in found]
+            [math.prod(shape) for _, shape in pairs]
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise EvidenceMissing(f"{file.name} has no header of a weight file") from error
-        yield from found
+        yield from pairs

@@ -61,11 +61,11 @@ def read(evidence: Evidence, output: str) -> Subjects:
     """Return the sentinels for its metrics; errors as :func:`guard_rows`."""
     rows = guard_rows(evidence)
     known = [BY_ID[row.sentinel] for row in rows]
-    found = [
-        Sentinel(row, one.kind == "command", one.meets(row.output), encoding_fault(row))
-        for row, one in zip(rows, known, strict=True)
+    sentinels = [
+        Sentinel(row, sentinel.kind == "command", sentinel.meets(row.output), encoding_fault(row))
+        for row, sentinel in zip(rows, known, strict=True)
     ]
-    return as_written(found, output)
+    return as_written(sentinels, output)
 
 
 def followed(rows: Sequence[BaseModelCheckRow]) -> tuple[int, int]:

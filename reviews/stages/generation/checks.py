@@ -52,10 +52,10 @@ def _encoding(evidence: Evidence, _: MetricSet | None) -> Found:
     faults = [(row, wrong) for row in bare if (wrong := encoding_fault(row))]
     if not faults:
         return Found("PASS", "every bare prompt is encoded as its text and nothing else", 0.0)
-    shown = tuple({"sentinel": row.sentinel, "fault": wrong, "decoded": row.decoded} for row, wrong in faults)
+    visible = tuple({"sentinel": row.sentinel, "fault": wrong, "decoded": row.decoded} for row, wrong in faults)
     # Bare text is what base models are given; an instruct model is given its template.
     status: Status = "FAIL" if evidence.resolved.spec.model.kind == "base" else "WARN"
-    return Found(status, f"{len(faults)} bare prompts: {faults[0][1]}", float(len(faults)), shown)
+    return Found(status, f"{len(faults)} bare prompts: {faults[0][1]}", float(len(faults)), visible)
 
 
 @CHECKS.add(
@@ -77,10 +77,10 @@ def _control(evidence: Evidence, _: MetricSet | None) -> Found:
     met, of = followed(templated)
     bare, _all = followed(asked_of(rows, "control", "completion"))
     detail = f"the control follows {met} of {of} commands with its template and {bare} of them as bare text"
-    shown = tuple({"sentinel": row.sentinel, "output": row.output} for row in templated)
+    visible = tuple({"sentinel": row.sentinel, "output": row.output} for row in templated)
     share = Fraction(met, of)
     if not holds(share, ">=", least):
-        return Found("FAIL", f"{detail}: sentinels that nothing trips show nothing", float(share), shown)
+        return Found("FAIL", f"{detail}: sentinels that nothing trips show nothing", float(share), visible)
     return Found("PASS", detail, float(share))
 
 
@@ -93,14 +93,14 @@ def _control(evidence: Evidence, _: MetricSet | None) -> Found:
 def _kind(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the declared kind with what the model does."""
     thresholds, declared = evidence.resolved.spec.thresholds, evidence.resolved.spec.model.kind
-    asked = asked_of(guard_rows(evidence), "declared", "completion" if declared == "base" else "chat")
-    shown = tuple(
+    check_rows = asked_of(guard_rows(evidence), "declared", "completion" if declared == "base" else "chat")
+    visible = tuple(
         {"sentinel": row.sentinel, "followed": BY_ID[row.sentinel].meets(row.output), "output": row.output}
-        for row in asked
+        for row in check_rows
     )
-    if not asked:
+    if not check_rows:
         return Found("FAIL", "the model is declared instruct and has no chat template", 0.0, repairable=False)
-    met, of = followed(asked)
+    met, of = followed(check_rows)
     share = Fraction(met, of)
     if declared == "base":
         detail = f"the model is declared base and follows {met} of {of} commands given as bare text"
@@ -108,7 +108,7 @@ def _kind(evidence: Evidence, _: MetricSet | None) -> Found:
     else:
         detail = f"the model is declared instruct and follows {met} of {of} commands given with its template"
         status = "PASS" if holds(share, ">=", thresholds.control_follows) else "FAIL"
-    return Found(status, detail, float(share), shown if status == "FAIL" else ())
+    return Found(status, detail, float(share), visible if status == "FAIL" else ())
 
 
 @CHECKS.add("base_model_check.name", "The model's name fits its declared kind", source="swapped checkpoints")
@@ -135,20 +135,20 @@ def _derived(evidence: Evidence, _: MetricSet | None) -> Found:
             read_rows(evidence.outputs.get("instructions"), Item, "instructions", may_be_empty=True)
         )
     else:
-        found = responded(evidence)
+        result = responded(evidence)
         stored = read_rows(evidence.outputs.get("rows"), SampleResponsesRow, "sample_responses rows")
-        differing = [row for row, again in zip(stored, found.rows, strict=True) if row != again]
+        differing = [row for row, again in zip(stored, result.rows, strict=True) if row != again]
         if differing:
-            shown = tuple({"item": row.item, "marks": ", ".join(row.marks), "raw": row.raw} for row in differing)
+            visible = tuple({"item": row.item, "marks": ", ".join(row.marks), "raw": row.raw} for row in differing)
             detail = f"{len(differing)} rows say of their raw text what it does not give"
-            return Found("FAIL", detail, float(len(differing)), shown, repairable=False)
-        ours = list(found.kept)
+            return Found("FAIL", detail, float(len(differing)), visible, repairable=False)
+        ours = list(result.kept)
         theirs = list(read_rows(evidence.outputs.get("examples"), Example, "examples", may_be_empty=True))
     if ours != theirs:
-        wrong = [one for one in theirs if one not in ours]
-        shown = tuple({"kept": one.model_dump_json()} for one in wrong)
+        wrong = [its for its in theirs if its not in ours]
+        visible = tuple({"kept": value.model_dump_json()} for value in wrong)
         detail = f"{len(theirs)} were kept, {len(ours)} follow from the rows; {len(wrong)} of the kept do not"
-        return Found("FAIL", detail, float(len(wrong)), shown, repairable=False)
+        return Found("FAIL", detail, float(len(wrong)), visible, repairable=False)
     return Found("PASS", f"all {len(ours)} kept follow from the raw rows, and no others", float(len(ours)))
 
 
@@ -163,25 +163,25 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
     form = form_of(evidence.resolved.spec.model.kind)
     expected: list[tuple[str, str, str, str]] = []
     if evidence.stage.kind == "self_instruct":
-        found = instructed(evidence)
-        for number in range(found.parameters.shards):
-            shard = Shard(found.seeds, found.parameters.similarity)
-            for some in rounds_of(found.rows, number):
-                calls = calls_of_round(found.parameters, form, number, some[0].round, found.seeds, shard.grown)
+        result = instructed(evidence)
+        for number in range(result.parameters.shards):
+            shard = Shard(result.seeds, result.parameters.similarity)
+            for some in rounds_of(result.rows, number):
+                calls = calls_of_round(result.parameters, form, number, some[0].round, result.seeds, shard.grown)
                 shard.take(some)
                 expected += [
                     (
                         f"{row.shard}/{row.round}/{row.call}",
                         row.form,
                         row.prompt,
-                        _text_of(row, calls, found.parameters),
+                        _text_of(row, calls, result.parameters),
                     )
                     for row in some
                 ]
     else:
-        asked = responded(evidence)
-        for row in asked.rows:
-            text = answer_prompt(row.instruction, asked.parameters.shots, form)
+        request = responded(evidence)
+        for row in request.rows:
+            text = answer_prompt(row.instruction, request.parameters.shots, form)
             expected.append((f"{row.item}/{row.sample}", row.form, row.prompt, text))
     wrong = [
         {"row": id, "form": used, "prompt": prompt}
@@ -199,9 +199,9 @@ def _text_of(row: SelfInstructRow, calls: Sequence[Call], parameters: SelfInstru
     if row.call >= len(calls):
         return ""
     call = calls[row.call]
-    asked = (call.topic, tuple(one.id for one in call.shown), call.first)
+    requests = (call.topic, tuple(value.id for value in call.shown), call.first)
     seed = seed_of(parameters.seed, row.shard, row.round, "")
-    return call.text if (row.topic, row.shown, row.first) == asked and row.seed == seed else ""
+    return call.text if (row.topic, row.shown, row.first) == requests and row.seed == seed else ""
 
 
 @CHECKS.add(
@@ -224,8 +224,8 @@ def _finished(evidence: Evidence, _: MetricSet | None) -> Found:
     if why:
         return Found("FAIL", f"broken off: {why}")
     ordered = Counter((item.id, sample) for item in items for sample in range(parameters.samples_per_instruction))
-    found = Counter((row.item, row.sample) for row in rows)
-    return as_ordered(ordered, found, "answers")
+    counts = Counter((row.item, row.sample) for row in rows)
+    return as_ordered(ordered, counts, "answers")
 
 
 @CHECKS.add(
@@ -264,30 +264,30 @@ def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
     """
     thresholds = evidence.resolved.spec.thresholds
     if evidence.stage.kind == "self_instruct":
-        found = instructed(evidence)
-        seeds = overlap_of(((one.id, one.text) for one in found.seeds), evidence.heldout, thresholds)
-        return seeds if seeds.status == "FAIL" else _written(evidence, found, thresholds.written_heldout)
+        result = instructed(evidence)
+        seeds = overlap_of(((seed.id, seed.text) for seed in result.seeds), evidence.heldout, thresholds)
+        return seeds if seeds.status == "FAIL" else _written(evidence, result, thresholds.written_heldout)
     answered = responded(evidence)
     pairs = [(f"shot {n}", shot.instruction) for n, shot in enumerate(answered.parameters.shots)]
     pairs += [(item.id, item.prompt) for item in answered.items]
     return overlap_of(pairs, evidence.heldout, thresholds)
 
 
-def _written(evidence: Evidence, found: Instructed, most: float) -> Found:
+def _written(evidence: Evidence, result: Instructed, most: float) -> Found:
     """Say how many of the kept instructions are held-out prompts, and which."""
-    items, taken = found.harvest.items, taken_out(evidence, found)
-    if not taken:
+    items, overlaps = result.harvest.items, taken_out(evidence, result)
+    if not overlaps:
         return Found("PASS", f"none of {len(items)} kept instructions is a held-out prompt, nor near one", 0.0)
-    named = tuple(replace(overlap, train=items[place].id) for place, overlap in taken.items())
-    ways = ", ".join(f"{count} {how}" for how, count in sorted(Counter(one.how for one in named).items()))
-    exact_share = Fraction(len(taken), len(items))
+    named = tuple(replace(overlap, train=items[place].id) for place, overlap in overlaps.items())
+    ways = ", ".join(f"{count} {how}" for how, count in sorted(Counter(overlap.how for overlap in named).items()))
+    exact_share = Fraction(len(overlaps), len(items))
     share = float(exact_share)
-    shown = tuple(shown_overlap(overlap) for overlap in spread(named))
-    detail = f"{len(taken)} of {len(items)} kept instructions are held-out prompts ({ways})"
+    visible = tuple(shown_overlap(overlap) for overlap in spread(named))
+    detail = f"{len(overlaps)} of {len(items)} kept instructions are held-out prompts ({ways})"
     if not holds(exact_share, "<=", most):
         message = f"{detail}: more than a few by chance, model or seeds may know the split"
-        return Found("FAIL", message, share, shown, repairable=False)
-    return Found("WARN", f"{detail}; they are taken out, no later stage reads them", share, shown)
+        return Found("FAIL", message, share, visible, repairable=False)
+    return Found("WARN", f"{detail}; they are taken out, no later stage reads them", share, visible)
 
 
 @CHECKS.add(
@@ -300,12 +300,12 @@ def _written(evidence: Evidence, found: Instructed, most: float) -> Found:
 def _residue(evidence: Evidence, _: MetricSet | None) -> Found:
     """Look at the kept answers for delimiters of any kind, refusals and the words of an evaluator."""
     thresholds = evidence.resolved.spec.thresholds
-    kept = [as_kept(one) for one in responded(evidence).kept]
-    shown: list[dict[str, Any]] = []
+    remaining = [as_kept(example) for example in responded(evidence).kept]
+    visible: list[dict[str, Any]] = []
     too_many = False
     for patterns, most in ((DELIMITERS, thresholds.delimiters), (REFUSALS, thresholds.refusals)):
-        marked = [(one, marks) for one in kept if (marks := marks_in(one, patterns))]
-        shown += [{"item": one.item.id, "marks": ", ".join(marks), "answer": one.text} for one, marks in marked]
-        too_many |= len(marked) > 1 and not holds(Fraction(len(marked), len(kept)), "<=", most)
-    detail = f"{len(shown)} of {len(kept)} kept answers carry a delimiter, refuse or speak as an evaluator"
-    return Found("FAIL" if too_many else "WARN" if shown else "PASS", detail, float(len(shown)), tuple(shown))
+        marked = [(value, marks) for value in remaining if (marks := marks_in(value, patterns))]
+        visible += [{"item": value.item.id, "marks": ", ".join(marks), "answer": value.text} for value, marks in marked]
+        too_many |= len(marked) > 1 and not holds(Fraction(len(marked), len(remaining)), "<=", most)
+    detail = f"{len(visible)} of {len(remaining)} kept answers carry a delimiter, refuse or speak as an evaluator"
+    return Found("FAIL" if too_many else "WARN" if visible else "PASS", detail, float(len(visible)), tuple(visible))

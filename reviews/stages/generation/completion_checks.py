@@ -35,7 +35,7 @@ def kept_of(evidence: Evidence) -> tuple[Kept, ...]:
     """Return the distinct accepted completions with their items, in order; errors as :func:`judged_rows`."""
     name = evidence.stage.inputs["prompts"].partition(".")[2]
     items = {item.id: item for item in evidence.data.get(name, ())}
-    distinct = {one.answer: one.row for one in judged_rows(evidence) if one.accepted}
+    distinct = {judged_row.answer: judged_row.row for judged_row in judged_rows(evidence) if judged_row.accepted}
     return tuple(Kept(items[row.item], text) for (_, text), row in distinct.items())
 
 
@@ -46,17 +46,19 @@ def _right_answers(evidence: Evidence) -> RightAnswers:
 
 
 def _marked(evidence: Evidence, patterns: Sequence[Any], most: float, what: str) -> Found:
-    kept = kept_of(evidence)
-    marked = [(one, marks) for one in kept if (marks := marks_in(one, patterns))]
-    shown = tuple({"item": one.item.id, "marks": ", ".join(marks), "completion": one.text} for one, marks in marked)
-    return _judged(shown, len(kept), most, what)
+    remaining = kept_of(evidence)
+    marked = [(value, marks) for value in remaining if (marks := marks_in(value, patterns))]
+    visible = tuple(
+        {"item": value.item.id, "marks": ", ".join(marks), "completion": value.text} for value, marks in marked
+    )
+    return _judged(visible, len(remaining), most, what)
 
 
-def _judged(shown: tuple[dict[str, Any], ...], total: int, most: float, what: str) -> Found:
-    count = len(shown)
+def _judged(visible: tuple[dict[str, Any], ...], total: int, most: float, what: str) -> Found:
+    count = len(visible)
     share = ratio(count, total)
     status: Status = "FAIL" if not holds(share, "<=", most) and count > 1 else "WARN" if count else "PASS"
-    return Found(status, f"{count} of {total} accepted completions {what}", float(share), shown)
+    return Found(status, f"{count} of {total} accepted completions {what}", float(share), visible)
 
 
 @CHECKS.add(
@@ -93,16 +95,16 @@ def _refusals(evidence: Evidence, _: MetricSet | None) -> Found:
 def _edges(evidence: Evidence, _: MetricSet | None) -> Found:
     """Count first and last words over all completions and over each kind, without what the constraints ask for."""
     most = evidence.resolved.spec.thresholds.repeated_edges
-    kept = kept_of(evidence)
-    edges = frequent_edges(kept, most)
+    remaining = kept_of(evidence)
+    edges = frequent_edges(remaining, most)
     if not edges:
         return Found("PASS", f"no beginning or ending is common to more than {most:g} of the completions", 0.0)
-    shown = tuple(
+    visible = tuple(
         {"where": edge.where, "text": edge.text, "completions": edge.times, "of": edge.of, "kind": edge.scope or "all"}
         for edge in edges
     )
     message = listed(f"{edge.where} '{edge.text}' in {edge.share:.2f} of {edge.scope or 'all'}" for edge in edges)
-    return Found("WARN", f"beginnings or endings that many completions share: {message}", edges[0].share, shown)
+    return Found("WARN", f"beginnings or endings that many completions share: {message}", edges[0].share, visible)
 
 
 @CHECKS.add(
@@ -118,17 +120,19 @@ def _edges(evidence: Evidence, _: MetricSet | None) -> Found:
 def _copies(evidence: Evidence, _: MetricSet | None) -> Found:
     """Look for completions that repeat their prompt, whole or nearly, or the worked example shown while sampling."""
     thresholds, task = evidence.resolved.spec.thresholds, evidence.resolved.spec.task
-    kept, with_example = kept_of(evidence), bool(evidence.parameters.get("worked_example"))
-    shown: list[dict[str, Any]] = []
-    for one in kept:
-        sources = {"prompt": one.item.prompt}
+    remaining, with_example = kept_of(evidence), bool(evidence.parameters.get("worked_example"))
+    visible: list[dict[str, Any]] = []
+    for value in remaining:
+        sources = {"prompt": value.item.prompt}
         if with_example:
-            sources["worked example"] = worked_example(task, one.item)[1]
+            sources["worked example"] = worked_example(task, value.item)[1]
         least = thresholds.prompt_similarity, thresholds.contained_words
-        copied = [what for what, text in sources.items() if repeats(one.text, text, *least)]
+        copied = [what for what, text in sources.items() if repeats(value.text, text, *least)]
         if copied:
-            shown.append({"item": one.item.id, "repeats": ", ".join(copied), "completion": one.text})
-    return _judged(tuple(shown), len(kept), thresholds.prompt_copies, "repeat their prompt or the worked example")
+            visible.append({"item": value.item.id, "repeats": ", ".join(copied), "completion": value.text})
+    return _judged(
+        tuple(visible), len(remaining), thresholds.prompt_copies, "repeat their prompt or the worked example"
+    )
 
 
 @CHECKS.add(
@@ -142,18 +146,18 @@ def _often(evidence: Evidence, _: MetricSet | None) -> Found:
 
     Where right answers are labels, as many as an evaluation allows of equal answers may be kept.
     """
-    thresholds, kept = evidence.resolved.spec.thresholds, kept_of(evidence)
-    if not kept:
+    thresholds, remaining = evidence.resolved.spec.thresholds, kept_of(evidence)
+    if not remaining:
         return Found("NOT_APPLICABLE", "no completion was accepted")
     right = _right_answers(evidence)
-    labels = floor(right.limit_of_equal(thresholds.identical_answers) * len(kept)) if right.common else 0
+    labels = floor(right.limit_of_equal(thresholds.identical_answers) * len(remaining)) if right.common else 0
     most = max(thresholds.copies, labels)
-    times = Counter(words_of(one.text) for one in kept)
+    times = Counter(words_of(value.text) for value in remaining)
     words, highest = times.most_common(1)[0]
-    repeated = [one for one in kept if highest > 1 and words_of(one.text) == words]
-    shown = tuple({"item": one.item.id, "completion": one.text, "times": highest} for one in repeated)
-    detail = f"the most frequent completion was kept {highest} times of {len(kept)}"
-    return Found("FAIL" if highest > most else "PASS", detail, float(highest), shown)
+    repeated = [value for value in remaining if highest > 1 and words_of(value.text) == words]
+    visible = tuple({"item": value.item.id, "completion": value.text, "times": highest} for value in repeated)
+    detail = f"the most frequent completion was kept {highest} times of {len(remaining)}"
+    return Found("FAIL" if highest > most else "PASS", detail, float(highest), visible)
 
 
 @CHECKS.add(
@@ -165,24 +169,24 @@ def _often(evidence: Evidence, _: MetricSet | None) -> Found:
 def _near(evidence: Evidence, _: MetricSet | None) -> Found:
     """Look for completions that nearly repeat an earlier one (MinHash, confirmed by their true similarity)."""
     thresholds = evidence.resolved.spec.thresholds
-    kept = kept_of(evidence)
-    if not kept:
+    remaining = kept_of(evidence)
+    if not remaining:
         return Found("NOT_APPLICABLE", "no completion was accepted")
-    repeats = near_repeats((one.text for one in kept), threshold=thresholds.prompt_similarity)
-    shown = tuple(
+    repeats = near_repeats((value.text for value in remaining), threshold=thresholds.prompt_similarity)
+    visible = tuple(
         {
-            "item": kept[one.place].item.id,
-            "completion": kept[one.place].text,
-            "repeats": kept[one.of].text,
-            "similarity": round(one.similarity, 3),
+            "item": remaining[repeat.place].item.id,
+            "completion": remaining[repeat.place].text,
+            "repeats": remaining[repeat.of].text,
+            "similarity": round(repeat.similarity, 3),
         }
-        for one in repeats
+        for repeat in repeats
     )
-    share = Fraction(len(repeats), len(kept))
-    detail = f"{len(repeats)} of {len(kept)} accepted completions nearly repeat an earlier one"
+    share = Fraction(len(repeats), len(remaining))
+    detail = f"{len(repeats)} of {len(remaining)} accepted completions nearly repeat an earlier one"
     limit = relative_limit(thresholds.near_duplicates, _right_answers(evidence).repeated)
     status = "PASS" if holds(share, "<=", limit) else "FAIL"
-    return Found(status, detail, float(share), shown)
+    return Found(status, detail, float(share), visible)
 
 
 @CHECKS.add(
@@ -195,7 +199,7 @@ def _near(evidence: Evidence, _: MetricSet | None) -> Found:
 def _lengths(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the long end of the accepted completions with their median; a tail of runaways stretches it."""
     most = evidence.resolved.spec.thresholds.length_spread
-    rows = [one.row for one in judged_rows(evidence) if one.accepted]
+    rows = [judged_row.row for judged_row in judged_rows(evidence) if judged_row.accepted]
     if not rows:
         return Found("NOT_APPLICABLE", "no completion was accepted")
     lengths = sorted(row.completion_tokens for row in rows)
@@ -205,9 +209,9 @@ def _lengths(evidence: Evidence, _: MetricSet | None) -> Found:
     if holds(spread, "<=", most):
         return Found("PASS", detail, float(spread))
     longest = sorted(rows, key=lambda row: -row.completion_tokens)
-    shown = tuple(
+    visible = tuple(
         {"item": row.item, "tokens": row.completion_tokens, "completion": row.completion}
         for row in longest
         if holds(row.completion_tokens / Fraction(middle), ">", most)
     )
-    return Found("WARN", f"{detail}: a tail of runaways", float(spread), shown)
+    return Found("WARN", f"{detail}: a tail of runaways", float(spread), visible)

@@ -43,22 +43,22 @@ def _judged_again(evidence: Evidence) -> tuple[Judged, ...]:
     rows = read_rows(evidence.outputs.get("rows"), GenerationRow, "generation rows")
     _, _, name = evidence.stage.inputs["prompts"].partition(".")
     items = {item.id: item for item in evidence.data.get(name, ())}
-    asked: list[tuple[Item, str]] = []
+    pairs: list[tuple[Item, str]] = []
     for row in rows:
         item = items.get(row.item)
         if item is None or item.prompt != row.prompt:
             message = f"row of item '{row.item}' does not belong to a registered prompt"
             raise EvidenceMissing(message, where="generation rows")
         if not row.truncated:
-            asked.append((item, row.completion))
-    said = judged(evidence.resolved.spec.task, asked)
-    found, seen = list[Judged](), set[tuple[str, str]]()
+            pairs.append((item, row.completion))
+    judgements = judged(evidence.resolved.spec.task, pairs)
+    results, seen_pairs = list[Judged](), set[tuple[str, str]]()
     for row in rows:
-        one = Judged(row, not row.truncated and next(said).passed, False)
-        found.append(one._replace(repeated=one.accepted and one.answer in seen))
-        if one.accepted:
-            seen.add(one.answer)
-    return tuple(found)
+        value = Judged(row, not row.truncated and next(judgements).passed, False)
+        results.append(value._replace(repeated=value.accepted and value.answer in seen_pairs))
+        if value.accepted:
+            seen_pairs.add(value.answer)
+    return tuple(results)
 
 
 def read(evidence: Evidence, output: str) -> Subjects:
@@ -70,11 +70,11 @@ def shown(evidence: Evidence) -> list[dict[str, Any]]:
     """Return every sample, and whether it was accepted; errors as :func:`judged_rows`."""
     return [
         {
-            "item": one.row.item,
-            "prompt": plain(one.row.prompt, ROW_CHARACTERS),
-            "completion": plain(one.row.completion, ROW_CHARACTERS),
-            "truncated": one.row.truncated,
-            "accepted": one.accepted,
+            "item": judged_row.row.item,
+            "prompt": plain(judged_row.row.prompt, ROW_CHARACTERS),
+            "completion": plain(judged_row.row.completion, ROW_CHARACTERS),
+            "truncated": judged_row.row.truncated,
+            "accepted": judged_row.accepted,
         }
-        for one in judged_rows(evidence)
+        for judged_row in judged_rows(evidence)
     ]

@@ -87,11 +87,11 @@ class Edge(NamedTuple):
         return self.times / self.of
 
 
-def marks_in(kept: Kept, patterns: Sequence[re.Pattern[str]]) -> tuple[str, ...]:
+def marks_in(remaining: Kept, patterns: Sequence[re.Pattern[str]]) -> tuple[str, ...]:
     """Return what of a completion matches a pattern and is neither in its prompt nor in its constraint."""
-    wanted = "\n".join((kept.item.prompt, *kept.asked())).casefold()
-    found = [match[0].strip() for pattern in patterns for match in pattern.finditer(kept.text)]
-    return tuple(dict.fromkeys(mark for mark in found if mark.casefold() not in wanted))
+    wanted = "\n".join((remaining.item.prompt, *remaining.asked())).casefold()
+    texts = [match[0].strip() for pattern in patterns for match in pattern.finditer(remaining.text)]
+    return tuple(dict.fromkeys(mark for mark in texts if mark.casefold() not in wanted))
 
 
 def repeats(text: str, source: str, similarity: float, contained: int = DEFAULTS.contained_words) -> bool:
@@ -103,37 +103,39 @@ def repeats(text: str, source: str, similarity: float, contained: int = DEFAULTS
     return len(wanted) >= contained and any(words[at : at + len(wanted)] == wanted for at in starts)
 
 
-def frequent_edges(kept: Iterable[Kept], share: float) -> tuple[Edge, ...]:
+def frequent_edges(remaining: Iterable[Kept], share: float) -> tuple[Edge, ...]:
     """Return beginnings and endings that more than a share of all completions, or of one kind, have in common.
 
     Of edges that lie in each other on the same completions the longest is returned. What the item's constraint asks
     for is taken off first; marks in the prompt do not count.
     """
     by_scope: defaultdict[str, list[Kept]] = defaultdict(list)
-    for one in kept:
-        by_scope[""].append(one)
-        by_scope[one.item.kind].append(one)
+    for value in remaining:
+        by_scope[""].append(value)
+        by_scope[value.item.kind].append(value)
     if len(by_scope) == 2:
         del by_scope[next(scope for scope in by_scope if scope)]
-    found: list[Edge] = []
+    edges: list[Edge] = []
     for scope, some in by_scope.items():
         for where in ("head", "tail"):
-            found += _edges_of(scope, where, some, share)
+            edges += _edges_of(scope, where, some, share)
     # Ties in a fixed order: an audit compares the rows that are shown.
-    return tuple(sorted(found, key=lambda edge: (-edge.share, edge.scope, edge.where, edge.text)))
+    return tuple(sorted(edges, key=lambda edge: (-edge.share, edge.scope, edge.where, edge.text)))
 
 
-def _edges_of(scope: str, where: Literal["head", "tail"], kept: list[Kept], share: float) -> list[Edge]:
+def _edges_of(scope: str, where: Literal["head", "tail"], remaining: list[Kept], share: float) -> list[Edge]:
     count: Counter[str] = Counter()
     groups: defaultdict[str, set[str]] = defaultdict(set)
-    for one in kept:
-        for text in _edge_texts(one, where):
+    for value in remaining:
+        for text in _edge_texts(value, where):
             count[text] += 1
-            groups[text].add(one.item.group)
+            groups[text].add(value.item.group)
     often = [
-        Edge(scope, where, text, times, len(kept), len(groups[text]))
+        Edge(scope, where, text, times, len(remaining), len(groups[text]))
         for text, times in count.items()
-        if holds(Fraction(times, len(kept)), ">", share) and times >= _LEAST_ROWS and len(groups[text]) >= _LEAST_GROUPS
+        if holds(Fraction(times, len(remaining)), ">", share)
+        and times >= _LEAST_ROWS
+        and len(groups[text]) >= _LEAST_GROUPS
     ]
     return [edge for edge in often if not any(_inside(edge, other) for other in often)]
 
@@ -143,17 +145,17 @@ def _inside(edge: Edge, other: Edge) -> bool:
     return edge.times == other.times and len(edge.text) < len(other.text) and edge.text in other.text
 
 
-def _edge_texts(kept: Kept, where: Literal["head", "tail"]) -> set[str]:
+def _edge_texts(remaining: Kept, where: Literal["head", "tail"]) -> set[str]:
     """Return the first or last words in several lengths, and the marks there that no sentence has."""
-    text = kept.text.strip()
-    for wanted in kept.asked():
+    text = remaining.text.strip()
+    for wanted in remaining.asked():
         text = text.removesuffix(wanted).removeprefix(wanted).strip()
     match = re.search(r"\A[^\w\s]+" if where == "head" else r"[^\w\s]+\Z", text)
     marks = match[0] if match else ""
     words = words_of(text.removeprefix(marks) if where == "head" else text.removesuffix(marks))
-    found = {
+    texts = {
         " ".join(words[:size] if where == "head" else words[-size:]) for size in _EDGE_WORDS[where] if len(words) > size
     }
-    if set(marks) - _NATURAL and marks not in kept.item.prompt:
-        found.add(marks)
-    return found
+    if set(marks) - _NATURAL and marks not in remaining.item.prompt:
+        texts.add(marks)
+    return texts

@@ -16,13 +16,15 @@ CHECKS = Checks(("generate",))
 @CHECKS.add("health.accepted", "What was kept is what the verifier accepts", source="edited training data")
 def _accepted(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the kept examples with what the verifier accepts when it is asked again."""
-    kept = read_rows(evidence.outputs.get("accepted"), Example, "accepted examples", may_be_empty=True)
-    ours = {one.answer for one in judged_rows(evidence) if one.accepted}
-    theirs = [(one.prompt, one.completion) for one in kept]
-    wrong = [one for one in kept if (one.prompt, one.completion) not in ours]
+    examples = read_rows(evidence.outputs.get("accepted"), Example, "accepted examples", may_be_empty=True)
+    ours = {judged_row.answer for judged_row in judged_rows(evidence) if judged_row.accepted}
+    theirs = [(example.prompt, example.completion) for example in examples]
+    wrong = [example for example in examples if (example.prompt, example.completion) not in ours]
     if wrong:
-        shown = tuple({"item": one.item, "sample": one.sample, "completion": one.completion} for one in wrong)
-        return Found("FAIL", f"{len(wrong)} kept examples are not accepted by the verifier", float(len(wrong)), shown)
+        visible = tuple(
+            {"item": example.item, "sample": example.sample, "completion": example.completion} for example in wrong
+        )
+        return Found("FAIL", f"{len(wrong)} kept examples are not accepted by the verifier", float(len(wrong)), visible)
     if set(theirs) != ours or len(theirs) != len(ours):
         return Found("FAIL", f"{len(theirs)} examples were kept, the verifier accepts {len(ours)}", float(len(theirs)))
     return Found("PASS", f"the verifier accepts all {len(ours)} kept examples and no others", float(len(ours)))
@@ -37,7 +39,7 @@ def _accepted(evidence: Evidence, _: MetricSet | None) -> Found:
 )
 def _cut(evidence: Evidence, metrics: MetricSet | None) -> Found:
     rate = need_exact(metrics, "generate_truncation_rate")
-    rows = [one.row for one in judged_rows(evidence)]
-    shown = tuple({"item": row.item, "completion": row.completion} for row in rows if row.truncated)
+    rows = [judged_row.row for judged_row in judged_rows(evidence)]
+    visible = tuple({"item": row.item, "completion": row.completion} for row in rows if row.truncated)
     status = "PASS" if holds(rate, "<=", evidence.resolved.spec.thresholds.truncated_samples) else "WARN"
-    return Found(status, f"{float(rate):.3f} of the samples hit the token limit", float(rate), shown)
+    return Found(status, f"{float(rate):.3f} of the samples hit the token limit", float(rate), visible)

@@ -90,38 +90,41 @@ class Answer(NamedTuple):
 
 def read(evidence: Evidence, output: str) -> Subjects:
     """Return the answers for its metrics; errors as :func:`responded`."""
-    rows, kept, _, _ = responded(evidence)
+    rows, examples, _, _ = responded(evidence)
     first: dict[tuple[str, str], int] = {}
     for place, row in enumerate(rows):
         if not row.marks:
             first.setdefault((row.instruction, row.completion), place)
-    places = [first[one.prompt, one.completion] for one in kept]
+    places = [first[example.prompt, example.completion] for example in examples]
     similarity = evidence.resolved.spec.thresholds.prompt_similarity
-    near = {places[one.place] for one in near_repeats((one.completion for one in kept), threshold=similarity)}
-    times = Counter(words_of(one.completion) for one in kept)
-    most, ending, seen = max(times.values(), default=0), ending_of(kept), set[Words]()
-    found: list[Answer] = []
+    near = {
+        places[repeat.place]
+        for repeat in near_repeats((example.completion for example in examples), threshold=similarity)
+    }
+    times = Counter(words_of(example.completion) for example in examples)
+    most, ending, seen_words = max(times.values(), default=0), ending_of(examples), set[Words]()
+    answers: list[Answer] = []
     for place, row in enumerate(rows):
         words, is_kept = words_of(row.completion), place in places
         ends = is_kept and ending is not None and _ends_in(row, ending.text)
-        found.append(
-            Answer(row, is_kept, is_kept and words in seen, place in near, is_kept and times[words] == most, ends)
+        answers.append(
+            Answer(row, is_kept, is_kept and words in seen_words, place in near, is_kept and times[words] == most, ends)
         )
-        seen |= {words} if is_kept else set()
-    return as_written(found, output)
+        seen_words |= {words} if is_kept else set()
+    return as_written(answers, output)
 
 
 def measure(evidence: Evidence) -> dict[str, Measured]:
     """Return the share of the most frequent ending; errors as :func:`responded`."""
-    kept = responded(evidence).kept
-    ending = ending_of(kept)
-    return {"response_residue": Measured(ending.share if ending else 0.0, len(kept))}
+    examples = responded(evidence).kept
+    ending = ending_of(examples)
+    return {"response_residue": Measured(ending.share if ending else 0.0, len(examples))}
 
 
-def ending_of(kept: Sequence[Example]) -> Edge | None:
+def ending_of(examples: Sequence[Example]) -> Edge | None:
     """Return the most frequent ending; None without one."""
-    ends = [one for one in frequent_edges(map(as_kept, kept), 0.0) if one.where == "tail" and not one.scope]
-    return max(ends, key=lambda one: one.share, default=None)
+    ends = [edge for edge in frequent_edges(map(as_kept, examples), 0.0) if edge.where == "tail" and not edge.scope]
+    return max(ends, key=lambda edge: edge.share, default=None)
 
 
 def _ends_in(row: SampleResponsesRow, ending: str) -> bool:

@@ -36,9 +36,9 @@ def instructed(evidence: Evidence) -> Instructed:
     return Instructed(rows, seeds, parameters, harvest(rows, seeds, parameters))
 
 
-def taken_out(evidence: Evidence, found: Instructed) -> dict[int, Overlap]:
+def taken_out(evidence: Evidence, result: Instructed) -> dict[int, Overlap]:
     """Return, by place among the kept instructions, those that are held-out prompts: later stages do not read them."""
-    thresholds, written = evidence.resolved.spec.thresholds, [item.prompt for item in found.harvest.items]
+    thresholds, written = evidence.resolved.spec.thresholds, [item.prompt for item in result.harvest.items]
     return held_out_among(written, evidence.heldout, thresholds.prompt_similarity, thresholds.contained_words)
 
 
@@ -81,36 +81,40 @@ class KeptInstruction(NamedTuple):
 
 def read(evidence: Evidence, output: str) -> Subjects:
     """Return the ``calls``, what they ``listed``, what is ``kept``, or the probes; errors as :func:`instructed`."""
-    found = instructed(evidence)
-    rows, fated = found.rows, found.harvest.fated
+    result = instructed(evidence)
+    rows, fated = result.rows, result.harvest.fated
     if output in ("same_seed", "other_seed"):
         same, other = probes(rows)
-        met = same if output == "same_seed" else [not one for one in other]
+        met = same if output == "same_seed" else [not value for value in other]
         return Subjects(met, [line for line, row in enumerate(rows, 1) if row.probe == 1], len(rows))
     if output == "kept":
         file = evidence.outputs.get("instructions")
         items = read_rows(file, Item, "instructions", may_be_empty=True) if file else ()
-        line, taken = {item.id: number for number, item in enumerate(items, 1)}, taken_out(evidence, found)
-        kept = [KeptInstruction(item.prompt, place in taken) for place, item in enumerate(found.harvest.items)]
-        return Subjects(kept, [line.get(item.id, 0) for item in found.harvest.items], len(items), "instructions")
+        line, overlaps = {item.id: number for number, item in enumerate(items, 1)}, taken_out(evidence, result)
+        kept_instructions = [
+            KeptInstruction(item.prompt, place in overlaps) for place, item in enumerate(result.harvest.items)
+        ]
+        return Subjects(
+            kept_instructions, [line.get(item.id, 0) for item in result.harvest.items], len(items), "instructions"
+        )
     by_call: defaultdict[str, list[Fated]] = defaultdict(list)
-    for one in fated:
-        by_call[one.id.rpartition("-")[0]].append(one)
-    times = Counter(words_of(one.text) for one in fated if one.outcome in PARSED)
+    for value in fated:
+        by_call[value.id.rpartition("-")[0]].append(value)
+    times = Counter(words_of(value.text) for value in fated if value.outcome in PARSED)
     most, calls, lines = max(times.values(), default=0), list[CallMade](), list[int]()
     for number, row in enumerate(rows, 1):
         if row.probe == 0:
-            gave = [one.outcome for one in by_call[_call_id(row)]]
-            parsed = sum(one in PARSED for one in gave)
-            calls.append(CallMade(row, parsed, gave.count("kept"), not parsed and row.shard < found.parameters.shards))
+            gave = [value.outcome for value in by_call[_call_id(row)]]
+            parsed = sum(text in PARSED for text in gave)
+            calls.append(CallMade(row, parsed, gave.count("kept"), not parsed and row.shard < result.parameters.shards))
             lines.append(number)
     made = Subjects(calls, lines, len(rows))
     if output == "calls":
         return made
 
-    def listed(one: Fated) -> Listed:
-        words = words_of(one.text)
-        return Listed(one, one.outcome in PARSED, words, times[words], times[words] == most)
+    def listed(value: Fated) -> Listed:
+        words = words_of(value.text)
+        return Listed(value, value.outcome in PARSED, words, times[words], times[words] == most)
 
     return inside(made, lambda call: map(listed, by_call[_call_id(call.row)]))
 

@@ -26,20 +26,22 @@ def _rows(evidence: Evidence) -> tuple[BenchRow, ...]:
 
 
 def _rates(evidence: Evidence, run: str) -> list[float]:
-    found = [row.rate for row in _rows(evidence) if row.run == run]
-    if not found:
+    values = [row.rate for row in _rows(evidence) if row.run == run]
+    if not values:
         raise EvidenceMissing(f"there is no {run} round")
-    return found
+    return values
 
 
 @CHECKS.add("bench.rounds", "Every registered round was timed", source="the best of several timings, reported as one")
 def _rounds(evidence: Evidence, _: MetricSet | None) -> Found:
-    rows, due = _rows(evidence), evidence.granted(BenchParameters).rounds
-    if [(row.round, row.run) for row in rows] != [(n, run) for n in range(1, due + 1) for run in ("engine", "plain")]:
+    rows, rounds = _rows(evidence), evidence.granted(BenchParameters).rounds
+    if [(row.round, row.run) for row in rows] != [
+        (n, run) for n in range(1, rounds + 1) for run in ("engine", "plain")
+    ]:
         return Found(
-            "FAIL", f"{len(rows)} timings are not {due} rounds of engine and plain run by turns", float(len(rows))
+            "FAIL", f"{len(rows)} timings are not {rounds} rounds of engine and plain run by turns", float(len(rows))
         )
-    return Found("PASS", f"{due} rounds of engine and plain run, by turns", float(len(rows)))
+    return Found("PASS", f"{rounds} rounds of engine and plain run, by turns", float(len(rows)))
 
 
 @CHECKS.add(

@@ -43,16 +43,16 @@ def _weights(evidence: Evidence, _: MetricSet | None) -> Found:
     if evaluated not in trained_from(spec, packed):
         return Found("FAIL", change, repairable=False)
     names = sorted(path.name for path in before.glob("*.safetensors"))
-    found = sorted(path.relative_to(after).as_posix() for path in after.rglob("*.safetensors"))
-    if not names or not found:
+    texts = sorted(path.relative_to(after).as_posix() for path in after.rglob("*.safetensors"))
+    if not names or not texts:
         raise EvidenceMissing("there are no weight files to compare")
-    if names != found or any(digest_file(before / name) != digest_file(after / name) for name in names):
+    if names != texts or any(digest_file(before / name) != digest_file(after / name) for name in names):
         return Found("FAIL", "the weights in the package are not those of the evaluated checkpoint", repairable=False)
     if change := changed_since(evidence, "model"):
         return Found("FAIL", change, repairable=False)
     if wrong := [*_loaded_instead(before, after), *_described_otherwise(before, after)]:
         change = f"the package computes otherwise than the evaluated checkpoint: {listed(wrong)}"
-        return Found("FAIL", change, float(len(wrong)), tuple({"file": one} for one in wrong), repairable=False)
+        return Found("FAIL", change, float(len(wrong)), tuple({"file": text} for text in wrong), repairable=False)
     if packed != evaluated:
         return Found("WARN", f"{change}: it was trained on after that, and never evaluated")
     return Found("PASS", f"{len(names)} weight files are those of the evaluated checkpoint", float(len(names)))
@@ -61,10 +61,10 @@ def _weights(evidence: Evidence, _: MetricSet | None) -> Found:
 def changed_since(evidence: Evidence, role: str) -> str:
     """Say that an input is not what was granted any more, as by the job that read it; empty if it is."""
     granted = evidence.grant.inputs.get(role) if evidence.grant else None
-    found = digest_path(evidence.inputs[role])
-    if found == granted:
+    text = digest_path(evidence.inputs[role])
+    if text == granted:
         return ""
-    return f"input '{role}' has changed since it was evaluated: it is {found}, granted was {granted}"
+    return f"input '{role}' has changed since it was evaluated: it is {text}, granted was {granted}"
 
 
 def _loaded_instead(before: Path, after: Path) -> list[str]:
@@ -80,7 +80,7 @@ def _loaded_instead(before: Path, after: Path) -> list[str]:
 def _described_otherwise(before: Path, after: Path) -> list[str]:
     """Return the files that decide what the weights compute and read and are not those of the checkpoint."""
     names = sorted({*describing(before), *describing(after)})
-    differing = [one for one in names if said_in(before / one, _WRITTEN_BY) != said_in(after / one, _WRITTEN_BY)]
+    differing = [name for name in names if said_in(before / name, _WRITTEN_BY) != said_in(after / name, _WRITTEN_BY)]
     return [f"{name} is {'another' if (after / name).is_file() else 'missing'}" for name in differing]
 
 
@@ -88,9 +88,9 @@ def _described_otherwise(before: Path, after: Path) -> list[str]:
 def _probes(evidence: Evidence, metrics: MetricSet | None) -> Found:
     probes = need(metrics, "probes")
     rows = read_rows(evidence.outputs.get("rows"), PackageRow, "package rows")
-    asked = [item.id for item in evidence.heldout][: evidence.parameters.get("probe_items", 0)]
-    if [row.item for row in rows] != asked:
-        return Found("FAIL", f"{probes:.0f} probes were answered, registered are the first {len(asked)} items", probes)
+    texts = [item.id for item in evidence.heldout][: evidence.parameters.get("probe_items", 0)]
+    if [row.item for row in rows] != texts:
+        return Found("FAIL", f"{probes:.0f} probes were answered, registered are the first {len(texts)} items", probes)
     silent = sum(not row.expected for row in rows)
     if silent == len(rows):
         return Found("FAIL", "every answer is empty: equal outputs show nothing", float(silent))

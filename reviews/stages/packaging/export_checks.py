@@ -93,18 +93,18 @@ def _tokens(evidence: Evidence, metrics: MetricSet | None) -> Found:
     source="an export that loads and computes another model",
 )
 def _answers(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    given = evidence.granted(ExportParameters)
-    if given.verify != "llama_cpp":
+    export_parameters = evidence.granted(ExportParameters)
+    if export_parameters.verify != "llama_cpp":
         return Found("NOT_APPLICABLE", _UNREAD)
     rows = read_rows(evidence.outputs.get("rows"), ExportRow, "export rows")
-    asked = [item.id for item in evidence.heldout][: given.probe_items]
-    if [row.item for row in rows] != asked:
-        return Found("FAIL", f"{len(rows)} probes were read, registered are the first {len(asked)} items")
+    texts = [item.id for item in evidence.heldout][: export_parameters.probe_items]
+    if [row.item for row in rows] != texts:
+        return Found("FAIL", f"{len(rows)} probes were read, registered are the first {len(texts)} items")
     if any(row.read is None for row in rows):
         raise EvidenceMissing("there are probes that llama.cpp did not read")
     if not any(row.expected for row in rows):
         return Found("FAIL", "every answer is empty: equal tokens show nothing", 0.0)
-    bar = BARS[given.format]
+    bar = BARS[export_parameters.format]
     same, distance = need(metrics, "same_top_tokens"), need(metrics, "logit_distance")
     divergence = need(metrics, "logit_divergence")
     message = (
@@ -113,4 +113,4 @@ def _answers(evidence: Evidence, metrics: MetricSet | None) -> Found:
     )
     apart = same < bar.same_tokens or distance > bar.largest_distance or divergence > bar.mean_divergence
     others = tuple({"item": row.item, "largest": row.largest} for row in rows if row.expected != row.read)
-    return Found("FAIL" if apart else "PASS", f"{given.format}: {message}", same, others if apart else ())
+    return Found("FAIL" if apart else "PASS", f"{export_parameters.format}: {message}", same, others if apart else ())

@@ -20,7 +20,10 @@ _ZERO = "all_zero"
 
 
 def _leaves_checkpoint(kind: StageKind) -> bool:
-    return any("checkpoint" in one.values() for one in (kind.outputs, *(more.outputs for more in kind.added)))
+    return any(
+        "checkpoint" in artifact_kinds.values()
+        for artifact_kinds in (kind.outputs, *(more.outputs for more in kind.added))
+    )
 
 
 CHECKS = Checks(_leaves_checkpoint)
@@ -34,8 +37,8 @@ CHECKS = Checks(_leaves_checkpoint)
 )
 def _files(evidence: Evidence, _: MetricSet | None) -> Found:
     """Apply the rules of the ship gate to every checkpoint that the stage leaves."""
-    due = outputs_of(evidence.stage.kind, evidence.stage.parameters)
-    names = [name for name, kind in due.items() if kind == "checkpoint"]
+    artifact_kinds = outputs_of(evidence.stage.kind, evidence.stage.parameters)
+    names = [name for name, kind in artifact_kinds.items() if kind == "checkpoint"]
     if not names:
         return Found("NOT_APPLICABLE", "the stage leaves no checkpoint")
     if missing := [name for name in names if name not in evidence.outputs]:
@@ -47,19 +50,19 @@ def _files(evidence: Evidence, _: MetricSet | None) -> Found:
         # A script names its inputs as it likes.
         sources = [folder for folder in evidence.inputs.values() if (folder / "config.json").is_file()]
         had = {flaw[:3] for folder in sources for flaw in _flaws(folder, None) if flaw.name not in _NEVER_EXCUSED}
-        inherited = [one for one in flaws if one[:3] in had]
+        inherited = [flaw for flaw in flaws if flaw[:3] in had]
         if inherited and len(inherited) == len(flaws):
             first = flaws[0]
             message = f"{first.line()}: as the model that it was made of"
             return Found("WARN", message, float(len(inherited)), _rows(inherited))
-        flaws = [one for one in flaws if one not in inherited]
-    if kind_of(evidence.stage).runs_code and flaws and {one.name for one in flaws} == {_ZERO}:
+        flaws = [flaw for flaw in flaws if flaw not in inherited]
+    if kind_of(evidence.stage).runs_code and flaws and {flaw.name for flaw in flaws} == {_ZERO}:
         return Found("WARN", f"{flaws[0].line()}: the script may have meant it", float(len(flaws)), _rows(flaws))
     return found_of(tuple(flaws), "the checkpoint")
 
 
 def _flaws(folder: Path, base: Path | None) -> list[Flaw]:
-    return [flaw for one in check_files(folder, base, trained=False) for flaw in one.flaws]
+    return [flaw for outcome in check_files(folder, base, trained=False) for flaw in outcome.flaws]
 
 
 def found_of(flaws: tuple[Flaw, ...], what: str) -> Found:
@@ -72,4 +75,4 @@ def found_of(flaws: tuple[Flaw, ...], what: str) -> Found:
 
 
 def _rows(flaws: list[Flaw]) -> tuple[dict[str, str], ...]:
-    return tuple({"layer": one.layer, "file": one.file, "found": one.told, "mend": one.mend} for one in flaws)
+    return tuple({"layer": flaw.layer, "file": flaw.file, "found": flaw.told, "mend": flaw.mend} for flaw in flaws)

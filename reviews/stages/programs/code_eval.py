@@ -55,12 +55,12 @@ def problems_of(evidence: Evidence) -> tuple[Item, ...]:
         EvidenceMissing: they cannot be read, or one has no tests.
     """
     items = read_rows(evidence.inputs.get("items"), Item, "problems")
-    found = items[: evidence.granted(CodeEvalParameters).max_problems]
-    for item in found:
+    matching_items = items[: evidence.granted(CodeEvalParameters).max_problems]
+    for item in matching_items:
         if not all(isinstance(item.constraint.get(name), str) for name in ("entry_point", "tests")):
             message = f"problem '{plain(item.id, 60)}' has no constraint.entry_point or constraint.tests"
             raise EvidenceMissing(message, where="problems")
-    return found
+    return matching_items
 
 
 def tried(evidence: Evidence) -> list[Tried]:
@@ -79,7 +79,7 @@ def tried(evidence: Evidence) -> list[Tried]:
         entry = str(item.constraint["entry_point"])
         text = program_in(row.output, item.prompt, row.form, entry)
         programs.append(Program(text, entry, str(item.constraint["tests"]), item.prompt))
-    return [Tried(row, one) for row, one in zip(rows, _ended(evidence, programs), strict=True)]
+    return [Tried(row, value) for row, value in zip(rows, _ended(evidence, programs), strict=True)]
 
 
 def why_not_run(resolved: ResolvedSpec) -> str:
@@ -96,9 +96,9 @@ def why_not_run(resolved: ResolvedSpec) -> str:
 def _ended(evidence: Evidence, programs: list[Program]) -> list[Ended]:
     if why := why_not_run(evidence.resolved):
         raise EvidenceMissing(f"programs are not run: {why}", where="code rows")
-    given = evidence.granted(CodeEvalParameters)
+    eval_parameters = evidence.granted(CodeEvalParameters)
     try:
-        return run_all(programs, Limits(given.seconds, given.memory_mb))
+        return run_all(programs, Limits(eval_parameters.seconds, eval_parameters.memory_mb))
     except NoSandbox as error:
         raise EvidenceMissing(f"programs cannot be run here: {error}", where="code rows") from error
 
@@ -111,31 +111,31 @@ def read(evidence: Evidence, output: str) -> Subjects:
 def measure(evidence: Evidence) -> dict[str, Measured]:
     """Return pass@1 and pass@k over the problems; errors as :func:`tried`."""
     answers, right = Counter[str](), Counter[str]()
-    for one in tried(evidence):
-        answers[one.row.item] += 1
-        right[one.row.item] += one.passed
+    for element in tried(evidence):
+        answers[element.row.item] += 1
+        right[element.row.item] += element.passed
     each = [(answers[item.id], right[item.id]) for item in problems_of(evidence)]
     k = evidence.granted(CodeEvalParameters).k
     if least := [n for n, _ in each if n < k]:
         raise EvidenceMissing(f"a problem has {least[0]} answers, pass_at_k needs {k}", where="code rows")
-    found: dict[str, Measured] = {}
+    results: dict[str, Measured] = {}
     for name, number in (("pass_at_1", 1), ("pass_at_k", k)):
         value, interval = over_problems(each, number)
-        found[name] = Measured(value, len(each), interval)
-    return found
+        results[name] = Measured(value, len(each), interval)
+    return results
 
 
 def shown(evidence: Evidence) -> list[dict[str, Any]]:
     """Return every answer with what came of it; errors as :func:`tried`."""
     return [
         {
-            "item": one.row.item,
-            "sample": one.row.sample,
-            "output": plain(one.row.output, ROW_CHARACTERS),
-            "ended": one.ended.step,
-            "why": one.ended.why,
+            "item": value.row.item,
+            "sample": value.row.sample,
+            "output": plain(value.row.output, ROW_CHARACTERS),
+            "ended": value.ended.step,
+            "why": value.ended.why,
         }
-        for one in tried(evidence)
+        for value in tried(evidence)
     ]
 
 
@@ -145,12 +145,19 @@ def shown(evidence: Evidence) -> list[dict[str, Any]]:
     source="a score over the problems that were finished",
 )
 def _answers(evidence: Evidence, _: MetricSet | None) -> Found:
-    given = evidence.granted(CodeEvalParameters)
+    eval_parameters = evidence.granted(CodeEvalParameters)
     rows = read_rows(evidence.outputs.get("rows"), CodeRow, "code rows")
-    due = [(item.id, sample) for item in problems_of(evidence) for sample in range(given.samples)]
-    if [(row.item, row.sample) for row in rows] != due:
-        return Found("FAIL", f"{len(rows)} answers, registered are {given.samples} to each of the problems, {len(due)}")
-    return Found("PASS", f"{given.samples} to each of {len(due) // given.samples} problems", float(len(rows)))
+    pairs = [(item.id, sample) for item in problems_of(evidence) for sample in range(eval_parameters.samples)]
+    if [(row.item, row.sample) for row in rows] != pairs:
+        return Found(
+            "FAIL",
+            f"{len(rows)} answers, registered are {eval_parameters.samples} to each of the problems, {len(pairs)}",
+        )
+    return Found(
+        "PASS",
+        f"{eval_parameters.samples} to each of {len(pairs) // eval_parameters.samples} problems",
+        float(len(rows)),
+    )
 
 
 @CHECKS.add(
@@ -164,14 +171,14 @@ def _harness(evidence: Evidence, _: MetricSet | None) -> Found:
     solved = [item for item in problems if isinstance(item.constraint.get("solution"), str)]
     right = [_program(item, str(item.constraint["solution"])) for item in solved]
     ended = _ended(evidence, [*right, *(_program(item, f"{item.prompt}\n    return None\n") for item in problems)])
-    refused = [item.id for item, one in zip(solved, ended, strict=False) if one.step != "passed"]
-    let = [item.id for item, one in zip(problems, ended[len(solved) :], strict=True) if one.step == "passed"]
-    shown = (*({"problem": id, "found": "its own solution is refused"} for id in refused),)
-    shown += (*({"problem": id, "found": "a function that returns nothing passes"} for id in let),)
-    if shown:
-        first = shown[0]
-        message = f"problem {plain(first['problem'], 60)}: {first['found']}; {len(shown)} in all"
-        return Found("FAIL", message, float(len(shown)), shown, repairable=False)
+    refused = [item.id for item, value in zip(solved, ended, strict=False) if value.step != "passed"]
+    let = [item.id for item, value in zip(problems, ended[len(solved) :], strict=True) if value.step == "passed"]
+    visible = (*({"problem": id, "found": "its own solution is refused"} for id in refused),)
+    visible += (*({"problem": id, "found": "a function that returns nothing passes"} for id in let),)
+    if visible:
+        first = visible[0]
+        message = f"problem {plain(first['problem'], 60)}: {first['found']}; {len(visible)} in all"
+        return Found("FAIL", message, float(len(visible)), visible, repairable=False)
     if not solved:
         return Found("WARN", "no problem brings a solution: only that nothing empty passes is known", 0.0)
     return Found("PASS", f"{len(solved)} solutions pass, and no empty function of {len(problems)}", 0.0)

@@ -70,30 +70,30 @@ def checkpoint(evidence: Evidence, _: MetricSet | None) -> Found:
 
 def _other_files(base: Path, folder: Path) -> list[str]:
     """Return the files beside the weights that are not the base's, byte for byte, and those that are missing."""
-    due = describing(base)
+    paths = describing(base)
     here = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     here.pop(WEIGHTS, None)
-    same = {name for name in due.keys() & here.keys() if digest_file(due[name]) == digest_file(here[name])}
-    return sorted((due.keys() | here.keys()) - same)
+    same = {name for name in paths.keys() & here.keys() if digest_file(paths[name]) == digest_file(here[name])}
+    return sorted((paths.keys() | here.keys()) - same)
 
 
 def _misstated(evidence: Evidence, role: str, stated: dict[str, Any], change: Change) -> str:
     """Return the first thing the manifest states otherwise, with both values; empty when all agrees."""
-    due = change.as_facts() | {
+    references = change.as_facts() | {
         "of": evidence.stage.inputs.get(role),
         "base": manifest_of(evidence).inputs.get(role),
         "code": evidence.parameters.get("code"),
     }
     # Where two tensors changed by the same, another machine may name the other one.
-    due.pop("largest_change_in")
-    for name, value in due.items():
-        said = stated.get(name)
-        if isinstance(value, float) and isinstance(said, int | float):
-            agrees = math.isclose(value, said, rel_tol=_SAME)
+    references.pop("largest_change_in")
+    for name, value in references.items():
+        statement = stated.get(name)
+        if isinstance(value, float) and isinstance(statement, int | float):
+            agrees = math.isclose(value, statement, rel_tol=_SAME)
         else:
-            agrees = said == value
+            agrees = statement == value
         if not agrees:
-            return f"{name} {said}, it is {value}"
+            return f"{name} {statement}, it is {value}"
     return ""
 
 
@@ -126,15 +126,15 @@ def data(evidence: Evidence, _: MetricSet | None) -> Found:
         for number, row in enumerate(_rows(role, path), 1)
         for text in _asked(row)
     ]
-    found = overlap_of(prompts, evidence.heldout, evidence.resolved.spec.thresholds)
-    return found if found.status != "PASS" else Found("PASS", f"{found.detail}, of {len(prompts)} it was given", 0.0)
+    result = overlap_of(prompts, evidence.heldout, evidence.resolved.spec.thresholds)
+    return result if result.status != "PASS" else Found("PASS", f"{result.detail}, of {len(prompts)} it was given", 0.0)
 
 
 def _asked(row: dict[str, Any]) -> list[str]:
     """Return the prompt of a row and the turns before it."""
     before = row.get("before")
-    turns = [one.get("content") for one in before if isinstance(one, dict)] if isinstance(before, list) else []
-    return [one for one in (row.get("prompt"), *turns) if isinstance(one, str)]
+    turns = [value.get("content") for value in before if isinstance(value, dict)] if isinstance(before, list) else []
+    return [turn for turn in (row.get("prompt"), *turns) if isinstance(turn, str)]
 
 
 def _rows(role: str, path: Path) -> tuple[dict[str, Any], ...]:

@@ -96,18 +96,18 @@ def _heldout(evidence: Evidence, _: MetricSet | None) -> Found:
     strings = _strings(evidence.code)
     written = [evidence.code, " ".join(strings), "".join(strings)]
     texts += [(_SCRIPT, text) for text in written]
-    shown: list[dict[str, str]] = []
+    visible: list[dict[str, str]] = []
     for name, text in texts:
         flat = _flat(text)
-        shown += [
+        visible += [
             {"file": name, "item": id} for id, prompt in prompts.items() if len(prompt) >= _SHORTEST and prompt in flat
         ]
-    shown += [{"file": _SCRIPT, "item": id} for id in _near(evidence, strings)]
-    shown = list({(one["file"], one["item"]): one for one in shown}.values())
-    if shown:
-        message = listed(f"{one['item']} in {one['file']}" for one in shown)
+    visible += [{"file": _SCRIPT, "item": id} for id in _near(evidence, strings)]
+    visible = list({(value["file"], value["item"]): value for value in visible}.values())
+    if visible:
+        message = listed(f"{value['item']} in {value['file']}" for value in visible)
         detail = f"held-out prompts are in the script or in what it left: {message}"
-        return Found("FAIL", detail, float(len(shown)), tuple(shown), repairable=False)
+        return Found("FAIL", detail, float(len(visible)), tuple(visible), repairable=False)
     answered = [item.id for item in evidence.heldout if _answers(item, written)]
     if answered:
         detail = f"the script holds the answers to held-out items {listed(answered)}"
@@ -125,17 +125,17 @@ def _strings(code: str) -> list[str]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     values = [node.value for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset))]
-    texts = [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in values]
-    return [one for one in texts if isinstance(one, str)]
+    texts = [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def _near(evidence: Evidence, strings: list[str]) -> Iterator[str]:
     """Yield the items whose prompt is nearly one of the strings."""
-    held = [(item.id, item.prompt) for item in evidence.heldout]
-    written = [(str(number), one) for number, one in enumerate(strings) if len(one) >= _SHORTEST]
+    pairs = [(item.id, item.prompt) for item in evidence.heldout]
+    written = [(str(number), string) for number, string in enumerate(strings) if len(string) >= _SHORTEST]
     thresholds = evidence.resolved.spec.thresholds
-    near = find_overlaps(written, held, threshold=thresholds.prompt_similarity, contained=thresholds.contained_words)
-    yield from dict.fromkeys(one.heldout for one in near)
+    near = find_overlaps(written, pairs, threshold=thresholds.prompt_similarity, contained=thresholds.contained_words)
+    yield from dict.fromkeys(overlap.heldout for overlap in near)
 
 
 def _answers(item: Item, written: list[str]) -> bool:
@@ -143,9 +143,11 @@ def _answers(item: Item, written: list[str]) -> bool:
     named = {name: str(value) for name, value in item.constraint.items()}
     # Of a choice, the answer is its number.
     chosen = named.get(f"choice_{named.get('answer', '')}")
-    due = [chosen] if chosen else [value for name, value in named.items() if name.split("_")[0] == "answer"]
-    flat = [_flat(one) for one in due]
-    return any(len(one) >= _SHORTEST and one in _flat(text) for one in flat for text in written)
+    texts = [chosen] if chosen else [value for name, value in named.items() if name.split("_")[0] == "answer"]
+    flat = [_flat(text) for text in texts]
+    return any(
+        len(current_text) >= _SHORTEST and current_text in _flat(text) for current_text in flat for text in written
+    )
 
 
 def _text(path: Path) -> str:

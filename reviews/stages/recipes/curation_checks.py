@@ -38,14 +38,14 @@ def _of_source(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the rows byte for byte: a changed row does not count as a row of its source."""
     if (role := curated_role(evidence)) is None:
         return _NONE
-    source, kept = evidence.inputs.get(role), evidence.outputs.get("examples")
-    if source is None or kept is None or not source.is_file() or not kept.is_file():
+    source, examples = evidence.inputs.get(role), evidence.outputs.get("examples")
+    if source is None or examples is None or not source.is_file() or not examples.is_file():
         raise EvidenceMissing("the curated examples or their source are not there")
-    given, chosen = (Counter(path.read_bytes().splitlines()) for path in (source, kept))
-    if strange := chosen - given:
+    counts, chosen = (Counter(path.read_bytes().splitlines()) for path in (source, examples))
+    if strange := chosen - counts:
         detail = f"{strange.total()} of {chosen.total()} curated examples are no rows of '{role}'"
         return Found("FAIL", detail, float(strange.total()), repairable=False)
-    return Found("PASS", f"{chosen.total()} of the {given.total()} rows of '{role}' were kept", float(chosen.total()))
+    return Found("PASS", f"{chosen.total()} of the {counts.total()} rows of '{role}' were kept", float(chosen.total()))
 
 
 @CHECKS.add(
@@ -58,7 +58,9 @@ def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
     if curated_role(evidence) is None:
         return _NONE
     texts = dict.fromkeys(
-        (one.item, text) for one in _curated(evidence) for text in (one.prompt, one.completion, *said_before(one))
+        (example.item, text)
+        for example in _curated(evidence)
+        for text in (example.prompt, example.completion, *said_before(example))
     )
     return _for_the_builder(overlap_of(texts, evidence.heldout, evidence.resolved.spec.thresholds))
 
@@ -80,10 +82,10 @@ def _groups(evidence: Evidence, _: MetricSet | None) -> Found:
 def _repeats(evidence: Evidence, _: MetricSet | None) -> Found:
     if curated_role(evidence) is None:
         return _NONE
-    rows = ((*said_before(one), one.prompt, one.completion) for one in _curated(evidence))
+    rows = ((*said_before(example), example.prompt, example.completion) for example in _curated(evidence))
     return duplicates_of(rows, evidence.resolved.spec.thresholds)
 
 
-def _for_the_builder(found: Found) -> Found:
+def _for_the_builder(result: Found) -> Found:
     """Return a finding with the change that another selection is: nothing was trained on this one yet."""
-    return replace(found, repairable=True, change=_CHANGE) if found.status == "FAIL" else found
+    return replace(result, repairable=True, change=_CHANGE) if result.status == "FAIL" else result

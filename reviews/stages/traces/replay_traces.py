@@ -56,9 +56,9 @@ def states_of(evidence: Evidence) -> States:
 
 
 @lru_cache(maxsize=2)
-def _states(path: Path, _: int, given: str) -> States:
+def _states(path: Path, _: int, text: str) -> States:
     try:
-        return states_in(read_rows(path, Item, "transcripts"), ReplayTracesParameters.model_validate_json(given))
+        return states_in(read_rows(path, Item, "transcripts"), ReplayTracesParameters.model_validate_json(text))
     except (UserError, ValueError) as error:
         raise EvidenceMissing(f"the transcripts give no states: {error}", where="transcripts") from error
 
@@ -80,23 +80,28 @@ def read(evidence: Evidence, output: str) -> Subjects:
     """Return answers, the states that are due, or the pairs that follow; raises EvidenceMissing."""
     states, rows = states_of(evidence), rows_of(evidence)
     if output == "pairs":
-        due, left = _made(evidence), _left(evidence)
-        lines = {one.model_dump_json(): number for number, one in enumerate(left, 1)}
-        return Subjects(due, [lines.get(one.model_dump_json(), 0) for one in due], len(left), output)
+        preferences, pairs = _made(evidence), _left(evidence)
+        lines = {preference.model_dump_json(): number for number, preference in enumerate(pairs, 1)}
+        return Subjects(
+            preferences,
+            [lines.get(preference.model_dump_json(), 0) for preference in preferences],
+            len(pairs),
+            output,
+        )
     answers = [_read_again(row, states) for row in rows]
     if output != "states":
         return as_written(answers, output)
     by_state: dict[str, list[Answer]] = {}
-    for one in answers:
-        by_state.setdefault(one.row.item, []).append(one)
-    seen: list[StateSeen] = []
-    for one in states.shown:
-        kept = Counter(tuple(sorted(each.tools)) for each in by_state.get(one.state.id, ()) if each.whole)
-        most, count = kept.most_common(1)[0] if kept else ((), 0)
-        did = tuple(sorted(action_of(one.state).tools()))
-        seen.append(StateSeen(one.state.id, count >= 2, count > 0 and most == did))
+    for answer in answers:
+        by_state.setdefault(answer.row.item, []).append(answer)
+    seen_state_seens: list[StateSeen] = []
+    for value in states.shown:
+        counts = Counter(tuple(sorted(each.tools)) for each in by_state.get(value.state.id, ()) if each.whole)
+        most, count = counts.most_common(1)[0] if counts else ((), 0)
+        did = tuple(sorted(action_of(value.state).tools()))
+        seen_state_seens.append(StateSeen(value.state.id, count >= 2, count > 0 and most == did))
     first = {row.item: number for number, row in reversed([*enumerate(rows, 1)])}
-    return Subjects(seen, [first.get(one.item, 0) for one in seen], len(rows))
+    return Subjects(seen_state_seens, [first.get(state_seen.item, 0) for state_seen in seen_state_seens], len(rows))
 
 
 def _read_again(row: TraceAnswer, states: States) -> Answer:
@@ -127,15 +132,17 @@ def _accounted(evidence: Evidence, _: MetricSet | None) -> Found:
 )
 def _shown(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the prompts of the rows with those that transcripts and seed give."""
-    given, rows = given_of(evidence), rows_of(evidence)
-    due = {one.id: one.prompt for one in states_of(evidence).items()}
-    ordered = Counter((id, sample) for id in due for sample in range(given.answers))
+    traces_parameters, rows = given_of(evidence), rows_of(evidence)
+    pending = {item.id: item.prompt for item in states_of(evidence).items()}
+    ordered = Counter((id, sample) for id in pending for sample in range(traces_parameters.answers))
     complete = as_ordered(ordered, Counter((row.item, row.sample) for row in rows), "answers")
     if complete.status != "PASS":
         return complete
-    wrong = [{"state": row.item, "sample": row.sample} for row in rows if row.prompt != due[row.item]]
+    wrong = [{"state": row.item, "sample": row.sample} for row in rows if row.prompt != pending[row.item]]
     message = f"{len(wrong)} of {len(rows)} answers are to something else than the state that they name"
-    return unless(wrong[:_SHOWN], message, f"{len(due)} states, {given.answers} answers to each", repairable=False)
+    return unless(
+        wrong[:_SHOWN], message, f"{len(pending)} states, {traces_parameters.answers} answers to each", repairable=False
+    )
 
 
 @CHECKS.add(
@@ -145,9 +152,15 @@ def _shown(evidence: Evidence, _: MetricSet | None) -> Found:
 )
 def _pairs(evidence: Evidence, _: MetricSet | None) -> Found:
     """Make the pairs again from the raw answers, with whose outputs they are."""
-    due, left = _made(evidence), list(_left(evidence))
-    if left != due:
-        wrong = tuple({"chosen": one.chosen, "rejected": one.rejected} for one in left if one not in due)
-        message = f"{len(left)} pairs, {len(due)} follow from the answers; {len(wrong)} of them do not"
+    preferences, pairs = _made(evidence), list(_left(evidence))
+    if pairs != preferences:
+        wrong = tuple(
+            {"chosen": preference.chosen, "rejected": preference.rejected}
+            for preference in pairs
+            if preference not in preferences
+        )
+        message = f"{len(pairs)} pairs, {len(preferences)} follow from the answers; {len(wrong)} of them do not"
         return Found("FAIL", message, float(len(wrong)), wrong[:_SHOWN], repairable=False)
-    return Found("PASS", f"all {len(due)} pairs follow from the answers, and no others", float(len(due)))
+    return Found(
+        "PASS", f"all {len(preferences)} pairs follow from the answers, and no others", float(len(preferences))
+    )

@@ -46,7 +46,7 @@ def read_trail(path: Path) -> TrailFile:
             if type(row.payload) is not bytes or type(row.signatures) is not bytes:
                 raise sqlite3.DatabaseError(f"entry {place} is not text")
         head = connection.execute("SELECT size, frontier, note FROM head").fetchone()
-        if head is not None and [type(one) for one in head] != [int, bytes, bytes]:
+        if head is not None and [type(value) for value in head] != [int, bytes, bytes]:
             raise sqlite3.DatabaseError("the head is not a number and bytes")
         return TrailFile(stored, head)
 

@@ -65,14 +65,14 @@ def pointer_of(trail: Path) -> Pointer | None:
     """
     path = pointer_path(trail)
     try:
-        found = Pointer.model_validate_json(read_regular(path))
+        pointer = Pointer.model_validate_json(read_regular(path))
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
         raise AuditDamage(f"does not point to a trail: {str(error).splitlines()[0]}", where=str(path)) from error
     if trail.exists():
         raise AuditDamage(f"there are two trails: {trail.name} and {path.name}", where=str(trail.parent))
-    return found
+    return pointer
 
 
 def database_of(trail: Path) -> str | None:
@@ -132,8 +132,8 @@ def checked(address: str, where: str) -> str:
         raise UserError(f"the address may not set {plain(', '.join(unknown), 80)}", where=where, hint=hint)
     if not fits:
         raise UserError("this is not an address of a Postgres database", where=where, hint=f"write {_FORM}")
-    for one in secrets_of_address(address):
-        know("the database's address", one)
+    for of_address in secrets_of_address(address):
+        know("the database's address", of_address)
     return address
 
 

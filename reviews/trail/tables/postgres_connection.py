@@ -242,10 +242,10 @@ def _prepare(database: Database, making: bool) -> None:
         UserError: there are none, those there are of a newer Peergate, or text is not kept as UTF-8.
     """
     with database.connection() as connection:
-        found = connection.execute("SELECT to_regclass('peergate.format') IS NOT NULL").fetchone()
-        if (not found or not found[0]) and not making:
+        tuple_row = connection.execute("SELECT to_regclass('peergate.format') IS NOT NULL").fetchone()
+        if (not tuple_row or not tuple_row[0]) and not making:
             raise UserError("the database holds no trails", where=database.place)
-        if not found or not found[0]:
+        if not tuple_row or not tuple_row[0]:
             encoding = connection.execute("SHOW server_encoding").fetchone()
             if encoding is None or encoding[0] != "UTF8":
                 what = f"the database keeps text as {encoding and encoding[0]}, not as UTF8"

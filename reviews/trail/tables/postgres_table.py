@@ -105,15 +105,15 @@ class PostgresTable:
         """End the transaction; returns when the server's disk has it."""
         assert self._held is not None
         self._held.execute("COMMIT")
-        held, self._held = self._held, None
-        self._put_back(held, None)
+        connection, self._held = self._held, None
+        self._put_back(connection, None)
 
     def rollback(self) -> None:
         """End the transaction without what was added in it."""
-        held, self._held = self._held, None
+        connection, self._held = self._held, None
         self._own = None
-        if held is not None:
-            self._put_back(held, "ROLLBACK")
+        if connection is not None:
+            self._put_back(connection, "ROLLBACK")
 
     def _put_back(self, connection: Connection[TupleRow], last: LiteralString | None) -> None:
         from psycopg import Error
@@ -223,12 +223,12 @@ def read_postgres(trail: Path, pointer: Pointer) -> TrailFile:
     """
     database = database_for(trail, pointer)
     try:
-        found = database.patiently(lambda: _read(database, pointer.log))
+        pair = database.patiently(lambda: _read(database, pointer.log))
     finally:
         database.close()
-    if found is None:
+    if pair is None:
         raise UserError(f"this trail is not in {database.place}", where=str(pointer_path(trail)))
-    rows, (size, frontier, note) = found
+    rows, (size, frontier, note) = pair
     stored: list[Stored] = []
     for seq, kind, key, payload, signatures in rows:
         stored.append(Stored(seq, payload.encode(), signatures.encode()))

@@ -103,8 +103,8 @@ def _conditions(wanted: Wanted) -> tuple[list[str], list[Any]]:
     values: list[Any] = []
 
     def holds(*texts: bytes) -> None:
-        found = " OR ".join(["payload LIKE ? ESCAPE '!'"] * len(texts))
-        clauses.append(f"({found})")
+        text = " OR ".join(["payload LIKE ? ESCAPE '!'"] * len(texts))
+        clauses.append(f"({text})")
         values.extend(f"%{re.sub('[%_!]', lambda sign: f'!{sign[0]}', text.decode())}%" for text in texts)
 
     if wanted.seqs is not None:

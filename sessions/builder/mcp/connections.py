@@ -55,16 +55,16 @@ class Door:
         """Keep track of the sessions by the answers of the server."""
         if named is not None and (answer["status"] == 404 or (method == "DELETE" and answer["status"] < 300)):
             self._used.pop(named, None)
-        elif answer["status"] < 300 and (given := dict(answer["headers"]).get(_SESSION)) is not None:
-            self._used[given] = None
+        elif answer["status"] < 300 and (arguments := dict(answer["headers"]).get(_SESSION)) is not None:
+            self._used[arguments] = None
 
     async def _make_room(self, scope: Scope) -> None:
         """End sessions as their client would, with the token of the request that was just served."""
-        idle = [one for one in self._used if one not in self._busy]
+        idle = [data for data in self._used if data not in self._busy]
         for session in idle[: max(len(self._used) - self._most, 0)]:
             self._used.pop(session, None)
-            kept = [one for one in scope["headers"] if one[0] in (b"host", b"authorization", b"accept")]
-            ending = {**scope, "method": "DELETE", "headers": [*kept, (_SESSION, session)]}
+            remaining = [header for header in scope["headers"] if header[0] in (b"host", b"authorization", b"accept")]
+            ending = {**scope, "method": "DELETE", "headers": [*remaining, (_SESSION, session)]}
             await self._app(ending, _no_body, _unheard)
 
 

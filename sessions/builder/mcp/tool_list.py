@@ -13,6 +13,6 @@ def listed(tools: Iterable[Tool], *, only_read: bool = False) -> list[types.Tool
     """Return tools with the schema of their arguments; ``only_read`` says that they change nothing."""
     hints = types.ToolAnnotations(read_only_hint=True) if only_read else None
     return [
-        types.Tool(name=one.name, description=one.description, input_schema=one.schema(), annotations=hints)
-        for one in tools
+        types.Tool(name=tool.name, description=tool.description, input_schema=tool.schema(), annotations=hints)
+        for tool in tools
     ]

@@ -56,10 +56,10 @@ def make_server(exchange: Exchange, session: str) -> Server[Any]:
 
     async def call_tool(context: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         # The workbench gets malformed arguments too, and records their refusal.
-        given = json.dumps(params.arguments or {}, ensure_ascii=False)
-        call = ToolCall(id=_id_of(context), name=params.name, arguments=given)
+        text = json.dumps(params.arguments or {}, ensure_ascii=False)
+        call = ToolCall(id=_id_of(context), name=params.name, arguments=text)
         texts, is_error, image = await _ask(exchange, call, context)
-        content: list[types.ContentBlock] = [types.TextContent(type="text", text=one) for one in texts if one]
+        content: list[types.ContentBlock] = [types.TextContent(type="text", text=text) for text in texts if text]
         if image:
             content.append(types.ImageContent(type="image", data=image, mime_type="image/png"))
         return types.CallToolResult(content=content, is_error=is_error)
@@ -92,15 +92,15 @@ async def _ask(exchange: Exchange, call: ToolCall, context: _Context) -> tuple[l
 
     The second text says what a new phase is.
     """
-    asked = exchange.ask(call)
+    request = exchange.ask(call)
     answered = anyio.Event()
     loop = asyncio.get_running_loop()
-    asked.answer.add_done_callback(lambda _: loop.call_soon_threadsafe(answered.set))
+    request.answer.add_done_callback(lambda _: loop.call_soon_threadsafe(answered.set))
     try:
-        answer = await _wait(exchange, asked, answered, context)
+        answer = await _wait(exchange, request, answered, context)
     finally:
         # After the client left or withdrew the call it has not begun, or it is carried out and recorded.
-        asked.answer.cancel()
+        request.answer.cancel()
     if answer is None:
         return [_idle(exchange)], call.name not in (BRIEF, "job_status"), ""
     result = answer.result
@@ -124,23 +124,23 @@ def what_was_launched(exchange: Exchange, answer: Answer) -> tuple[str, bool]:
     return f"{answer.result.text}; it has not begun yet", False
 
 
-async def _wait(exchange: Exchange, asked: Asked, answered: anyio.Event, context: _Context) -> Answer | None:
+async def _wait(exchange: Exchange, request: Asked, answered: anyio.Event, context: _Context) -> Answer | None:
     """Wait for the answer; None if no phase opened in time and the call was taken back."""
-    begun = time.monotonic()
-    reported = closed_since = begun
+    started_at = time.monotonic()
+    reported = closed_since = started_at
     while not answered.is_set():
         with anyio.move_on_after(LOOK_S):
             await answered.wait()
         now = time.monotonic()
         if exchange.heading:
             closed_since = now
-        elif (exchange.ended or now - closed_since > PATIENCE_S) and asked.answer.cancel():
+        elif (exchange.ended or now - closed_since > PATIENCE_S) and request.answer.cancel():
             return None
         if now - reported > REPORT_S:
             reported = now
             # A reported number has to grow, so it is the time; the message has the job's progress.
-            await context.session.report_progress(round(now - begun, 1), None, exchange.doing)
-    return asked.answer.result()
+            await context.session.report_progress(round(now - started_at, 1), None, exchange.doing)
+    return request.answer.result()
 
 
 def _idle(exchange: Exchange) -> str:

@@ -198,20 +198,20 @@ def read_token(path: Path, kind: TokenKind) -> str:
         raise UserError(f"the token cannot be read: {error.strerror}", where=str(path)) from error
     with os.fdopen(handle, "rb") as file:
         # Of the open file, which nobody can replace between the check and the reading.
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
+        stat_result = os.fstat(file.fileno())
+        if not stat.S_ISREG(stat_result.st_mode):
             raise UserError("the token's file is no plain file", where=str(path))
-        mode = stat.S_IMODE(found.st_mode)
-        if mode & 0o077 or found.st_uid != os.getuid():
-            message = f"the token's file has mode {mode:04o} and owner {found.st_uid}, not 0600 and {os.getuid()}"
+        mode = stat.S_IMODE(stat_result.st_mode)
+        if mode & 0o077 or stat_result.st_uid != os.getuid():
+            message = f"the token's file has mode {mode:04o} and owner {stat_result.st_uid}, not 0600 and {os.getuid()}"
             hint = f"chmod 600 {path}, and take a new token if others could read it"
             raise UserError(message, where=str(path), hint=hint)
         token = file.read(4096).decode("utf-8", "replace").strip()
-    if len(token) < SHORTEST or not token.isascii() or any(one.isspace() for one in token):
+    if len(token) < SHORTEST or not token.isascii() or any(text.isspace() for text in token):
         message = f"the token is not one word of at least {SHORTEST} ASCII characters"
         raise UserError(message, where=str(path), hint="remove the file: a new token is made")
     if not token.startswith(f"{kind}-"):
-        other = next((what for one, what in _SERVERS.items() if token.startswith(f"{one}-")), "")
+        other = next((what for token_kind, what in _SERVERS.items() if token.startswith(f"{token_kind}-")), "")
         message = f"this token is for {other}, not for this one" if other else "this token does not say what it is for"
         hint = f"each server makes a token file of its own if it is missing; this one's begins with {kind}-"
         raise UserError(message, where=str(path), hint=hint)

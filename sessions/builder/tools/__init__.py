@@ -33,7 +33,7 @@ _MODULES = (
     stage_tools,
 )
 CARRY_OUT: dict[str, Callable[[Work, Any], str]] = {
-    tool.name: next(vars(one)[tool.name] for one in _MODULES if tool.name in vars(one))
+    tool.name: next(vars(module)[tool.name] for module in _MODULES if tool.name in vars(module))
     for tool in (*TOOLS, *HELPER_TOOLS)
 }
 """Each takes the work and its checked arguments and returns the result's text, or raises ``Refused``."""

@@ -21,7 +21,7 @@ def run_python(work: Work, arguments: RunPython) -> str:
     except Blocked as error:
         raise Refused(f"{error.message}; {error.hint}") from error
     ended = f"it was ended after {SECONDS:.0f} s" if done.timed_out else f"it ended with code {done.code}"
-    shown = enclose("printed", work.wall.clean(done.text, PRINTED))
+    text = enclose("printed", work.wall.clean(done.text, PRINTED))
     if done.timed_out or done.code:
-        raise Refused(f"{ended}; it had printed:\n{shown}")
-    return f"{ended}\n{shown}"
+        raise Refused(f"{ended}; it had printed:\n{text}")
+    return f"{ended}\n{text}"

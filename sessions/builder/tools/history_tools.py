@@ -19,29 +19,29 @@ def metric_history(work: Work, arguments: MetricHistory) -> str:
     """Return the metric of every measured attempt, with what the attempt changed, how it ended and what it cost."""
     session = work.session
     budget = session.resolved.spec.budget
-    found = history_of(list(session.trail.iterate()), session.store, budget, arguments.metric, arguments.stage)
-    if not found.attempts:
-        names = ", ".join(sorted(found.known)) or "nothing was measured yet"
+    history = history_of(list(session.trail.iterate()), session.store, budget, arguments.metric, arguments.stage)
+    if not history.attempts:
+        names = ", ".join(sorted(history.known)) or "nothing was measured yet"
         raise Refused(f"no attempt has the metric '{work.wall.clean(arguments.metric, 100)}'; there are: {names}")
-    return "\n".join(json.dumps(one) for one in found.attempts[-MOST_ATTEMPTS:])
+    return "\n".join(json.dumps(attempt) for attempt in history.attempts[-MOST_ATTEMPTS:])
 
 
 def read_findings(work: Work, arguments: ReadFindings) -> str:
     """Return decisions and findings of the gates so far; quotes of what sees held-out items are left out."""
     session = work.session
     parts: list[str] = []
-    for one in session.trail.iterate("decision"):
-        stage, attempt = one.body["stage"] or "design", one.body["attempt"]
+    for value in session.trail.iterate("decision"):
+        stage, attempt = value.body["stage"] or "design", value.body["attempt"]
         if arguments.stage not in (None, stage) or arguments.attempt not in (None, attempt):
             continue
-        decision = Decision.model_validate(session.store.get_value(one.body["decision"]))
+        decision = Decision.model_validate(session.store.get_value(value.body["decision"]))
         judged = session.trail.find(f"verdict/{stage}.{attempt}")
         lines = [f"{stage}.{attempt}: {decision.outcome}", *(f"- {reason}" for reason in decision.reasons)]
         lines += [f"- required: {change.text}" for change in decision.required_changes]
         if judged is not None:
             verdict = Verdict.model_validate(session.store.get_value(judged.body["verdict"]))
             quotes = stage == "design" or not sees_heldout(session.resolved.spec, session.resolved.spec.stage(stage))
-            lines += [_finding(found, quotes=quotes) for found in verdict.findings]
+            lines += [_finding(finding, quotes=quotes) for finding in verdict.findings]
             lines += [f"- recommendation: {verdict.recommendation}", *(f"- risk: {risk}" for risk in verdict.risks)]
         parts.append("\n".join(work.wall.clean(line, STATEMENT) for line in lines))
     if not parts:
@@ -49,9 +49,9 @@ def read_findings(work: Work, arguments: ReadFindings) -> str:
     return enclose("findings", "\n\n".join(reversed(parts)))
 
 
-def _finding(found: Finding, *, quotes: bool) -> str:
-    change = f" Required: {found.required_change.text}" if found.required_change else ""
-    ruled_out = f" Ruled out: {found.ruled_out}" if found.ruled_out else ""
-    shown = [span.quote for span in found.evidence if span.quote] if quotes else []
-    quoted = f" Points at: {'; '.join(shown)}" if shown else ""
-    return f"- finding {found.id} ({found.severity}): {found.statement}{change}{ruled_out}{quoted}"
+def _finding(finding: Finding, *, quotes: bool) -> str:
+    change = f" Required: {finding.required_change.text}" if finding.required_change else ""
+    ruled_out = f" Ruled out: {finding.ruled_out}" if finding.ruled_out else ""
+    texts = [span.quote for span in finding.evidence if span.quote] if quotes else []
+    quoted = f" Points at: {'; '.join(texts)}" if texts else ""
+    return f"- finding {finding.id} ({finding.severity}): {finding.statement}{change}{ruled_out}{quoted}"

@@ -66,21 +66,21 @@ def job_status(work: Work, arguments: JobStatus) -> str:
 
 def _alarm(arguments: JobStatus, progress: Progress | None, still_s: float) -> str:
     """Return what raises an alarm; empty if nothing does."""
-    for one in arguments.alarms:
-        stated = progress.note.get(one.figure) if progress is not None else None
+    for alarm in arguments.alarms:
+        stated = progress.note.get(alarm.figure) if progress is not None else None
         if stated is None:
             continue
         try:
             value = float(stated)
         except ValueError:
             value = math.nan
-        name = plain(one.figure, 60)
+        name = plain(alarm.figure, 60)
         if not math.isfinite(value):
             return f"{name} is no finite number"
-        if one.above is not None and value > one.above:
-            return f"{name} is {value:g}, above {one.above:g}"
-        if one.below is not None and value < one.below:
-            return f"{name} is {value:g}, below {one.below:g}"
+        if alarm.above is not None and value > alarm.above:
+            return f"{name} is {value:g}, above {alarm.above:g}"
+        if alarm.below is not None and value < alarm.below:
+            return f"{name} is {value:g}, below {alarm.below:g}"
     if arguments.stalled_seconds is not None and still_s >= arguments.stalled_seconds:
         return f"no progress for {still_s:.0f} s"
     return ""
@@ -124,19 +124,21 @@ def job_logs(work: Work, arguments: JobLogs) -> str:
     before = 0 if is_all else BEFORE_BYTES
     while lines and before > 0:
         before -= len(lines.pop(0)) + 1
-    shown = [plain(line, LINE) for line in lines[-arguments.lines :]]
-    text = "\n".join(shown)[-LOG_CHARACTERS:]
+    texts = [plain(line, LINE) for line in lines[-arguments.lines :]]
+    text = "\n".join(texts)[-LOG_CHARACTERS:]
     return f"the end of the log of {work.key}\n{enclose('log', text)}"
 
 
 def run_checks(work: Work, _: RunChecks) -> str:
     """Run the checks of the stage's kind on the evidence, without the rows they show."""
     parts: list[str] = []
-    for one in check_list.run_checks(work.session.evidence(*work.at), work.session.metrics(*work.at)):
-        closes = one.blocking and one.status not in ("PASS", "WARN", "NOT_APPLICABLE")
-        parts.append(f"{one.status} {one.id}{', keeps the gate closed' if closes else ''}: {_detail(work, one.detail)}")
-        if one.required_change is not None and one.status != "PASS":
-            parts.append(f"  required: {_detail(work, one.required_change.text)}")
+    for check in check_list.run_checks(work.session.evidence(*work.at), work.session.metrics(*work.at)):
+        closes = check.blocking and check.status not in ("PASS", "WARN", "NOT_APPLICABLE")
+        parts.append(
+            f"{check.status} {check.id}{', keeps the gate closed' if closes else ''}: {_detail(work, check.detail)}"
+        )
+        if check.required_change is not None and check.status != "PASS":
+            parts.append(f"  required: {_detail(work, check.required_change.text)}")
     return enclose("checks", plain("\n".join(parts), CHECKS_CHARACTERS))
 
 

@@ -37,13 +37,14 @@ def look_up(_: Work, arguments: LookUp) -> str:
         raise Refused(f"{library} is not installed here")
     if not parts:
         raise Refused(f"name something of {library}, such as a class: {library}.NAME")
-    found = _definitions(root, parts)
-    if not found:
+    places = _definitions(root, parts)
+    if not places:
         raise Refused(f"{library} {version(library)} defines no '{'.'.join(parts)}' in Python")
     sentences = [
-        f"{one.path.relative_to(root.parent)}:{one.node.lineno}\n{_text(one.node)}" for one in found[:MOST_MATCHES]
+        f"{place.path.relative_to(root.parent)}:{place.node.lineno}\n{_text(place.node)}"
+        for place in places[:MOST_MATCHES]
     ]
-    more = f"; {len(found) - MOST_MATCHES} more of this name" if len(found) > MOST_MATCHES else ""
+    more = f"; {len(places) - MOST_MATCHES} more of this name" if len(places) > MOST_MATCHES else ""
     return f"{arguments.name}, {library} {version(library)}{more}\n{enclose('documentation', chr(10).join(sentences))}"
 
 
@@ -58,14 +59,14 @@ def _definitions(root: Path, parts: list[str]) -> list[_Place]:
     *outer, name = parts
     owner = outer[-1] if outer and outer[-1][:1].isupper() else ""
     top = owner or name
-    found: list[_Place] = []
+    places: list[_Place] = []
     for path in _holding(root, top):
         for node in _read(path).body:
             if isinstance(node, _Definition) and node.name == top:
-                inner = [one for one in node.body if isinstance(one, _Definition) and one.name == name]
-                found += [_Place(path, one) for one in (inner if owner else [node])]
+                inner = [stmt for stmt in node.body if isinstance(stmt, _Definition) and stmt.name == name]
+                places += [_Place(path, value) for value in (inner if owner else [node])]
     # Documented ones first: stubs and wrappers of the same name say nothing.
-    return sorted(found, key=lambda one: (ast.get_docstring(one.node) is None, len(one.path.parts)))
+    return sorted(places, key=lambda place: (ast.get_docstring(place.node) is None, len(place.path.parts)))
 
 
 @lru_cache(maxsize=64)
@@ -94,9 +95,9 @@ def _text(node: _Definition) -> str:
     """Return signature and docstring; of a class also its fields and the signature of its constructor."""
     parts = [_signature(node)]
     if isinstance(node, ast.ClassDef):
-        parts += [f"    {ast.unparse(one)}" for one in node.body if isinstance(one, ast.AnnAssign)]
+        parts += [f"    {ast.unparse(stmt)}" for stmt in node.body if isinstance(stmt, ast.AnnAssign)]
         parts += [
-            f"    {_signature(one)}" for one in node.body if isinstance(one, _Definition) and one.name == "__init__"
+            f"    {_signature(stmt)}" for stmt in node.body if isinstance(stmt, _Definition) and stmt.name == "__init__"
         ]
     parts.append(plain(ast.get_docstring(node) or "(no docstring)", DOCSTRING))
     return "\n".join(parts)
@@ -104,7 +105,7 @@ def _text(node: _Definition) -> str:
 
 def _signature(node: _Definition) -> str:
     if isinstance(node, ast.ClassDef):
-        bases = ", ".join(ast.unparse(one) for one in node.bases)
+        bases = ", ".join(ast.unparse(expr) for expr in node.bases)
         return f"class {node.name}({bases})"
     returned = f" -> {ast.unparse(node.returns)}" if node.returns else ""
     return f"def {node.name}({ast.unparse(node.args)}){returned}"

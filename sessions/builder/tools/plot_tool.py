@@ -21,29 +21,31 @@ _POINTS = 60
 def plot_training(work: Work, arguments: PlotTraining) -> str:
     """Draw the columns of an attempt, and return their figures."""
     session = work.session
-    stage = next((one for one in session.resolved.spec.stages if one.name == arguments.stage), None)
+    stage = next((stage for stage in session.resolved.spec.stages if stage.name == arguments.stage), None)
     if stage is not None and sees_heldout(session.resolved.spec, stage):
         raise Refused(f"stage '{stage.name}' sees held-out items, so its rows are not drawn")
     entries = list(session.trail.iterate())
     columns = {name: steps_of(entries, session.store, name) for name in arguments.columns}
-    attempts = sorted({attempt for one in columns.values() for at, attempt in one if at == arguments.stage})
+    attempts = sorted({attempt for column in columns.values() for at, attempt in column if at == arguments.stage})
     if not attempts:
         raise Refused(f"no training of stage '{arguments.stage[:TITLE]}' has ended yet")
     attempt = attempts[-1] if arguments.attempt is None else arguments.attempt
     if attempt not in attempts:
         raise Refused(f"attempt {attempt} left no steps; there are {', '.join(map(str, attempts))}")
-    drawn = {name: _numbers(one.get((arguments.stage, attempt), [])) for name, one in columns.items()}
+    drawn = {name: _numbers(column.get((arguments.stage, attempt), [])) for name, column in columns.items()}
     work.image = draw(f"{one_line(arguments.stage, TITLE)}, attempt {attempt}", drawn)
-    return "\n".join([f"{arguments.stage}.{attempt}, by step", *(_figures(name, one) for name, one in drawn.items())])
+    return "\n".join(
+        [f"{arguments.stage}.{attempt}, by step", *(_figures(name, values) for name, values in drawn.items())]
+    )
 
 
 def _numbers(values: Sequence[object]) -> list[float]:
     """Return the numbers of a column, not a number in place of anything else: a step keeps its place."""
-    return [float(one) if isinstance(one, int | float) else math.nan for one in values]
+    return [float(value) if isinstance(value, int | float) else math.nan for value in values]
 
 
 def _figures(name: str, values: Sequence[float]) -> str:
-    known = [one for one in values if math.isfinite(one)]
+    known = [value for value in values if math.isfinite(value)]
     if not known:
         return f"{name}: not recorded"
     low, high = min(known), max(known)

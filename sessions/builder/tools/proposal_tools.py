@@ -29,7 +29,7 @@ MOST_PROBLEMS = 5
 def propose_stage(work: Work, arguments: ProposeStage) -> str:
     """Propose this experiment with one stage more."""
     value = _registered(work)
-    names = [one["name"] for one in value["stages"]]
+    names = [stage["name"] for stage in value["stages"]]
     if arguments.before is not None and arguments.before not in names:
         raise Refused(f"there is no stage '{arguments.before}'; there are {', '.join(names)}")
     try:
@@ -46,7 +46,7 @@ def propose_stage(work: Work, arguments: ProposeStage) -> str:
 def propose_sweep(work: Work, arguments: ProposeSweep) -> str:
     """Propose one session for each value, at the registered alpha and budget divided by their number."""
     value = _registered(work)
-    stage = next((one for one in work.session.resolved.spec.stages if one.name == arguments.stage), None)
+    stage = next((stage for stage in work.session.resolved.spec.stages if stage.name == arguments.stage), None)
     if stage is None:
         raise Refused(f"there is no stage '{arguments.stage}'")
     points = tuple(dict.fromkeys(arguments.values))
@@ -56,8 +56,8 @@ def propose_sweep(work: Work, arguments: ProposeSweep) -> str:
             f"a sweep has at least 2 values, and at most the {stage.gate.max_rounds} attempts registered for the stage"
         )
         raise Refused(f"{message}: these are {count}")
-    for one in points:
-        _require_registered(stage, arguments.parameter, one)
+    for point in points:
+        _require_registered(stage, arguments.parameter, point)
     drafts: list[dict[str, Any]] = []
     for number, point in enumerate(points, 1):
         draft = json.loads(json.dumps(value))
@@ -67,7 +67,7 @@ def propose_sweep(work: Work, arguments: ProposeSweep) -> str:
         )
         draft["analysis"]["alpha"] = value["analysis"]["alpha"] / count
         draft["budget"]["max_cost_usd"] = value["budget"]["max_cost_usd"] / count
-        trained = next(one for one in draft["stages"] if one["name"] == stage.name)
+        trained = next(current_stage for current_stage in draft["stages"] if current_stage["name"] == stage.name)
         trained["parameters"][arguments.parameter] = point
         drafts.append(draft)
     paths = _kept(work, drafts)
@@ -90,8 +90,8 @@ def _registered(work: Work) -> dict[str, Any]:
     """Return the registered spec as values, its files named by their whole paths."""
     resolved, _ = registered_spec(list(work.session.trail.iterate()), work.session.store)
     value: dict[str, Any] = resolved.spec.model_dump(mode="json", by_alias=True)
-    for one in (value["heldout"], *value.get("data", {}).values()):
-        one["path"] = str(resolved.path(one["path"]))
+    for element in (value["heldout"], *value.get("data", {}).values()):
+        element["path"] = str(resolved.path(element["path"]))
     if value.get("constitution"):
         value["constitution"] = str(resolved.path(value["constitution"]))
     return value
@@ -99,7 +99,7 @@ def _registered(work: Work) -> dict[str, Any]:
 
 def _number(work: Work) -> int:
     """Return the number of this proposal: no draft takes the place of an earlier one."""
-    return 1 + sum(one.body["what"] == "amendment" for one in work.session.trail.iterate("note"))
+    return 1 + sum(value.body["what"] == "amendment" for value in work.session.trail.iterate("note"))
 
 
 def _name(name: str, suffix: str) -> str:
@@ -111,9 +111,9 @@ def _kept(work: Work, drafts: list[dict[str, Any]]) -> list[Path]:
     folder = work.session.run.parent / FOLDER
     paths: list[Path] = []
     try:
-        for one in drafts:
-            path = folder / f"{one['name']}{DRAFT}"
-            write_durably(path, dumped(one).encode(), mode=0o600)
+        for draft in drafts:
+            path = folder / f"{draft['name']}{DRAFT}"
+            write_durably(path, dumped(draft).encode(), mode=0o600)
             paths.append(path)
             load_spec(path)
     except (PeergateError, OSError, ValueError, TypeError, KeyError) as error:
@@ -126,7 +126,9 @@ def _kept(work: Work, drafts: list[dict[str, Any]]) -> list[Path]:
 def _problems(work: Work, error: Exception) -> Iterator[str]:
     yield "this could not be registered"
     if isinstance(error, SpecError):
-        yield from (work.wall.clean(f"{one.keys}: {one.message}", 400) for one in error.problems[:MOST_PROBLEMS])
+        yield from (
+            work.wall.clean(f"{problem.keys}: {problem.message}", 400) for problem in error.problems[:MOST_PROBLEMS]
+        )
     else:
         yield plain(type(error).__name__, 100)
 

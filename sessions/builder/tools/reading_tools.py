@@ -52,24 +52,24 @@ def read_spec(work: Work, arguments: ReadSpec) -> str:
 
 def list_artifacts(work: Work, _: ListArtifacts) -> str:
     """List what can be read."""
-    parts = [f"{one.name}: {one.what}" for one in artifacts(work.session)]
+    parts = [f"{readable.name}: {readable.what}" for readable in artifacts(work.session)]
     withheld = "Held-out items and what was generated from them cannot be read; read_metrics gives their metrics."
     return "\n".join([*parts, withheld])
 
 
 def read_artifact(work: Work, arguments: ReadArtifact) -> str:
     """Return a part of an artifact's text, with its place."""
-    found = require_artifact(work.session, arguments.name)
-    return part_of(found.name, work.wall.readable(found.digest, MOST_READABLE), arguments)
+    readable = require_artifact(work.session, arguments.name)
+    return part_of(readable.name, work.wall.readable(readable.digest, MOST_READABLE), arguments)
 
 
 def read_metrics(work: Work, arguments: ReadMetrics) -> str:
     """Return the metrics of an attempt with unit, population and interval."""
     session = work.session
     measured = [
-        one
-        for one in session.trail.iterate("metrics")
-        if one.body["stage"] == arguments.stage and arguments.attempt in (None, one.body["attempt"])
+        value
+        for value in session.trail.iterate("metrics")
+        if value.body["stage"] == arguments.stage and arguments.attempt in (None, value.body["attempt"])
     ]
     if not measured:
         attempt = f" attempt {arguments.attempt}" if arguments.attempt else ""
@@ -78,19 +78,19 @@ def read_metrics(work: Work, arguments: ReadMetrics) -> str:
     if not body["metrics"]:
         why = work.wall.clean(body["why"], WHY)
         raise Refused(f"{body['stage']}.{body['attempt']} could not be measured: {mark('reason', why)}")
-    found = MetricSet.model_validate(session.store.get_value(body["metrics"]))
+    metric_set = MetricSet.model_validate(session.store.get_value(body["metrics"]))
     facts = {
-        one.id: {
-            "value": one.value,
-            "n": one.n,
-            "unit": one.unit,
-            "interval_95": one.interval,
-            "better": METRICS[one.id].direction if one.id in METRICS else "none",
-            "definition": one.definition,
+        metric.id: {
+            "value": metric.value,
+            "n": metric.n,
+            "unit": metric.unit,
+            "interval_95": metric.interval,
+            "better": METRICS[metric.id].direction if metric.id in METRICS else "none",
+            "definition": metric.definition,
         }
-        for one in found.metrics.values()
+        for metric in metric_set.metrics.values()
     }
-    return json.dumps({"stage": found.stage, "attempt": found.attempt, "metrics": facts}, indent=1)
+    return json.dumps({"stage": metric_set.stage, "attempt": metric_set.attempt, "metrics": facts}, indent=1)
 
 
 class Readable(NamedTuple):
@@ -137,8 +137,8 @@ def artifacts(session: Session) -> Iterator[Readable]:
 
 def _files(session: Session, name: str, digest: str) -> Iterator[Readable]:
     """Yield the files that a recipe left, under their paths with dots for slashes."""
-    kept: dict[str, str] = session.store.get_value(digest)
-    for path, file in sorted(kept.items())[:MOST_FILES]:
+    value: dict[str, str] = session.store.get_value(digest)
+    for path, file in sorted(value.items())[:MOST_FILES]:
         called = f"{name}.{path.replace('/', '.')}"
         if _NAME.fullmatch(called):
             yield Readable(called, file, "a file the script left", ".txt")
@@ -146,13 +146,13 @@ def _files(session: Session, name: str, digest: str) -> Iterator[Readable]:
 
 def find_artifact(session: Session, name: str) -> Readable | None:
     """Return the artifact with a name if it may be read."""
-    return next((one for one in artifacts(session) if one.name == name), None)
+    return next((readable for readable in artifacts(session) if readable.name == name), None)
 
 
 def require_artifact(session: Session, name: str) -> Readable:
     """Return the artifact with a name; raises Refused if it may not be read."""
-    found = find_artifact(session, name)
-    if found is None:
-        names = ", ".join(one.name for one in artifacts(session))
+    readable = find_artifact(session, name)
+    if readable is None:
+        names = ", ".join(readable.name for readable in artifacts(session))
         raise Refused(f"no artifact '{name}' may be read; there are: {names}")
-    return found
+    return readable

@@ -74,8 +74,8 @@ def _ask(work: Work, names: Sequence[str], send: Callable[[Desk, Sequence[Path]]
 
 def tell(wall: Wall, answered: AnsweredEntry, answer: Answer) -> str:
     """Return a reviewer's answer as data, never as an instruction."""
-    said = wall.clean(answer.model_dump_json(indent=1), ANSWER)
-    return f"answered by {answered.by}, recorded as answered/{answered.number}\n{enclose('answer', said)}"
+    text = wall.clean(answer.model_dump_json(indent=1), ANSWER)
+    return f"answered by {answered.by}, recorded as answered/{answered.number}\n{enclose('answer', text)}"
 
 
 @contextmanager
@@ -85,8 +85,8 @@ def _files(work: Work, names: Sequence[str]) -> Generator[tuple[Path, list[Path]
         folder = Path(made).resolve()
         files: list[Path] = []
         for name in names:
-            found = require_artifact(work.session, name)
-            path = folder / f"{found.name}{found.suffix}"
-            path.write_bytes(work.session.store.get(found.digest))
+            readable = require_artifact(work.session, name)
+            path = folder / f"{readable.name}{readable.suffix}"
+            path.write_bytes(work.session.store.get(readable.digest))
             files.append(path)
         yield folder, files

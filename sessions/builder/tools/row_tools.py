@@ -21,7 +21,7 @@ def compare_rows(work: Work, arguments: CompareRows) -> str:
 
 def grep(work: Work, arguments: Grep) -> str:
     """Return the lines that hold a text, with artifact and number."""
-    names = [arguments.name] if arguments.name else [one.name for one in artifacts(work.session)]
+    names = [arguments.name] if arguments.name else [readable.name for readable in artifacts(work.session)]
     return row_queries.grep(((name, _text(work, name)) for name in names), arguments)
 
 

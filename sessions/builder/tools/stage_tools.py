@@ -50,7 +50,7 @@ def write_note(work: Work, arguments: WriteNote) -> str:
 
 def propose_amendment(work: Work, arguments: ProposeAmendment) -> str:
     """Keep a proposed change of the spec for a person; the spec stays the same."""
-    lines = [f"{one.pointer} = {one.value!r}" for one in arguments.changes]
+    lines = [f"{change.pointer} = {change.value!r}" for change in arguments.changes]
     named = keep_note(work, "amendment", "\n".join([*lines, "", arguments.reason]))
     work.session.display.say(f"the builder proposes an amendment: {'; '.join(lines)}")
     return f"{named}; a person adopts it with `peergate amend` or does not. Until then the spec stays as it is."
@@ -62,8 +62,8 @@ def keep_note(work: Work, what: str, text: str) -> str:
     digest = session.store.put_text(text)
     body = {"stage": work.stage.name, "attempt": work.attempt, "what": what, "text": digest}
     key = note_key(work.call)
-    for number, one in enumerate(session.trail.iterate("note"), 1):
-        if one.body == body and one.entry.key != key:
+    for number, value in enumerate(session.trail.iterate("note"), 1):
+        if value.body == body and value.entry.key != key:
             return f"note.{number} holds this already; nothing was added"
     session.trail.append("note", key, body)
     return kept_as(session, key)
@@ -76,7 +76,7 @@ def note_key(call: str) -> str:
 
 def kept_as(session: Session, key: str) -> str:
     """Return where a note was kept, by the name under which it is read."""
-    number = next(number for number, one in enumerate(session.trail.iterate("note"), 1) if one.entry.key == key)
+    number = next(number for number, value in enumerate(session.trail.iterate("note"), 1) if value.entry.key == key)
     return f"kept as note.{number}"
 
 
@@ -127,7 +127,7 @@ def hand_in(work: Work, arguments: HandIn) -> str:
     note = keep_note(work, "helper", arguments.result)
     text = work.session.store.put_text(arguments.result)
     notes = enumerate(work.session.trail.iterate("note"), 1)
-    work.handed_in = next(f"note.{number}" for number, one in notes if one.body["text"] == text)
+    work.handed_in = next(f"note.{number}" for number, value in notes if value.body["text"] == text)
     return note
 
 
@@ -139,14 +139,16 @@ def ask_person(work: Work, arguments: AskPerson) -> str:
 
 def submit_stage(work: Work, arguments: SubmitStage) -> str:
     """Hand the attempt in, unless the measured metrics contradict a claim."""
-    for one in arguments.claims:
-        _require_number(one)
-    _require_fit(arguments.answers, {"claims": [one.model_dump(mode="json") for one in arguments.claims]})
+    for claim in arguments.claims:
+        _require_number(claim)
+    _require_fit(arguments.answers, {"claims": [claim.model_dump(mode="json") for claim in arguments.claims]})
     measured = work.session.metrics(*work.at)
     here = {work.stage.name: measured} if measured else {}
     results = look_up(arguments.claims, {**work.session.evidence(*work.at).earlier, **here})
-    parts = [f"{one.status}: {one.claim.stage} {one.claim.metric} = {one.claim.value:g}" for one in results]
-    if any(one.status == "contradicted" for one in results):
+    parts = [
+        f"{result.status}: {result.claim.stage} {result.claim.metric} = {result.claim.value:g}" for result in results
+    ]
+    if any(result.status == "contradicted" for result in results):
         hint = "nothing was submitted: read_metrics gives the measured values; correct or drop a claim"
         raise Refused("\n".join([f"{SENT_BACK}: the rows contradict a claim", *parts, hint]))
     work.submission = arguments
@@ -190,8 +192,10 @@ def delegate(work: Work, arguments: Delegate) -> str:
     with ThreadPoolExecutor(max_workers=len(benches)) as threads:
         errors = list(threads.map(carry_out, benches))
     why = (
-        error or one.ended_by or "it ended without handing anything in"
-        for one, error in zip(benches, errors, strict=True)
+        error or bench.ended_by or "it ended without handing anything in"
+        for bench, error in zip(benches, errors, strict=True)
     )
-    parts = [one.work.handed_in or f"nothing was handed in: {reason}" for one, reason in zip(benches, why, strict=True)]
-    return "\n".join(f"task {number}: {one}" for number, one in enumerate(parts, 1))
+    parts = [
+        bench.work.handed_in or f"nothing was handed in: {reason}" for bench, reason in zip(benches, why, strict=True)
+    ]
+    return "\n".join(f"task {number}: {part}" for number, part in enumerate(parts, 1))

@@ -31,43 +31,43 @@ def backlog(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -
     session can still reach. Where a check found a defect, its family's checks at other stages are named.
     """
     run = require_run(chosen(run, runs))
-    found = backlog_of(read_entries(run / TRAIL), Store(run / STORE))
+    matching_backlog = backlog_of(read_entries(run / TRAIL), Store(run / STORE))
     if as_json:
-        print_json(found.as_json())
+        print_json(matching_backlog.as_json())
         return
-    print_indented(_backlog_lines(found), _LONGEST)
+    print_indented(_backlog_lines(matching_backlog), _LONGEST)
 
 
-def _backlog_lines(found: Backlog) -> Iterator[str]:
-    if found.now is None or found.ceiling is None:
+def _backlog_lines(backlog: Backlog) -> Iterator[str]:
+    if backlog.now is None or backlog.ceiling is None:
         yield "the spec registers no acceptance criterion that applies (criteria:)"
     else:
-        yield f"ship {found.now:.1f} %, at most {found.ceiling:.1f} % in this session"
-    for number, one in enumerate(found.items, 1):
+        yield f"ship {backlog.now:.1f} %, at most {backlog.ceiling:.1f} % in this session"
+    for number, item in enumerate(backlog.items, 1):
         yield ""
-        yield f"{number}. {one.priority} {one.id} ({one.state}): {one.text}"
-        hours = {"stated": "stated", "measured": "as measured before", "limit": "at most"}[one.basis]
-        gpus = f", {one.gpu_hours:.2f} GPU hours" if one.gpu_hours else ""
-        cost = f"{one.hours:.2f} h ({hours}){gpus}, at most {one.usd:.2f} USD"
-        yield f"   +{one.gain:.1f} points for {cost}: {one.worth:.3g} an hour"
-        yield f"   missing: {one.missing}"
-        if one.issue:
-            yield f"   issue: {one.issue}"
-        yield f"   shown if {one.needs}; refuted by {one.refuted_by}"
-        if one.out_of_reach:
-            yield f"   out of reach: {one.out_of_reach}"
+        yield f"{number}. {item.priority} {item.id} ({item.state}): {item.text}"
+        hours = {"stated": "stated", "measured": "as measured before", "limit": "at most"}[item.basis]
+        gpus = f", {item.gpu_hours:.2f} GPU hours" if item.gpu_hours else ""
+        cost = f"{item.hours:.2f} h ({hours}){gpus}, at most {item.usd:.2f} USD"
+        yield f"   +{item.gain:.1f} points for {cost}: {item.worth:.3g} an hour"
+        yield f"   missing: {item.missing}"
+        if item.issue:
+            yield f"   issue: {item.issue}"
+        yield f"   shown if {item.needs}; refuted by {item.refuted_by}"
+        if item.out_of_reach:
+            yield f"   out of reach: {item.out_of_reach}"
         else:
-            yield f"   to run: {', '.join(one.stages)}"
-    yield from _sibling_lines(found.siblings)
+            yield f"   to run: {', '.join(item.stages)}"
+    yield from _sibling_lines(backlog.siblings)
 
 
 def _sibling_lines(siblings: tuple[Sibling, ...]) -> Iterator[str]:
     if siblings:
         yield ""
         yield "defects come in waves; look at these too"
-    for one in siblings:
-        due = ", has to pass" if one.due else ""
-        yield f"   {one.check} at {one.stage} ({one.state}{due}), because of {one.found_by}"
+    for sibling in siblings:
+        pending = ", has to pass" if sibling.due else ""
+        yield f"   {sibling.check} at {sibling.stage} ({sibling.state}{pending}), because of {sibling.found_by}"
 
 
 @app.command()
@@ -85,35 +85,36 @@ def retrospective(
     answered, 2 the file is wrong or names a criterion that was not registered.
     """
     run = require_run(chosen(run, runs))
-    asked = read_audit(audit) if audit is not None else None
-    found = retrospective_of(read_entries(run / TRAIL), Store(run / STORE), asked)
+    audit_file = read_audit(audit) if audit is not None else None
+    matching_retrospective = retrospective_of(read_entries(run / TRAIL), Store(run / STORE), audit_file)
     if as_json:
-        print_json(found.as_json())
+        print_json(matching_retrospective.as_json())
         return
-    print_indented(_lines(found), _LONGEST)
+    print_indented(_lines(matching_retrospective), _LONGEST)
 
 
-def _lines(found: Retrospective) -> Iterator[str]:
-    yield from acceptance_lines(found.acceptance)
-    for one in found.acceptance.criteria:
-        for step in one.history:
+def _lines(result: Retrospective) -> Iterator[str]:
+    yield from acceptance_lines(result.acceptance)
+    for criterion in result.acceptance.criteria:
+        for step in criterion.history:
             percent = f"{step.percent:.1f} %" if step.percent is not None else "-"
-            yield f"  entry {step.entry}: {one.criterion.id} {step.state}, ship {percent}: {step.why}"
-    yield from _sibling_lines(found.siblings)
-    if found.recommendations:
+            yield f"  entry {step.entry}: {criterion.criterion.id} {step.state}, ship {percent}: {step.why}"
+    yield from _sibling_lines(result.siblings)
+    if result.recommendations:
         yield ""
-        yield f"audit: {found.audit}"
-    for one in found.recommendations:
-        yield f"  {one.id} {one.answer}: {one.text}"
-        yield f"    {one.why}{' (' + '; '.join(one.evidence) + ')' if one.evidence else ''}"
+        yield f"audit: {result.audit}"
+    for recommendation in result.recommendations:
+        yield f"  {recommendation.id} {recommendation.answer}: {recommendation.text}"
+        evidence = f" ({'; '.join(recommendation.evidence)})" if recommendation.evidence else ""
+        yield f"    {recommendation.why}{evidence}"
 
 
-def acceptance_lines(found: Acceptance) -> Iterator[str]:
+def acceptance_lines(acceptance: Acceptance) -> Iterator[str]:
     """Yield ship-% and a line for each criterion; nothing where there is none."""
-    if found.criteria:
-        yield found.line()
-    for one in found.criteria:
-        proof = f" (entry {one.proof.entry})" if one.proof else ""
-        yield f"  {one.criterion.id} {one.state}: {one.why}{proof}"
-        if one.criterion.issue:
-            yield f"    {one.criterion.issue}"
+    if acceptance.criteria:
+        yield acceptance.line()
+    for criterion in acceptance.criteria:
+        proof = f" (entry {criterion.proof.entry})" if criterion.proof else ""
+        yield f"  {criterion.criterion.id} {criterion.state}: {criterion.why}{proof}"
+        if criterion.criterion.issue:
+            yield f"    {criterion.criterion.issue}"

@@ -41,19 +41,19 @@ def export_run(
     codes: 0 written, 2 there is no such format or session, or the folder is there; 4 there is nothing to write; 5 the
     trail is damaged, and nothing is left.
     """
-    found = chosen(run, runs)
+    path = chosen(run, runs)
     if to_server:
         if out is not None:
             raise UserError("--send makes no folder", hint="leave --out or --send out")
-        lines = send(format, found)
+        lines = send(format, path)
         if as_json:
             print_json({"folder": None, "told": lines})
             return
         print_line(f"sent: {'; '.join(lines)}")
         return
-    folder = out or Path(f"{found.resolve().name}-{format}")
+    folder = out or Path(f"{path.resolve().name}-{format}")
     with as_the_user_wants(), telling_no_place(folder):
-        lines = export(format, found, folder)
+        lines = export(format, path, folder)
     if as_json:
         print_json({"folder": str(folder), "told": lines})
         return

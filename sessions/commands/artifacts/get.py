@@ -37,10 +37,10 @@ def get_model(
     there is no session, it is not accepted, or the folder is there; 4 it left no model, or it was pruned; 5 the trail
     or the weights are not what was recorded, and nothing is left.
     """
-    found = chosen(run, runs)
-    folder = folder or Path(f"{found.resolve().name}-model")
+    path = chosen(run, runs)
+    folder = folder or Path(f"{path.resolve().name}-model")
     with as_the_user_wants(), telling_no_place(folder):
-        model = copy_model(found, folder, say, unaccepted=unaccepted)
+        model = copy_model(path, folder, say, unaccepted=unaccepted)
     files = {path.relative_to(folder).as_posix(): digest_file(path) for path in list_tree(folder)}
     if as_json:
         print_json({"folder": str(folder)} | model._asdict() | {"files": files})

@@ -39,18 +39,18 @@ def prune(
     the session; 5 the trail or the weights are not what was recorded, and nothing was deleted.
     """
     folder = chosen(run, runs)
-    found = prunable(folder, keep or ())
-    if found.paths and not dry_run:
+    prunable_result = prunable(folder, keep or ())
+    if prunable_result.paths and not dry_run:
         if not yes:
-            _tell(found, say)
+            _tell(prunable_result, say)
             _ask()
-        found = carry_out(folder, by or getpass.getuser(), keep or (), say)
+        prunable_result = carry_out(folder, by or getpass.getuser(), keep or (), say)
     if as_json:
-        print_json(_as_data(folder, found, dry_run))
-    elif dry_run or yes or not found.paths:
-        _tell(found, print_line)
-    if found.paths and not as_json:
-        print_line(f"{size_in_words(found.frees)} {'would be freed' if dry_run else 'freed'}")
+        print_json(_as_data(folder, prunable_result, dry_run))
+    elif dry_run or yes or not prunable_result.paths:
+        _tell(prunable_result, print_line)
+    if prunable_result.paths and not as_json:
+        print_line(f"{size_in_words(prunable_result.frees)} {'would be freed' if dry_run else 'freed'}")
 
 
 def _ask() -> None:
@@ -62,29 +62,29 @@ def _ask() -> None:
         raise UserError("nothing was deleted")
 
 
-def _tell(found: Prunable, tell: Any) -> None:
-    for one in found.weights:
-        tell(f"{one.path}: {size_in_words(one.bytes)}, {one.digest}")
-    for path in found.leftovers:
+def _tell(prunable: Prunable, tell: Any) -> None:
+    for pruned_weights in prunable.weights:
+        tell(f"{pruned_weights.path}: {size_in_words(pruned_weights.bytes)}, {pruned_weights.digest}")
+    for path in prunable.leftovers:
         tell(f"{path}: saved steps of an interrupted training")
-    for path in (*(one.path for one in found.unfinished), *found.aside):
+    for path in (*(pruned_weights.path for pruned_weights in prunable.unfinished), *prunable.aside):
         tell(f"{path}: an earlier prune was interrupted and did not delete it")
-    for line in found.loses:
+    for line in prunable.loses:
         tell(f"afterwards: {line}")
-    if found.gone:
-        tell(f"pruned before: {', '.join(one.path for one in found.gone)}")
-    if not found.paths:
+    if prunable.gone:
+        tell(f"pruned before: {', '.join(pruned_weights.path for pruned_weights in prunable.gone)}")
+    if not prunable.paths:
         tell("there is nothing to delete")
 
 
-def _as_data(folder: Path, found: Prunable, dry_run: bool) -> dict[str, Any]:
+def _as_data(folder: Path, prunable: Prunable, dry_run: bool) -> dict[str, Any]:
     return {
         "path": str(folder),
         "dry_run": dry_run,
-        "weights": [one.model_dump(mode="json") for one in found.weights],
-        "leftovers": list(found.leftovers),
-        "unfinished": [*(one.path for one in found.unfinished), *found.aside],
-        "pruned_before": [one.model_dump(mode="json") for one in found.gone],
-        "not_witnessed_again": list(found.loses),
-        "freed_bytes": found.frees,
+        "weights": [pruned_weights.model_dump(mode="json") for pruned_weights in prunable.weights],
+        "leftovers": list(prunable.leftovers),
+        "unfinished": [*(pruned_weights.path for pruned_weights in prunable.unfinished), *prunable.aside],
+        "pruned_before": [pruned_weights.model_dump(mode="json") for pruned_weights in prunable.gone],
+        "not_witnessed_again": list(prunable.loses),
+        "freed_bytes": prunable.frees,
     }

@@ -54,19 +54,19 @@ def check(
     No pickle and no code of the folder is loaded. Exit codes: 0 every layer that applies passes, 2 DIR or --base is no
     folder, 3 something is wrong, 4 a layer that applies could not be run.
     """
-    for one in (folder, *([base] if base is not None else [])):
-        if not one.is_dir():
-            raise UserError("is no folder", where=str(one))
-        if (one / TRAIL).is_file():
-            take = f"`peergate get model {one.resolve().name} FOLDER` copies its model"
-            raise UserError("is the run folder of a session, not a checkpoint", where=str(one), hint=take)
+    for path in (folder, *([base] if base is not None else [])):
+        if not path.is_dir():
+            raise UserError("is no folder", where=str(path))
+        if (path / TRAIL).is_file():
+            take = f"`peergate get model {path.resolve().name} FOLDER` copies its model"
+            raise UserError("is the run folder of a session, not a checkpoint", where=str(path), hint=take)
     outcomes, signed_by = _outcomes(folder, base, key)
     if not files_only:
-        outcomes += _loaded(folder, floor, whole=all(one.status != "FAIL" for one in outcomes))
-    failed = any(one.status == "FAIL" for one in outcomes)
-    blocked = any(one.status == "NOT_RUN" and one.applies for one in outcomes)
+        outcomes += _loaded(folder, floor, whole=all(outcome.status != "FAIL" for outcome in outcomes))
+    failed = any(outcome.status == "FAIL" for outcome in outcomes)
+    blocked = any(outcome.status == "NOT_RUN" and outcome.applies for outcome in outcomes)
     if as_json:
-        layers = [one._asdict() | {"flaws": [flaw._asdict() for flaw in one.flaws]} for one in outcomes]
+        layers = [outcome._asdict() | {"flaws": [flaw._asdict() for flaw in outcome.flaws]} for outcome in outcomes]
         print_json({"folder": str(folder), "passed": not failed, "signed_by": signed_by, "layers": layers})
     else:
         _print(outcomes, signed_by)
@@ -97,7 +97,7 @@ def _outcomes(folder: Path, base: Path | None, key: str | None) -> tuple[list[Ou
         wrong.append(Flaw("digests", "unsigned", RELEASE, "is missing: nothing is signed", again))
     outcomes = list(check_files(folder, base, listed))
     if wrong:
-        at = next(number for number, one in enumerate(outcomes) if one.layer == "digests")
+        at = next(number for number, outcome in enumerate(outcomes) if outcome.layer == "digests")
         outcomes[at] = Outcome("digests", "FAIL", (*wrong, *outcomes[at].flaws))
     return outcomes, signed_by
 
@@ -127,14 +127,14 @@ def _in_words(outcomes: list[Outcome]) -> str:
 
 
 def _print(outcomes: list[Outcome], signed_by: str) -> None:
-    for one in outcomes:
-        why = one.why or (_PASSED.get(one.layer, "") if one.status == "PASS" else "")
-        print_line(f"{one.status:8} {one.layer}{f': {why}' if why else ''}")
-        for flaw in one.flaws[:_LISTED]:
+    for outcome in outcomes:
+        why = outcome.why or (_PASSED.get(outcome.layer, "") if outcome.status == "PASS" else "")
+        print_line(f"{outcome.status:8} {outcome.layer}{f': {why}' if why else ''}")
+        for flaw in outcome.flaws[:_LISTED]:
             print_line(f"         {flaw.file}: {flaw.told}")
             print_line(f"           {flaw.mend}")
-        if len(one.flaws) > _LISTED:
-            print_line(f"         and {len(one.flaws) - _LISTED} more (--json lists all)")
+        if len(outcome.flaws) > _LISTED:
+            print_line(f"         and {len(outcome.flaws) - _LISTED} more (--json lists all)")
     if signed_by:
         print_line(f"signed by {signed_by}: compare this id with one that you know")
 
@@ -156,9 +156,9 @@ def push(
     """
     from sessions.shipping.push import EVIDENCE, release_run
 
-    found = chosen(run, runs)
+    path = chosen(run, runs)
     with as_the_user_wants(), telling_no_place(Path(to) if not to.startswith("hub:") else Path.cwd()):
-        done = release_run(found, to, say, dry_run=dry_run, public=public)
+        done = release_run(path, to, say, dry_run=dry_run, public=public)
     if done.flaws:
         for flaw in done.flaws:
             print_line(flaw.line())

@@ -57,24 +57,24 @@ class Outcome:
     @property
     def exit_code(self) -> int:
         """0 if every row that was drawn is right, otherwise that of `audit verify` for the rest."""
-        return 0 if self.found and all(one.holds for one in self.found) else NOT_WITNESSED
+        return 0 if self.found and all(value.holds for value in self.found) else NOT_WITNESSED
 
     def as_json(self) -> dict[str, Any]:
         """Return the member ``again`` of `audit verify --json`."""
         return {
             "seed": self.seed,
-            "witnesses": [one.as_data() for one in self.found],
+            "witnesses": [value.as_data() for value in self.found],
             "not_witnessed_by_the_gate": list(self.without),
-            "needs": [one.as_data() for one in self.needs],
+            "needs": [need.as_data() for need in self.needs],
         }
 
 
-def repeat(place: Place, asked: Asked) -> Outcome:
+def repeat(place: Place, request: Asked) -> Outcome:
     """Repeat the witnesses of a verified session; raises Blocked for copies of weights that cannot be read."""
-    entries, seed = place.entries(), asked.seed or secrets.token_hex(16)
+    entries, seed = place.entries(), request.seed or secrets.token_hex(16)
     say(f"witnesses with the challenge of --seed {seed}")
-    copies = copies_of(asked.weights or (), say)
-    repetition = Repetition(place.folder, entries, place.store, Again(seed, asked.rows), copies, say)
+    copies = copies_of(request.weights or (), say)
+    repetition = Repetition(place.folder, entries, place.store, Again(seed, request.rows), copies, say)
     needs = tuple(witness_needs(entries, place.store))
     return Outcome(seed, tuple(repetition.run()), tuple(stages_without(entries)), needs)
 
@@ -82,36 +82,39 @@ def repeat(place: Place, asked: Asked) -> Outcome:
 def tell(outcome: Outcome) -> None:
     """Print what was found, a paragraph a stage, and what else is needed where something was not witnessed."""
     print_line(f"  witnessed again with --seed {outcome.seed}:")
-    for one in outcome.found:
-        _tell_stage(one)
+    for value in outcome.found:
+        _tell_stage(value)
     if not outcome.found:
         print_line("    nothing: no job of this session was witnessed")
     if outcome.without:
         print_line(f"    not witnessed by their gates: {', '.join(outcome.without)}")
-    if any(one.why for one in outcome.found):
+    if any(value.why for value in outcome.found):
         tell_needs(outcome.needs)
 
 
-def _tell_stage(one: Repeated) -> None:
-    name = f"    {one.stage}.{one.attempt}"
-    if one.why:
-        print_line(f"{name}: NOT WITNESSED: {masked_line(one.why, 1000)} ({one.seconds:.1f} s)")
+def _tell_stage(value: Repeated) -> None:
+    name = f"    {value.stage}.{value.attempt}"
+    if value.why:
+        print_line(f"{name}: NOT WITNESSED: {masked_line(value.why, 1000)} ({value.seconds:.1f} s)")
         return
-    right = f"{max(one.read - one.wrong, 0)} of {one.read} {one.unit} reproduced, of {one.of} ({one.seconds:.1f} s)"
-    print_line(f"{name}: {'' if one.holds else 'NOT REPRODUCED: '}{right}")
-    for check in one.checks:
+    right = f"{max(value.read - value.wrong, 0)} of {value.read} {value.unit} reproduced, "
+    right += f"of {value.of} ({value.seconds:.1f} s)"
+    print_line(f"{name}: {'' if value.holds else 'NOT REPRODUCED: '}{right}")
+    for check in value.checks:
         print_line(f"      {check.status} {check.id}: {masked_line(check.detail, 500)}")
         for row in check.shown[:SHOWN_ROWS]:
             where = next((f"{name} {row[name]}: " for name in ("row", "step") if name in row), "")
             print_line(f"        {where}{masked_line(row.get('why', ''), 300)}")
-    for line in one.differs:
+    for line in value.differs:
         print_line(f"      here: {masked_line(line, 300)}; the registered tolerances hold, the coarser type's")
 
 
 def tell_needs(needs: Sequence[Need]) -> None:
     """Print what each witness needs."""
-    for one in needs:
-        print_line(f"    {one.stage}.{one.attempt} needs (it was engine {one.engine}, {one.dtype} on {one.device}):")
-        for each in one.weights:
+    for need in needs:
+        print_line(
+            f"    {need.stage}.{need.attempt} needs (it was engine {need.engine}, {need.dtype} on {need.device}):"
+        )
+        for each in need.weights:
             where = f", from {masked_line(each.source, 200)}" if each.source else ""
             print_line(f"      {each.role}: {each.reference} {each.digest}{where}")

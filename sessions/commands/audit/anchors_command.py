@@ -97,7 +97,7 @@ def cosign(
     key: Annotated[Path, typer.Option("--key", help="Private ed25519 key in PEM; made when it is not there.")],
     run: TrailRun = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write the note to this file, or add to it.")] = None,
-    seen: Annotated[
+    seen_paths: Annotated[
         list[Path] | None, typer.Option("--seen", help="Head signed before; the trail must have grown from it.")
     ] = None,
     runs: Runs = DEFAULT_RUNS,
@@ -106,7 +106,7 @@ def cosign(
     place = folder_of(run, runs)
     walk, head, _ = signed_head(place)
     findings = Findings()
-    check_anchors(walk, [read_anchor(one) for one in seen or ()], None, findings)
+    check_anchors(walk, [read_anchor(path) for path in seen_paths or ()], None, findings)
     if findings.damage:
         raise AuditDamage(findings.damage[0], where=str(place), hint="nothing was signed")
     if not key.exists():
@@ -148,22 +148,22 @@ def rotate_key(
     keys = KeyFolder(runs.resolve() / FOLDER)
     trails: list[tuple[Path, str]] = []
     names = {*runs.glob(f"*/{TRAIL}"), *runs.glob(f"*/{request_record.TRAIL}")}
-    names |= {one.parent / TRAIL for one in runs.glob(f"*/{pointer_path(Path(TRAIL)).name}")}
+    names |= {path.parent / TRAIL for path in runs.glob(f"*/{pointer_path(Path(TRAIL)).name}")}
     for path in sorted(names):
         if pointer_of(path) is None:
             with reading(path) as connection:
                 if not holds_trail(connection):
                     continue
         entries = read_entries(path)
-        if entries and not any(one.entry.kind == "close" for one in entries):
+        if entries and not any(entry.entry.kind == "close" for entry in entries):
             trails.append((path, entries[0].entry.session))
     with ExitStack() as owned:
         for path, session in trails:
             if path.name == TRAIL:
                 # A session that runs could not sign its next entry.
-                held = owned.enter_context(lease(path.parent))
+                current = owned.enter_context(lease(path.parent))
                 with closing(Trail(path, session)) as trail:
-                    stand_by(trail, held)
+                    stand_by(trail, current)
         try:
             new = rotate(keys, trails, role, by=by or getpass.getuser(), reason=reason, revoke=revoke)
         except PeergateError as error:

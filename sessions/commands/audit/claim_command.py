@@ -23,28 +23,28 @@ def show_claim(place: Place, name: str | None, as_json: bool) -> None:
     if name is None:
         problems = _list(report, as_json)
     else:
-        traced = [report.trace(one) for one in report.called(name)]
-        problems = [*report.problems, *(each for one in traced for each in one.problems)]
+        traced = [report.trace(value) for value in report.called(name)]
+        problems = [*report.problems, *(each for value in traced for each in value.problems)]
         if as_json:
-            found = [_as_data(one) | {"way": way_of(one.measured.entry, entries)} for one in traced]
-            print_json({"report": report.entry.entry.seq, "claims": found, "problems": problems})
+            results = [_as_data(value) | {"way": way_of(value.measured.entry, entries)} for value in traced]
+            print_json({"report": report.entry.entry.seq, "claims": results, "problems": problems})
         else:
-            for one in traced:
-                _tell(one, report)
+            for value in traced:
+                _tell(value, report)
             _end(problems)
     if problems:
         raise SystemExit(int(ExitCode.DAMAGED))
 
 
 def _list(report: ReportCheck, as_json: bool) -> list[str]:
-    found = [(one, list(report.stated(one))) for one in report.measured]
+    pairs = [(value, list(report.stated(value))) for value in report.measured]
     if as_json:
-        numbers = [{"name": one.name, "value": one.metric.value, "stated": places} for one, places in found]
+        numbers = [{"name": value.name, "value": value.metric.value, "stated": places} for value, places in pairs]
         print_json({"report": report.entry.entry.seq, "numbers": numbers, "problems": report.problems})
         return report.problems
     rows = [
-        (one.name, f"{one.metric.value:.10g}", str(one.entry.entry.seq), f"{len(places)} times")
-        for one, places in found
+        (value.name, f"{value.metric.value:.10g}", str(value.entry.entry.seq), f"{len(places)} times")
+        for value, places in pairs
         if places
     ]
     print_table(("number", "measured", "entry", "stated in the report"), rows)
@@ -53,41 +53,43 @@ def _list(report: ReportCheck, as_json: bool) -> list[str]:
 
 
 def _end(problems: list[str]) -> None:
-    for one in problems:
-        print_line(f"DOES NOT HOLD: {masked_line(one, 2000)}")
+    for problem in problems:
+        print_line(f"DOES NOT HOLD: {masked_line(problem, 2000)}")
     if not problems:
         print_line("the report says what the trail says, and every number holds")
 
 
-def _tell(one: Traced, report: ReportCheck) -> None:
-    metric, entry = one.measured.metric, one.measured.entry.entry
+def _tell(value: Traced, report: ReportCheck) -> None:
+    metric, entry = value.measured.metric, value.measured.entry.entry
     interval = f", 95 % interval {metric.interval[0]:.4g} to {metric.interval[1]:.4g}" if metric.interval else ""
-    print_line(f"{one.measured.name} = {metric.value:.10g} {metric.unit}{interval}, n {metric.n}")
+    print_line(f"{value.measured.name} = {metric.value:.10g} {metric.unit}{interval}, n {metric.n}")
     print_line(f"  {metric.definition}; over {metric.population}")
     print_line(f"stated in the report of entry {report.entry.entry.seq}")
-    for where in one.stated or ("nowhere",):
+    for where in value.stated or ("nowhere",):
         print_line(f"  {where}")
     print_line(f"measured in entry {entry.seq} {masked_line(entry.key, 200)}")
-    print_line(f"  metric set {one.measured.digest}")
-    print_line(f"  by the code {one.measured.set.code}, {'as at hand' if one.same_code else 'which is not at hand'}")
+    print_line(f"  metric set {value.measured.digest}")
+    print_line(
+        f"  by the code {value.measured.set.code}, {'as at hand' if value.same_code else 'which is not at hand'}"
+    )
     print_line("from the rows")
-    for rows in one.rows:
+    for rows in value.rows:
         where = f"entry {rows.entry.entry.seq} {masked_line(rows.path, 300)}" if rows.entry else "of no job"
         print_line(f"  {rows.name} {rows.digest}, {where}")
-    print_line(f"  computed again: {'nothing' if one.again is None else format(one.again, '.10g')}")
-    for part in one.parts:
+    print_line(f"  computed again: {'nothing' if value.again is None else format(value.again, '.10g')}")
+    for part in value.parts:
         lines = masked_line(ranges(part.lines), LINES_SHOWN)
         print_line(f"  {part.file}: {len(part.lines)} of {part.of} {part.what}{': lines ' + lines if lines else ''}")
-    for role, way in one.lineages.items():
+    for role, way in value.lineages.items():
         print_line(f"of the weights given as {masked_line(role, 40)}")
         for made in way:
             print_line(f"  {masked_line(_made(made), 400)}")
     print_line("claimed by the builder")
-    for each in one.claims:
+    for each in value.claims:
         claim, at = each.recorded.claim, each.packet.entry
-        said = f"{claim.value:.10g} +- {claim.tolerance:g}"
-        print_line(f"  entry {at.seq} {masked_line(at.key, 200)}: {said}: {each.now.status}")
-    if not one.claims:
+        text = f"{claim.value:.10g} +- {claim.tolerance:g}"
+        print_line(f"  entry {at.seq} {masked_line(at.key, 200)}: {text}: {each.now.status}")
+    if not value.claims:
         print_line("  nothing")
 
 
@@ -100,29 +102,29 @@ def _made(made: Made) -> str:
     return f"{made.reference} {made.digest}, made by {made.by}{by}, attempt {made.attempt}{where}, from"
 
 
-def _as_data(one: Traced) -> dict[str, Any]:
-    measured = one.measured
+def _as_data(value: Traced) -> dict[str, Any]:
+    measured = value.measured
     return {
         "name": measured.name,
         "metric": measured.metric.model_dump(mode="json"),
         "entry": measured.entry.entry.seq,
         "metric_set": measured.digest,
         "code": measured.set.code,
-        "code_is_at_hand": one.same_code,
-        "stated": list(one.stated),
+        "code_is_at_hand": value.same_code,
+        "stated": list(value.stated),
         "rows": [
             {"name": rows.name, "digest": rows.digest, "path": rows.path, "holds": not rows.problem}
             | {"entry": rows.entry.entry.seq if rows.entry else None}
-            for rows in one.rows
+            for rows in value.rows
         ],
-        "computed_again": one.again,
+        "computed_again": value.again,
         "parts": [
-            {"what": part.what, "rows": part.file, "lines": list(part.lines), "of": part.of} for part in one.parts
+            {"what": part.what, "rows": part.file, "lines": list(part.lines), "of": part.of} for part in value.parts
         ],
-        "lineages": {role: [made._asdict() for made in way] for role, way in one.lineages.items()},
+        "lineages": {role: [made._asdict() for made in way] for role, way in value.lineages.items()},
         "builder_claims": [
             each.recorded.model_dump(mode="json") | {"entry": each.packet.entry.seq, "status_now": each.now.status}
-            for each in one.claims
+            for each in value.claims
         ],
-        "problems": list(one.problems),
+        "problems": list(value.problems),
     }

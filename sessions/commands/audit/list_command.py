@@ -82,19 +82,19 @@ def _list(run: Path | None, text: str, filters: Filters) -> None:
         text=text or None,
         seqs=_with_open_conditions(place) if filters.open_conditions else None,
     )
-    found = place.find(wanted, filters.limit or None)
-    if filters.kind and not found.total:
-        kinds = sorted({one.entry.kind for one in place.entries()})
-        missing = [one for one in filters.kind if one not in kinds]
+    result = place.find(wanted, filters.limit or None)
+    if filters.kind and not result.total:
+        kinds = sorted({entry.entry.kind for entry in place.entries()})
+        missing = [text for text in filters.kind if text not in kinds]
         if missing:
             raise UserError(f"no entry of kind '{missing[0]}'", hint=f"kinds in this trail: {', '.join(kinds)}")
     if filters.as_json:
-        print_json({"count": found.total, "entries": [as_data(one) for one in found.entries]})
+        print_json({"count": result.total, "entries": [as_data(entry) for entry in result.entries]})
         return
-    rows = [(str(one.entry.seq), when(one), one.entry.kind, _gist(one)) for one in found.entries]
+    rows = [(str(entry.entry.seq), when(entry), entry.entry.kind, _gist(entry)) for entry in result.entries]
     print_table(("entry", "time", "kind", "what"), rows)
-    if found.total > len(rows):
-        print_line(f"{found.total - len(rows)} earlier entries are left out; --limit 0 shows all", err=True)
+    if result.total > len(rows):
+        print_line(f"{result.total - len(rows)} earlier entries are left out; --limit 0 shows all", err=True)
 
 
 def _with_open_conditions(place: Place) -> tuple[int, ...]:
@@ -102,8 +102,8 @@ def _with_open_conditions(place: Place) -> tuple[int, ...]:
     # Slow: imports all code of a gate.
     from reviews.gate.conditions import obligations
 
-    found = obligations(place.entries(), time.time_ns())
-    return tuple(sorted({one.made for one in found if one.state == "open"}))
+    obligations_result = obligations(place.entries(), time.time_ns())
+    return tuple(sorted({obligation.made for obligation in obligations_result if obligation.state == "open"}))
 
 
 def as_data(recorded: Recorded) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def when(recorded: Recorded) -> str:
 def _gist(recorded: Recorded) -> str:
     texts = {name: str(recorded.body[name]) for name in _SHOWN if recorded.body.get(name) not in (None, "")}
     # The beginning of a digest is enough to find it.
-    shown = (
+    displayed_texts = (
         f"{name}={text[:19]}..." if text.startswith("sha256:") else f"{name}={text}" for name, text in texts.items()
     )
-    return masked_line(" ".join(shown), 100) or recorded.entry.key
+    return masked_line(" ".join(displayed_texts), 100) or recorded.entry.key

@@ -32,13 +32,16 @@ def log(run: TrailRun = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) 
     place = place_of(run, runs)
     steps = list(tell(place.entries(), place.store))
     if as_json:
-        rows = [(one.entry, {"what": one.what, "lines": list(one.lines)}) for one in steps]
-        log = [{"entry": one.entry.seq, "time": when(one), "kind": one.entry.kind} | said for one, said in rows]
+        rows = [(step.entry, {"what": step.what, "lines": list(step.lines)}) for step in steps]
+        log = [
+            {"entry": value.entry.seq, "time": when(value), "kind": value.entry.kind} | statements
+            for value, statements in rows
+        ]
         print_json({"log": log})
         return
-    for one in steps:
-        print_line(f"{when(one.entry)}  entry {one.entry.entry.seq}: {masked_line(one.what, 300)}")
-        for line in one.lines:
+    for step in steps:
+        print_line(f"{when(step.entry)}  entry {step.entry.entry.seq}: {masked_line(step.what, 300)}")
+        for line in step.lines:
             print_line(f"    {masked_line(line, 300)}")
     if not steps:
         print_line("nothing was decided, launched or asked yet")
@@ -59,11 +62,11 @@ def diff(
     place = place_of(run, runs)
     entries = place.entries()
     bodies = (place.entry_named(entries, name).body for name in (first, second))
-    one, two = (dict(_leaves("", {name: _value(place, value) for name, value in body.items()})) for body in bodies)
+    value, two = (dict(_leaves("", {name: _value(place, value) for name, value in body.items()})) for body in bodies)
     changed = [
-        {"where": name, "first": one.get(name), "second": two.get(name)}
-        for name in sorted(one.keys() | two.keys())
-        if one.get(name) != two.get(name)
+        {"where": name, "first": value.get(name), "second": two.get(name)}
+        for name in sorted(value.keys() | two.keys())
+        if value.get(name) != two.get(name)
     ]
     if as_json:
         print_json({"first": first, "second": second, "differences": changed})

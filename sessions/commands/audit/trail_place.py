@@ -57,29 +57,29 @@ class Place(NamedTuple):
 
     def entry_named(self, entries: Sequence[Recorded], wanted: str) -> Recorded:
         """Return the entry with a number or key; raises UserError if the trail has no such entry."""
-        found = next((one for one in entries if wanted in (str(one.entry.seq), one.entry.key)), None)
-        if found is None:
+        result = next((entry for entry in entries if wanted in (str(entry.entry.seq), entry.entry.key)), None)
+        if result is None:
             hint = "`peergate audit list` shows numbers; keys look like decision/sft.1"
             if "/" not in wanted and not wanted.isdecimal():
                 hint += f"; a number of the report is traced by `peergate audit show {self.folder} claim {wanted}`"
             raise UserError(f"no entry '{wanted}'", hint=hint)
-        return found
+        return result
 
 
-def session_at(given: Path | None, runs: Path = DEFAULT_RUNS) -> Place:
+def session_at(path: Path | None, runs: Path = DEFAULT_RUNS) -> Place:
     """Return the run folder of a session that a person means: by path, by its name in ``runs``, or the newest there.
 
     Raises:
         UserError: there is no session.
         Blocked: it cannot be read.
     """
-    run = require_run(chosen(given, runs))
+    run = require_run(chosen(path, runs))
     return Place(run, run / TRAIL)
 
 
-def place_of(given: Path | None, runs: Path = DEFAULT_RUNS) -> Place:
+def place_of(path: Path | None, runs: Path = DEFAULT_RUNS) -> Place:
     """Return the place a person means: by path, by a name in ``runs``, or the newest session; UserError without it."""
-    run = folder_of(given, runs)
+    run = folder_of(path, runs)
     if is_export(run):
         return Place(run, run)
     trail = run / trail_name(run)
@@ -89,26 +89,26 @@ def place_of(given: Path | None, runs: Path = DEFAULT_RUNS) -> Place:
     return Place(run, trail)
 
 
-def folder_of(given: Path | None, runs: Path) -> Path:
+def folder_of(path: Path | None, runs: Path) -> Path:
     """Return the folder a person means, an export's too; nothing says that it has a trail."""
-    return given if given is not None and is_export(given) else chosen(given, runs)
+    return path if path is not None and is_export(path) else chosen(path, runs)
 
 
 _WAY = ("plan", "grant", "launch", "exit", "metrics", "checks", "packet", "verdict", "decision")
 
 
-def way_of(found: Recorded, entries: Sequence[Recorded]) -> list[dict[str, Any]]:
+def way_of(result: Recorded, entries: Sequence[Recorded]) -> list[dict[str, Any]]:
     """Return the entries of an attempt from plan and grant to the decision, with every digest in them."""
-    stage, attempt = found.body.get("stage"), found.body.get("attempt")
+    stage, attempt = result.body.get("stage"), result.body.get("attempt")
     if attempt is None:
         return []
     at = f"{stage or 'design'}.{attempt}"
     way: list[dict[str, Any]] = []
-    for one in entries:
-        kind, key = one.entry.kind, one.entry.key
+    for entry in entries:
+        kind, key = entry.entry.kind, entry.entry.key
         # Grants and jobs are named SESSION.STAGE.ATTEMPT, everything else STAGE.ATTEMPT.
         if kind in _WAY and (key.partition("/")[2] == at or key.endswith(f".{at}")):
-            names = {name: value for name, value in one.body.items() if str(value).startswith("sha256:")}
-            names |= {name: made["digest"] for name, made in one.body.get("outputs", {}).items()}
-            way.append({"entry": one.entry.seq, "kind": kind, "key": key, "digest": one.digest, "names": names})
+            names = {name: value for name, value in entry.body.items() if str(value).startswith("sha256:")}
+            names |= {name: made["digest"] for name, made in entry.body.get("outputs", {}).items()}
+            way.append({"entry": entry.entry.seq, "kind": kind, "key": key, "digest": entry.digest, "names": names})
     return way

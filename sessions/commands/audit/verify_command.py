@@ -46,7 +46,7 @@ app = typer.Typer()
 def verify(
     run: TrailRun = None,
     *,
-    asked: Asked,
+    request: Asked,
     policy: Annotated[
         Path | None, typer.Option("--policy", help="Policy kept elsewhere: whose keys may have signed.")
     ] = None,
@@ -63,7 +63,7 @@ def verify(
     recorded. Exit codes: 0 verified and closed, 1 tampered, 2 valid but open or newer than the anchors given, 3
     unreadable, 4 with --again: a row was not reproduced, or a stage could not be witnessed.
     """
-    asked.refuse_alone()
+    request.refuse_alone()
     place = folder_of(run, runs)
     if not (place.exists() or as_json):
         print_line(f"peergate: {place}: there is no session, export or workspace of reviews", err=True)
@@ -71,7 +71,7 @@ def verify(
         raise SystemExit(UNREADABLE)
     try:
         trusted = read_policy(policy) if policy else None
-        heads = [read_anchor(one) for one in anchor or ()]
+        heads = [read_anchor(path) for path in anchor or ()]
     except UserError as error:
         # Without the policy or head to compare with there is no answer about the trail, least of all a good one.
         result = Audit(path=place, readable=False, notes=[str(error).splitlines()[0]])
@@ -85,8 +85,8 @@ def verify(
                 place, trail_name(place), STORE, lambda text: say(f"{text} ..."), policy=trusted, anchors=heads
             )
     outcome = None
-    if asked.again and result.exit_code in (0, 2):
-        outcome = repeat(place_of(place), asked)
+    if request.again and result.exit_code in (0, 2):
+        outcome = repeat(place_of(place), request)
     if as_json:
         print_json(result.as_json() | ({"again": outcome.as_json()} if outcome else {}))
     else:
@@ -102,9 +102,9 @@ def _tell(place: Path, result: Audit) -> None:
     print_line(f"  root {result.root}")
     if result.policy:
         print_line(f"  log '{masked_line(result.origin, 200)}', policy {result.policy}")
-    for one in result.signed:
-        verdicts = f", {one['verdicts']} of them verdicts" if one["verdicts"] else ""
-        print_line(f"  {one['role']:<8} key {one['key'][:16]} signed {one['entries']} entries{verdicts}")
+    for value in result.signed:
+        verdicts = f", {value['verdicts']} of them verdicts" if value["verdicts"] else ""
+        print_line(f"  {value['role']:<8} key {value['key'][:16]} signed {value['entries']} entries{verdicts}")
     print_line(f"  {result.files} files compared, {result.rederived} decisions derived again from the raw rows")
     if result.holds == "reviews":
         print_line("  requested reviews: such a trail is never closed")
@@ -175,15 +175,15 @@ def show_entry(
             print_block(store.get(entry).decode("utf-8", "replace"), 1_000_000)
         return
     entries = place.entries()
-    found = place.entry_named(entries, entry)
-    data = as_data(found)
+    result = place.entry_named(entries, entry)
+    data = as_data(result)
     data["points_to"] = {
         name: place.value(value)
-        for name, value in found.body.items()
-        if name in _POINTING.get(found.entry.kind, _POINTS) and str(value).startswith("sha256:")
+        for name, value in result.body.items()
+        if name in _POINTING.get(result.entry.kind, _POINTS) and str(value).startswith("sha256:")
         if store.path(value).is_file()
     }
-    data["way"] = way_of(found, entries)
+    data["way"] = way_of(result, entries)
     if as_json:
         print_json(data)
     else:

@@ -102,7 +102,7 @@ def ask(
     confidence: Annotated[float | None, typer.Option("--confidence", help="How sure you are, 0 to 1.")] = None,
     plan: Annotated[bool, typer.Option("--plan", help="There is a plan; this is a sanity check of it.")] = False,
     *,
-    asked: Asked,
+    requested_value: Asked,
 ) -> None:
     """Ask one question: recommendation, reasoning, risks and an approval.
 
@@ -111,7 +111,7 @@ def ask(
     """
     sure = {"stakes": stakes, "confidence": confidence, "has_plan": plan}
     request = valid(QuestionRequest, topic=topic, question=question, options=tuple(option or ()), kind=kind, **sure)
-    _finish(lambda desk: ask_review(request, desk, list(context or ())), asked)
+    _finish(lambda desk: ask_review(request, desk, list(context or ())), requested_value)
 
 
 @app.command("request", epilog=_CODES)
@@ -122,7 +122,7 @@ def request(
     note: Annotated[str, typer.Option("--note", help="What the reviewer should know or look at.")] = "",
     effort: Effort = "medium",
     *,
-    asked: Asked,
+    requested_value: Asked,
 ) -> None:
     """Have files reviewed in full: issues with their lines, and recommendations.
 
@@ -130,7 +130,7 @@ def request(
     Python, settings and JSONL data, and say what they did not judge.
     """
     wanted = valid(ReviewRequest, paths=tuple(paths), kind=kind, note=note, effort=effort)
-    _finish(lambda desk: request_review(wanted, desk), asked)
+    _finish(lambda desk: request_review(wanted, desk), requested_value)
 
 
 @app.command("adversarial", epilog=_CODES)
@@ -152,7 +152,7 @@ def adversarial(
     ] = None,
     effort: Effort = "high",
     *,
-    asked: Asked,
+    request: Asked,
 ) -> None:
     """Check the claims of finished work against its evidence.
 
@@ -162,34 +162,34 @@ def adversarial(
     """
     if git is not None:
         commits = valid(AdversarialRequest, path=path or ".", evidence=tuple(evidence or ()), effort=effort)
-        _finish(lambda desk: review_commits(commits, git, desk), asked)
+        _finish(lambda desk: review_commits(commits, git, desk), request)
     if path is None:
         raise UserError("nothing to check is named", hint="a report, a folder or a run folder; or --git RANGE")
     wanted = valid(AdversarialRequest, path=path, evidence=tuple(evidence or ()), effort=effort)
-    _finish(lambda desk: adversarial_review(wanted, desk), asked)
+    _finish(lambda desk: adversarial_review(wanted, desk), request)
 
 
-def _finish(carry_out: Callable[[Desk], Requested], asked: Asked) -> NoReturn:
-    if asked.force and asked.out is None:
+def _finish(carry_out: Callable[[Desk], Requested], request: Asked) -> NoReturn:
+    if request.force and request.out is None:
         raise UserError("--force replaces the file of --out", hint="name one, or leave --force out")
-    if asked.out is not None:
-        refuse_to_overwrite(asked.out, asked.force)
+    if request.out is not None:
+        refuse_to_overwrite(request.out, request.force)
     try:
-        done = carry_out(desk_of(asked))
+        done = carry_out(desk_of(request))
     except KeyboardInterrupt:
         say("broken off; what was reserved for the call counts as spent")
         raise SystemExit(int(ExitCode.INTERRUPTED)) from None
-    if asked.out is not None and done.answer is not None:
+    if request.out is not None and done.answer is not None:
         with as_the_user_wants():
-            write_page(asked.out, page(done, escaped=True), asked.force)
-        say(f"written to {asked.out}")
-    if done.facts and done.answer is None and not asked.as_json:
+            write_page(request.out, page(done, escaped=True), request.force)
+        say(f"written to {request.out}")
+    if done.facts and done.answer is None and not request.as_json:
         # Nobody answered: what is registered may settle it all the same.
         for line in registered_facts(done, escaped=False).splitlines():
             print_line(line)
-    if asked.as_json:
+    if request.as_json:
         print_json(done.as_json())
-    elif asked.out is None and done.answer is not None:
+    elif request.out is None and done.answer is not None:
         sys.stdout.write(page(done, escaped=False))
     say(f"recorded as {done.key} in {done.folder}; `peergate audit show {done.folder} {done.key}` shows everything")
     if done.error is not None:
@@ -198,29 +198,29 @@ def _finish(carry_out: Callable[[Desk], Requested], asked: Asked) -> NoReturn:
     raise SystemExit(int(ExitCode.DONE))
 
 
-def desk_of(asked: Asked) -> Desk:
+def desk_of(request: Asked) -> Desk:
     """Return where the request is carried out; raises UserError for options that contradict each other."""
-    prices = {"input": asked.price_in, "output": asked.price_out}
-    given = {
-        "vendor": asked.vendor,
-        "model": asked.model,
-        "base_url": asked.base_url,
-        "api": asked.api,
+    prices = {"input": request.price_in, "output": request.price_out}
+    arguments = {
+        "vendor": request.vendor,
+        "model": request.model,
+        "base_url": request.base_url,
+        "api": request.api,
         "usd_per_million_tokens": {name: price for name, price in prices.items() if price is not None} or None,
     }
-    values = {name: value for name, value in given.items() if value is not None}
-    if asked.session is not None and (values or asked.reviewer is not None):
-        message = f"the reviewer of session '{asked.session}' is registered: it cannot be chosen here"
+    values = {name: value for name, value in arguments.items() if value is not None}
+    if request.session is not None and (values or request.reviewer is not None):
+        message = f"the reviewer of session '{request.session}' is registered: it cannot be chosen here"
         raise UserError(message, hint="leave --session out to ask somebody else")
-    if asked.reviewer is not None and values:
+    if request.reviewer is not None and values:
         raise UserError("--reviewer names a file that says everything", hint="leave the other options out")
     if values and "vendor" not in values:
         raise UserError("--vendor is missing: openai or anthropic", hint=f"{_OPTIONS[(next(iter(values)),)]} needs one")
-    reviewer = load_reviewer(asked.reviewer) if asked.reviewer is not None else reviewer_of(values, _OPTIONS)
-    if asked.session is not None:
-        run = chosen(Path(asked.session), asked.runs).resolve()
-        return Desk(run.parent, run.name, reviewer, asked.max_cost, say=say)
-    return Desk(asked.runs, None, reviewer, asked.max_cost, say=say)
+    reviewer = load_reviewer(request.reviewer) if request.reviewer is not None else reviewer_of(values, _OPTIONS)
+    if request.session is not None:
+        run = chosen(Path(request.session), request.runs).resolve()
+        return Desk(run.parent, run.name, reviewer, request.max_cost, say=say)
+    return Desk(request.runs, None, reviewer, request.max_cost, say=say)
 
 
 def valid(form: type[RequestT], /, **values: Any) -> RequestT:
@@ -228,10 +228,11 @@ def valid(form: type[RequestT], /, **values: Any) -> RequestT:
     try:
         return form.model_validate({name: value for name, value in values.items() if value is not None})
     except ValidationError as error:
-        said = [explain(entry, form) for entry in error.errors(include_url=False)]
+        problems = [explain(entry, form) for entry in error.errors(include_url=False)]
         parts = [
-            f"--{str(one.loc[0]).replace('_', '-')}: {one.message}{f' ({one.hint})' if one.hint else ''}"
-            for one in said
+            f"--{str(problem.loc[0]).replace('_', '-')}: {problem.message}"
+            + (f" ({problem.hint})" if problem.hint else "")
+            for problem in problems
         ]
         raise UserError("\n".join(dict.fromkeys(parts))) from error
 

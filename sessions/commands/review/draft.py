@@ -39,7 +39,7 @@ def draft(
     ] = None,
     effort: Effort = "medium",
     *,
-    asked: Asked,
+    request: Asked,
 ) -> None:
     """Have a session spec drafted from a goal, and checked.
 
@@ -47,26 +47,26 @@ def draft(
     printed before it is asked. A draft names no file that was not given here. It starts nothing: read it, then
     `peergate start` it.
     """
-    if asked.session is not None:
+    if request.session is not None:
         raise UserError("a spec is drafted outside of sessions", hint="leave --session out")
-    if asked.force and asked.out is None:
+    if request.force and request.out is None:
         raise UserError("--force replaces the file of --out", hint="name one, or leave --force out")
-    if asked.out is not None:
-        refuse_to_overwrite(asked.out, asked.force)
+    if request.out is not None:
+        refuse_to_overwrite(request.out, request.force)
     wanted = valid(DraftRequest, goal=goal, effort=effort)
-    folder = asked.out.parent if asked.out is not None else Path()
-    done, drafting = draft_spec(wanted, desk_of(asked), folder, heldout, data or [], files or [])
+    folder = request.out.parent if request.out is not None else Path()
+    done, drafting = draft_spec(wanted, desk_of(request), folder, heldout, data or [], files or [])
     answer = done.answer if isinstance(done.answer, DraftAnswer) else None
     # A recorded answer to the same goal is checked again: the files may have changed since.
     if answer is not None and drafting.resolved is None and (wrong := drafting.problems(answer.spec)):
         say(f"the recorded draft has problems by now: {wrong}")
-    if answer is not None and asked.out is not None:
+    if answer is not None and request.out is not None:
         with as_the_user_wants():
-            write_page(asked.out, answer.spec, asked.force)
-        say(f"written to {asked.out}")
-    if asked.as_json:
+            write_page(request.out, answer.spec, request.force)
+        say(f"written to {request.out}")
+    if request.as_json:
         print_json(done.as_json())
-    elif answer is not None and asked.out is None:
+    elif answer is not None and request.out is None:
         # As it is, for a file it may be sent to; :class:`Drafting` refuses what a terminal would not show.
         text = answer.spec if answer.spec.endswith("\n") else f"{answer.spec}\n"
         sys.stdout.write(text)

@@ -54,5 +54,7 @@ def give_verdict(
         raise UserError(f"cannot be read: {error}", where=str(file)) from error
     with closing(Trail(place.trail, place.folder.resolve().name)) as trail:
         trail.verify_chain()
-        given = give(trail, place.store, text)
-    print_line(f"recorded as {given.entry.key}, signed with your key; `peergate resume {place.folder.name}` continues")
+        arguments = give(trail, place.store, text)
+    print_line(
+        f"recorded as {arguments.entry.key}, signed with your key; `peergate resume {place.folder.name}` continues"
+    )

@@ -37,14 +37,14 @@ def ingest_paths(
     """
     if out.exists():
         raise UserError("is there already; nothing was written", where=str(out), hint="--out DIR names another folder")
-    found = ingest(paths, current(), _Progress())
+    result = ingest(paths, current(), _Progress())
     with telling_no_place(out):
-        for name, data in written(found).items():
+        for name, data in written(result).items():
             write_durably(out / name, data)
     if as_json:
-        print_json({"folder": str(out)} | found.account.model_dump(mode="json", exclude={"files"}))
+        print_json({"folder": str(out)} | result.account.model_dump(mode="json", exclude={"files"}))
         return
-    print_account(found.account)
+    print_account(result.account)
     print_line(f"{out}: turns.jsonl, account.json")
     print_line(f"next: peergate traces show {out}")
 
@@ -70,7 +70,7 @@ def print_account(account: Account) -> None:
     print_line()
     for file, reason in account.left_aside.items():
         print_line(f"not read: {file}: {reason}")
-    if replaced := [one.file for one in account.files if one.replaced_bytes]:
+    if replaced := [file_account.file for file_account in account.files if file_account.replaced_bytes]:
         print_line(f"not UTF-8, bytes replaced: {', '.join(replaced)}")
     if account.opaque:
         blocks = ", ".join(f"{count} {kind}" for kind, count in account.opaque.items())

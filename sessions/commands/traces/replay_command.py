@@ -63,29 +63,29 @@ def replay_traces(
         raise UserError("; ".join(why), where=str(teachers), hint="--circular REASON accepts that and keeps the reason")
     models = models_of(file)
     # Masked again: the file may have been written where other secrets were known.
-    shown = chosen_states(traces.turns, file.prompt_characters, states, seed, current().text)
-    calls = list(calls_of(file, models, shown))
+    visible = chosen_states(traces.turns, file.prompt_characters, states, seed, current().text)
+    calls = list(calls_of(file, models, visible))
     place = out or folder / "replay"
     replies = Replies(place)
-    waiting = [one for one in calls if one.key not in replies.found]
-    most = sum(one.cap_usd for one in waiting)
-    message = f"{len(shown)} states, {len(calls)} calls, {len(waiting)} of them not made yet: at most {most:.4f} USD"
+    waiting = [call for call in calls if call.key not in replies.found]
+    most = sum(call.cap_usd for call in waiting)
+    message = f"{len(visible)} states, {len(calls)} calls, {len(waiting)} of them not made yet: at most {most:.4f} USD"
     (print_line if dry_run and not as_json else say)(message)
     if dry_run:
         if as_json:
-            print_json({"states": len(shown), "calls": len(calls), "left": len(waiting), "most_usd": round(most, 6)})
+            print_json({"states": len(visible), "calls": len(calls), "left": len(waiting), "most_usd": round(most, 6)})
         return
     if budget is None and most > 0:
         raise UserError("is missing", where="--budget", hint=f"--budget {most:.2f} covers all calls")
     with telling_no_place(place):
         place.mkdir(parents=True, exist_ok=True)
         replay(calls, replies, budget or 0.0, _Progress())
-        families = {one.id: one.family for one in file.teachers}
-        made = make_pairs(found := answered(calls, replies), families, tools_of(traces.turns.values()))
+        families = {teacher.id: teacher.family for teacher in file.teachers}
+        made = make_pairs(results := answered(calls, replies), families, tools_of(traces.turns.values()))
         override = circular.strip() if why else ""
         pairs = with_teachers(made.pairs, file, authors, why, override)
-        data = "".join(f"{one.model_dump_json()}\n" for one in pairs).encode()
-        given = [reply for one in found for reply in one.replies.values()]
+        data = "".join(f"{pair.model_dump_json()}\n" for pair in pairs).encode()
+        input_replies = [reply for value in results for reply in value.replies.values()]
         card = Card(
             traces=traces.account.turns,
             authors=authors,
@@ -93,10 +93,10 @@ def replay_traces(
             teachers=file.teachers,
             circular=why,
             override=override,
-            states=len(shown),
-            replies=len(given),
-            cut_off=sum(one.stop == "length" for one in given),
-            refused=sum(one.stop == "refusal" for one in given),
+            states=len(visible),
+            replies=len(input_replies),
+            cut_off=sum(reply.stop == "length" for reply in input_replies),
+            refused=sum(reply.stop == "refusal" for reply in input_replies),
             pairs=len(made.pairs),
             agreement=made.agreement,
             usd=round(replies.spent_usd, 6),
@@ -116,28 +116,28 @@ class _Progress:
     def __init__(self) -> None:
         self._next = time.monotonic() + _QUIET_S
 
-    def __call__(self, told: str) -> None:
+    def __call__(self, text: str) -> None:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _QUIET_S
-            say(told)
+            say(text)
 
 
 def _print(card: Card, place: Path) -> None:
     """Print what came of it, for a person."""
-    found = card.agreement
+    agreement = card.agreement
     rows = [
         ("answers", str(card.replies)),
         ("  cut off or refused", str(card.cut_off + card.refused)),
-        ("states in which every teacher answered with a whole step", str(found.states)),
-        ("  two families or more did the same", str(found.agreed)),
-        ("  no two families did the same", str(found.split)),
-        ("  everybody did what the trace did", str(found.unanimous)),
+        ("states in which every teacher answered with a whole step", str(agreement.states)),
+        ("  two families or more did the same", str(agreement.agreed)),
+        ("  no two families did the same", str(agreement.split)),
+        ("  everybody did what the trace did", str(agreement.unanimous)),
         ("pairs", str(card.pairs)),
-        ("  the chosen side is what the trace did", str(found.with_trace)),
+        ("  the chosen side is what the trace did", str(agreement.with_trace)),
     ]
-    rows += [(f"agreement of {names}", f"{share:.2f}") for names, share in found.between.items()]
+    rows += [(f"agreement of {names}", f"{share:.2f}") for names, share in agreement.between.items()]
     print_table(("", ""), rows)
     print_line()
-    for one in card.circular:
-        print_line(f"circular: {one} (accepted: {card.override})")
+    for text in card.circular:
+        print_line(f"circular: {text} (accepted: {card.override})")
     print_line(f"{place}: {PAIRS}, {CARD}, replies.jsonl; {card.usd:.4f} USD")

@@ -34,10 +34,10 @@ def stats(folder: Folder = Path("traces"), as_json: Json = False) -> None:
     traces, or a file was changed since.
     """
     traces = read_traces(folder)
-    found = states(traces.turns.values())
-    models = Counter(one.model or "unknown" for one in found)
-    tools = Counter(part.tool for one in found for part in one.parts if part.type == "tool_use")
-    lengths = sorted(len(history(traces.turns, one)) for one in found)
+    turns = states(traces.turns.values())
+    models = Counter(turn.model or "unknown" for turn in turns)
+    tools = Counter(part.tool for turn in turns for part in turn.parts if part.type == "tool_use")
+    lengths = sorted(len(history(traces.turns, turn)) for turn in turns)
     if as_json:
         account = traces.account.model_dump(mode="json", exclude={"files"})
         middle = lengths[len(lengths) // 2]
@@ -66,14 +66,14 @@ def show(
     With `--json` the whole history is printed. Exit codes: 0 shown; 2 there are no traces, or no such state.
     """
     traces = read_traces(folder)
-    found = states(traces.turns.values())
+    matching_turns = states(traces.turns.values())
     if not state:
-        _list(traces, found, as_json)
+        _list(traces, matching_turns, as_json)
         return
-    chosen = _chosen(found, state)
+    chosen = _chosen(matching_turns, state)
     before = history(traces.turns, chosen)
     if as_json:
-        parts = [one.model_dump(mode="json") for one in before]
+        parts = [turn.model_dump(mode="json") for turn in before]
         print_json({"state": chosen.model_dump(mode="json"), "history": parts})
         return
     hidden = max(0, len(before) - turns)
@@ -83,31 +83,31 @@ def show(
         _print_turn(turn)
 
 
-def _list(traces: Traces, found: list[Turn], as_json: bool) -> None:
+def _list(traces: Traces, turns: list[Turn], as_json: bool) -> None:
     if as_json:
-        print_json({"states": [one.model_dump(mode="json", exclude={"parts"}) for one in found]})
+        print_json({"states": [turn.model_dump(mode="json", exclude={"parts"}) for turn in turns]})
         return
     rows = [
         (
             str(number),
-            one.id[:8],
-            one.time[:16],
-            masked_line(one.model, 28),
-            str(len(history(traces.turns, one))),
-            masked_line(_summary(one), 40),
+            turn.id[:8],
+            turn.time[:16],
+            masked_line(turn.model, 28),
+            str(len(history(traces.turns, turn))),
+            masked_line(_summary(turn), 40),
         )
-        for number, one in enumerate(found, 1)
+        for number, turn in enumerate(turns, 1)
     ]
     print_table(("", "state", "time", "model", "turns before", "what it did"), rows)
 
 
-def _chosen(found: list[Turn], state: str) -> Turn:
-    if state.isdecimal() and 1 <= int(state) <= len(found):
-        return found[int(state) - 1]
-    fitting = [one for one in found if one.id.startswith(state)]
+def _chosen(turns: list[Turn], state: str) -> Turn:
+    if state.isdecimal() and 1 <= int(state) <= len(turns):
+        return turns[int(state) - 1]
+    fitting = [turn for turn in turns if turn.id.startswith(state)]
     if len(fitting) != 1:
         raise UserError(
-            f"{len(fitting)} of {len(found)} states have this number or id", where=state, hint="traces show"
+            f"{len(fitting)} of {len(turns)} states have this number or id", where=state, hint="traces show"
         )
     return fitting[0]
 
@@ -120,7 +120,7 @@ def _summary(turn: Turn) -> str:
 
 def _print_turn(turn: Turn) -> None:
     of = f"{turn.kind}, subagent" if turn.subagent else turn.kind
-    where = ", ".join(f"{one.file}:{one.lines[0]}" for one in turn.source)
+    where = ", ".join(f"{lines.file}:{lines.lines[0]}" for lines in turn.source)
     print_line(f"{turn.id[:8]} {of} {turn.time[:19]} {masked_line(where, 200)}".rstrip())
     for part in turn.parts:
         print_block(_told(part), _MOST, "  ")

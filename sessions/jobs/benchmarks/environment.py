@@ -171,7 +171,7 @@ def _own() -> Path:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(one) for one in version.split(".")[:3] if one.isdecimal())
+    return tuple(int(part) for part in version.split(".")[:3] if part.isdecimal())
 
 
 if __name__ == "__main__":

@@ -47,13 +47,13 @@ def provider(inputs: Path, settings: dict[str, Any]) -> Any:
         async def generate(self, input: Any, tools: Any, tool_choice: Any, config: Any) -> Any:
             if tools:
                 raise Refused("the task offers tools to the model; the model that Peergate serves calls none")
-            asked: dict[str, Any] = {"messages": [message(one) for one in input]}
+            requests: dict[str, Any] = {"messages": [message(value) for value in input]}
             for name in NAMES:
                 if (value := getattr(config, name, None)) is not None:
-                    asked[SERVED.get(name, name)] = value
-            found = await client.post("/v1/chat/completions", json=asked)
-            facts = found.json()
-            if found.status_code != 200:
+                    requests[SERVED.get(name, name)] = value
+            response = await client.post("/v1/chat/completions", json=requests)
+            facts = response.json()
+            if response.status_code != 200:
                 raise Refused(facts["error"]["message"])
             (choice,), usage = facts["choices"], facts["usage"]
             return ModelOutput(
@@ -81,14 +81,14 @@ def provider(inputs: Path, settings: dict[str, Any]) -> Any:
     return Served
 
 
-def message(one: Any) -> dict[str, str]:
+def message(value: Any) -> dict[str, str]:
     """Return a message as it is sent; raises Refused for one that is not a text."""
-    content = one.content
+    content = value.content
     if not isinstance(content, str):
         if any(getattr(part, "type", "") != "text" for part in content):
             raise Refused("the task sends pictures or files; the model reads text only")
         content = "\n".join(part.text for part in content)
-    return {"role": str(one.role), "content": content}
+    return {"role": str(value.role), "content": content}
 
 
 def main() -> int:
@@ -127,8 +127,8 @@ def main() -> int:
         return 1
     if log.status != "success":
         # The last line is what happened, those before are where.
-        said = str(log.error.message if log.error else "it did not end").strip()
-        print(f"inspect: the task ended with status {log.status}: {said}", file=sys.stderr)
+        text = str(log.error.message if log.error else "it did not end").strip()
+        print(f"inspect: the task ended with status {log.status}: {text}", file=sys.stderr)
         return 1
     location = str(log.location)
     repack(Path(location.removeprefix("file://")), out / "inspect.eval")

@@ -21,7 +21,7 @@ _DRIVER = Path(__file__).with_name("inspect_interpreter.py")
 
 def inspect(job: Job[InspectParameters]) -> Done:
     """Write ``rows`` and ``log``; ends the process as :func:`serve`."""
-    given, script = job.parameters, require_script(job)
+    parameters, script = job.parameters, require_script(job)
     try:
         library = environment.find()
     except Blocked as error:
@@ -34,17 +34,17 @@ def inspect(job: Job[InspectParameters]) -> Done:
             host=bubblewrap.this_host(library.python, library.prefixes),
             driver=_DRIVER,
             write_items=write_items,
-            settings={"task": given.task, "args": given.args, "score": given.score},
+            settings={"task": parameters.task, "args": parameters.args, "score": parameters.score},
             script=script,
             keep_log=_keep_log,
         ),
     )
 
 
-def _keep_log(left: Path, log: Path, _: Sequence[Item]) -> None:
+def _keep_log(path: Path, log: Path, _: Sequence[Item]) -> None:
     """Keep the log of all that the sandbox left."""
-    found = left / NAME
-    if not found.is_file():
+    matching_path = path / NAME
+    if not matching_path.is_file():
         raise ValueError("the task left no log")
-    found.rename(log)
-    shutil.rmtree(left)
+    matching_path.rename(log)
+    shutil.rmtree(path)

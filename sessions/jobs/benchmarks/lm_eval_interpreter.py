@@ -37,27 +37,27 @@ class _Socket(http.client.HTTPConnection):
         self.sock.connect(str(Path(os.environ["INPUTS"]) / "socket"))
 
 
-def ask(key: str, context: Any, given: dict[str, Any]) -> tuple[str, str]:
+def ask(key: str, context: Any, arguments: dict[str, Any]) -> tuple[str, str]:
     """Return the answer's id and text; raises Refused."""
     if not isinstance(context, str):
         raise Refused("the task sends messages or pictures; here it sends one text")
-    asked: dict[str, Any] = {"messages": [{"role": "user", "content": context}]}
-    for name, value in given.items():
+    requests: dict[str, Any] = {"messages": [{"role": "user", "content": context}]}
+    for name, value in arguments.items():
         if name == "do_sample" or value is None:
             continue
-        asked[SENT.get(name, name)] = value
-    if not given.get("do_sample") and not asked.get("temperature"):
+        requests[SENT.get(name, name)] = value
+    if not arguments.get("do_sample") and not requests.get("temperature"):
         # The library's way to say "greedy"; the stage says how it is decoded.
-        asked.pop("temperature", None)
+        requests.pop("temperature", None)
     connection = _Socket("peergate", timeout=ANSWER_S)
     try:
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-        connection.request("POST", "/v1/chat/completions", json.dumps(asked).encode(), headers)
-        found = connection.getresponse()
-        facts = json.loads(found.read())
+        connection.request("POST", "/v1/chat/completions", json.dumps(requests).encode(), headers)
+        http_response = connection.getresponse()
+        facts = json.loads(http_response.read())
     finally:
         connection.close()
-    if found.status != 200:
+    if http_response.status != 200:
         raise Refused(facts["error"]["message"])
     return facts["id"], facts["choices"][0]["message"]["content"]
 
@@ -107,7 +107,7 @@ def main() -> int:
     try:
         library: Any = import_module("lm_eval")
         tasks: Any = import_module("lm_eval.tasks")
-        found: Any = library.simple_evaluate(
+        result: Any = library.simple_evaluate(
             model=served(settings, ids),
             tasks=[settings["task"]],
             task_manager=tasks.TaskManager(include_path=ENTRY, include_defaults=False),
@@ -122,16 +122,16 @@ def main() -> int:
         )
         samples = [
             {
-                "place": one["doc_id"],
-                "id": one["doc"].get("id") if isinstance(one["doc"], dict) else None,
-                "target": one["target"] if isinstance(one["target"], list) else [one["target"]],
-                "filter": one["filter"],
-                "prompt": one["arguments"][0][0],
-                "answers": [text for part in one["resps"] for text in part],
-                "ids": ids[one["doc_id"]],
-                "scores": {str(name): plain(one[name]) for name in one["metrics"]},
+                "place": value["doc_id"],
+                "id": value["doc"].get("id") if isinstance(value["doc"], dict) else None,
+                "target": value["target"] if isinstance(value["target"], list) else [value["target"]],
+                "filter": value["filter"],
+                "prompt": value["arguments"][0][0],
+                "answers": [text for part in value["resps"] for text in part],
+                "ids": ids[value["doc_id"]],
+                "scores": {str(name): plain(value[name]) for name in value["metrics"]},
             }
-            for one in found["samples"][settings["task"]]
+            for value in result["samples"][settings["task"]]
         ]
     except Exception as error:
         print(f"lm_eval: {type(error).__name__}: {error}", file=sys.stderr)

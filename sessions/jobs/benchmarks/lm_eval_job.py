@@ -43,7 +43,7 @@ _MODEL = "peergate/model"
 
 def lm_eval(job: Job[LmEvalParameters]) -> Done:
     """Write ``rows`` and ``log``; ends the process as :func:`serve`."""
-    given, script = job.parameters, require_script(job)
+    parameters, script = job.parameters, require_script(job)
     if script is None:
         refuse(f"{job.order.key}: the task has no file")
     try:
@@ -52,10 +52,10 @@ def lm_eval(job: Job[LmEvalParameters]) -> Done:
     except (Blocked, ValueError) as error:
         refuse(f"{job.order.key}: {error}")
     settings = lm_eval_file.settings_of(files)
-    entry = {"include": f"{FILES}/{files.main}", "task": given.task, **_DATA, **_shots(settings)}
+    entry = {"include": f"{FILES}/{files.main}", "task": parameters.task, **_DATA, **_shots(settings)}
 
-    def keep_log(left: Path, log: Path, items: Sequence[Item]) -> None:
-        _keep_log(left, log, items, given, settings)
+    def keep_log(path: Path, log: Path, items: Sequence[Item]) -> None:
+        _keep_log(path, log, items, parameters, settings)
 
     return serve(
         job,
@@ -66,7 +66,12 @@ def lm_eval(job: Job[LmEvalParameters]) -> Done:
             driver=_DRIVER,
             write_items=write_documents,
             # JSON is YAML.
-            settings={"task": given.task, "score": given.score, "files": files.texts, "entry": json.dumps(entry)},
+            settings={
+                "task": parameters.task,
+                "score": parameters.score,
+                "files": files.texts,
+                "entry": json.dumps(entry),
+            },
             script=None,
             keep_log=keep_log,
         ),
@@ -80,44 +85,53 @@ def _shots(settings: Mapping[str, Any]) -> dict[str, Any]:
 def write_documents(items: Sequence[Item], path: Path) -> None:
     """Write items as the documents of a task."""
     documents = [lm_eval_file.document_of(item.model_dump()) for item in items]
-    path.write_text("".join(f"{json.dumps(one, ensure_ascii=False)}\n" for one in documents), encoding="utf-8")
+    path.write_text(
+        "".join(f"{json.dumps(document, ensure_ascii=False)}\n" for document in documents), encoding="utf-8"
+    )
 
 
 def _keep_log(
-    left: Path, log: Path, items: Sequence[Item], given: LmEvalParameters, settings: Mapping[str, Any]
+    path: Path, log: Path, items: Sequence[Item], eval_parameters: LmEvalParameters, settings: Mapping[str, Any]
 ) -> None:
     """Write the log of what the library said; raises ValueError where it is not of the form that it has."""
     try:
-        found = json.loads((left / SAMPLES).read_text(encoding="utf-8"))
-        samples = list(_samples(found, {item.id: item for item in items}, given.score))
+        result = json.loads((path / SAMPLES).read_text(encoding="utf-8"))
+        samples = list(_samples(result, {item.id: item for item in items}, eval_parameters.score))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"the task left no samples that can be read: {type(error).__name__}: {error}") from error
     if not samples:
         raise ValueError("the task has no samples")
-    metric, _, name = given.score.partition(",")
+    metric, _, name = eval_parameters.score.partition(",")
     scorer, options = scorer_of(settings, metric, name or _NO_FILTER)
-    write_log(log, _header(given, samples, scorer, options), samples)
-    shutil.rmtree(left)
+    write_log(log, _header(eval_parameters, samples, scorer, options), samples)
+    shutil.rmtree(path)
 
 
-def _samples(found: Any, items: Mapping[str, Item], score: str) -> Iterator[dict[str, Any]]:
+def _samples(result: Any, items: Mapping[str, Item], score: str) -> Iterator[dict[str, Any]]:
     """Yield a sample for each document, with the scores of all filters."""
     by_place: dict[Any, list[dict[str, Any]]] = {}
-    for one in found:
-        by_place.setdefault(one["place"], []).append(one)
+    for value in result:
+        by_place.setdefault(value["place"], []).append(value)
     for same in by_place.values():
         first, id = same[0], str(same[0]["id"])
         if id not in items:
             raise ValueError(f"a document has the id {id!r:.60}, which no item has")
         scores = {
-            f"{metric},{one['filter']}" if one["filter"] != _NO_FILTER else str(metric): {"value": value}
-            for one in same
-            for metric, value in one["scores"].items()
+            f"{metric},{element['filter']}" if element["filter"] != _NO_FILTER else str(metric): {"value": value}
+            for element in same
+            for metric, value in element["scores"].items()
         }
         if score not in scores:
             raise ValueError(f"'{id}' has no score '{score}'; it has {'; '.join(scores) or 'none'}")
-        asked = {"role": "user", "content": str(first["prompt"])}
-        model = {"event": "model", "model": _MODEL, "input": [asked], "tools": [], "tool_choice": "none", "config": {}}
+        requests = {"role": "user", "content": str(first["prompt"])}
+        model = {
+            "event": "model",
+            "model": _MODEL,
+            "input": [requests],
+            "tools": [],
+            "tool_choice": "none",
+            "config": {},
+        }
         events = [
             model | {"output": _said(str(text)) | {"response_id": str(answer)}}
             for answer, text in zip(first["ids"], first["answers"], strict=True)
@@ -125,9 +139,9 @@ def _samples(found: Any, items: Mapping[str, Item], score: str) -> Iterator[dict
         yield {
             "id": id,
             "epoch": 1,
-            "input": asked["content"],
-            "target": [str(one) for one in first["target"]],
-            "messages": [asked],
+            "input": requests["content"],
+            "target": [str(value) for value in first["target"]],
+            "messages": [requests],
             "output": _said(str(first["answers"][0])),
             "scores": scores,
             "metadata": {"group": items[id].group, "kind": items[id].kind},
@@ -143,28 +157,28 @@ def _said(text: str) -> dict[str, Any]:
 
 
 def _header(
-    given: LmEvalParameters, samples: Sequence[Mapping[str, Any]], scorer: str, options: dict[str, Any]
+    eval_parameters: LmEvalParameters, samples: Sequence[Mapping[str, Any]], scorer: str, options: dict[str, Any]
 ) -> dict[str, Any]:
-    right = sum(one["scores"][given.score]["value"] in (1, True) for one in samples)
+    right = sum(sample["scores"][eval_parameters.score]["value"] in (1, True) for sample in samples)
     accuracy = {"name": "accuracy", "value": right / len(samples), "params": {}}
-    scores = [{"name": given.score, "scorer": scorer, "params": options, "metrics": {"accuracy": accuracy}}]
-    config = {"max_tokens": given.max_new_tokens}
+    scores = [{"name": eval_parameters.score, "scorer": scorer, "params": options, "metrics": {"accuracy": accuracy}}]
+    config = {"max_tokens": eval_parameters.max_new_tokens}
     return {
         "version": 2,
         "status": "success",
         "eval": {
-            "eval_id": given.task,
-            "run_id": given.task,
+            "eval_id": eval_parameters.task,
+            "run_id": eval_parameters.task,
             "created": "1980-01-01T00:00:00+00:00",
-            "task": given.task,
-            "task_id": given.task,
+            "task": eval_parameters.task,
+            "task_id": eval_parameters.task,
             "task_version": 0,
             "task_args": {},
             "task_args_passed": {},
             "dataset": {
                 "name": "items",
                 "samples": len(samples),
-                "sample_ids": [one["id"] for one in samples],
+                "sample_ids": [sample["id"] for sample in samples],
                 "shuffled": False,
             },
             "model": _MODEL,

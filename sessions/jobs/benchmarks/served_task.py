@@ -56,14 +56,14 @@ def require_script(job: Job[Any]) -> Path | None:
 
 def serve(job: Job[Any], harness: Harness) -> Done:
     """Write ``rows`` and ``log``; ends the process if the task fails, breaks a limit, or left the items out."""
-    given: BenchmarkParameters = job.parameters
+    parameters: BenchmarkParameters = job.parameters
     name, host = harness.name, harness.host
     if (why := sandbox.why_not(host)) or host is None:
         refuse(f"{job.order.key}: {why}")
     items = load_items(job.inputs["items"])
-    engine = make_engine(given.engine, job.inputs["model"], given.batch_size, scratch=job.folder, share=False)
+    engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder, share=False)
     encode = encoder_of(job, engine.tokenizer)
-    granted = Granted(given.max_new_tokens, given.temperature, given.seed, given.batch_size)
+    granted = Granted(parameters.max_new_tokens, parameters.temperature, parameters.seed, parameters.batch_size)
     # A socket's path has to be short.
     with tempfile.TemporaryDirectory(prefix="peergate-") as folder_name:
         folder = Path(folder_name)
@@ -79,7 +79,7 @@ def serve(job: Job[Any], harness: Harness) -> Done:
             # A task may ask several times for an item; how often is not known before.
             lambda answers: job.progress(min(answers, len(items)), len(items), "items"),
         )
-        settings = harness.settings | {"key": server.key, "at_once": given.batch_size, "seed": given.seed}
+        settings = harness.settings | {"key": server.key, "at_once": parameters.batch_size, "seed": parameters.seed}
         (folder / "settings").write_text(json.dumps(settings), encoding="utf-8")
         with server:
             left_out = _run(job, host, folder, harness)
@@ -92,16 +92,16 @@ def serve(job: Job[Any], harness: Harness) -> Done:
         raise SystemExit(f"{name}: {error}") from None
     job.write_rows("rows", rows)
     template = engine.tokenizer.chat_template or ""
-    opening = encode([{"role": one.role, "content": one.content} for one in rows[0].calls[0].messages])
+    opening = encode([{"role": message.role, "content": message.content} for message in rows[0].calls[0].messages])
     ran = {"name": name, "sandbox": bubblewrap.version(host), "log_bytes_left_out": left_out}
     return Done(
         engine.device,
         engine.dtype,
         sum(row.output_tokens for row in rows),
-        given.model_dump(mode="json")
+        parameters.model_dump(mode="json")
         | {
             "engine": engine.name,
-            "decoding": "sampled" if given.temperature else "greedy",
+            "decoding": "sampled" if parameters.temperature else "greedy",
             "form": form_of(job.order.declared()),
         },
         engine.stated()
@@ -112,12 +112,12 @@ def serve(job: Job[Any], harness: Harness) -> Done:
 
 def _run(job: Job[Any], host: bubblewrap.Host, folder: Path, harness: Harness) -> int:
     """Run the task in a sandbox that reaches nothing but the socket; return the bytes of its log that were not kept."""
-    given: BenchmarkParameters = job.parameters
+    parameters: BenchmarkParameters = job.parameters
     inputs = {name: folder / name for name in ("items.jsonl", "settings", "socket")}
     if harness.script is not None:
         inputs["task.py"] = harness.script
     limits = RecipeParameters(
-        memory_mb=given.memory_mb, output_mb=given.output_mb, processes=PROCESSES, seed=given.seed
+        memory_mb=parameters.memory_mb, output_mb=parameters.output_mb, processes=PROCESSES, seed=parameters.seed
     )
     work = sandbox.Work(harness.driver, STARTER, inputs)
     with bubblewrap.refused_calls() as refusing:

@@ -95,7 +95,7 @@ class SessionCluster:
             if not lives(self._run / RECORD):
                 words = [sys.executable, "-P", "-m", "sessions.jobs.ray.cluster_head", str(self._run)]
                 keeper = detached(words, self._run / "ray.log", self._run, job_environment())
-                _started[:] = [keeper, *(one for one in _started if one.poll() is None)]
+                _started[:] = [keeper, *(popen for popen in _started if popen.poll() is None)]
                 until = time.monotonic() + READY_S
                 while not lives(self._run / RECORD):
                     if keeper.poll() is not None or time.monotonic() > until:
@@ -123,7 +123,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="peergate-ray-", dir="/tmp"))
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda found, _frame: stop.append(found))
+        signal.signal(number, lambda count, _frame: stop.append(count))
     head = None
     try:
         token = folder / "token"
@@ -212,15 +212,15 @@ def _end(head: subprocess.Popen[bytes] | None, folder: Path) -> None:
 
 def _free_ports(count: int) -> list[int]:
     """Return ports that were free a moment ago, outside of the range of Ray's workers (10002 to 19999)."""
-    found: list[int] = []
-    with ExitStack() as held:
-        while len(found) < count:
-            one = held.enter_context(socket.socket())
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
+    counts: list[int] = []
+    with ExitStack() as exit_stack:
+        while len(counts) < count:
+            current_socket = exit_stack.enter_context(socket.socket())
+            current_socket.bind(("127.0.0.1", 0))
+            port = current_socket.getsockname()[1]
             if not 10_002 <= port <= 19_999:
-                found.append(port)
-    return found
+                counts.append(port)
+    return counts
 
 
 if __name__ == "__main__":

@@ -173,14 +173,14 @@ def _token() -> str | None:
 
 def _asked(resources: Resources) -> dict[str, Any]:
     """Return a job's resources in Ray's words; without any of them a job runs on the head's machine."""
-    asked = {
+    counts = {
         "entrypoint_num_cpus": resources.cpus,
         "entrypoint_num_gpus": resources.gpus,
         "entrypoint_memory": int((resources.memory_gb or 0) * 10**9),
         # In Ray any share of this resource asks for this kind of GPU.
         "entrypoint_resources": {f"accelerator_type:{resources.gpu}": 0.001} if resources.gpu else None,
     }
-    return {name: value for name, value in asked.items() if value}
+    return {name: value for name, value in counts.items() if value}
 
 
 def _last_line(answer: bytes) -> str:

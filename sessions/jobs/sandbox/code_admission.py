@@ -37,7 +37,7 @@ def keep_scripts(store: Store, resolved: ResolvedSpec) -> None:
 
 def keep_files(store: Store, folder: Path) -> str:
     """Keep files of a recipe and return the digest of their folder; raise OSError, or ValueError for a link."""
-    files = {one.relative_to(folder).as_posix(): store.put(one.read_bytes()) for one in list_tree(folder)}
+    files = {path.relative_to(folder).as_posix(): store.put(path.read_bytes()) for path in list_tree(folder)}
     return store.put_value(files)
 
 
@@ -78,10 +78,10 @@ def admit(trail: Trail, run: Path, folder: Path, order: JobOrder) -> None:
     elif host is not None:
         # A job may have waited since before the sandbox was there; it must use the sandbox now.
         (folder / ALLOWED).unlink(missing_ok=True)
-        kept = [run.parent, Path.home(), resolved.path(resolved.spec.heldout.path)]
-        if seen := bubblewrap.uncovered(host, kept):
+        paths = [run.parent, Path.home(), resolved.path(resolved.spec.heldout.path)]
+        if seen_paths := bubblewrap.uncovered(host, paths):
             raise Blocked(
-                f"the sandbox would show {', '.join(str(path) for path in seen)}",
+                f"the sandbox would show {', '.join(str(path) for path in seen_paths)}",
                 where=order.key,
                 hint="keep runs, home and held-out items outside of /usr and of the Python environment",
             )

@@ -70,9 +70,9 @@ def recipe(job: Job[RecipeParameters]) -> Done:
     """Run the script and keep ``rows`` and ``files``; ends the process if it fails or breaks a limit."""
     parameters = job.parameters
     script = job.folder / SCRIPT
-    found = digest_file(script) if script.is_file() else "nothing"
-    if found != parameters.code:
-        refuse(f"{job.order.key}: the script is {found}, granted was {parameters.code}")
+    text = digest_file(script) if script.is_file() else "nothing"
+    if text != parameters.code:
+        refuse(f"{job.order.key}: the script is {text}, granted was {parameters.code}")
     if missing := script_file.lacking(parameters.requires):
         refuse(f"{job.order.key}: not installed here: {', '.join(missing)}")
     _require_room(job, parameters)
@@ -97,7 +97,7 @@ def recipe(job: Job[RecipeParameters]) -> Done:
         device="cpu and gpu" if parameters.gpu and host and host.devices else "cpu",
         dtype="not stated",
         tokens=0,
-        effective=parameters.model_dump(mode="json") | {"code": found},
+        effective=parameters.model_dump(mode="json") | {"code": text},
         facts=facts | ran.received._asdict() | trained,
         threads=os.cpu_count() or 1,
     )
@@ -119,14 +119,14 @@ def _require_room(job: Job, parameters: RecipeParameters) -> None:
 
 def _checkpoint(job: Job, role: str) -> dict[str, Any]:
     """Take the trained weights over from the recipe's files; return the facts about them."""
-    left = job.out / "files" / CHECKPOINT
+    path = job.out / "files" / CHECKPOINT
     try:
-        change = take_checkpoint(left, job.inputs[role], job.out / CHECKPOINT)
+        change = take_checkpoint(path, job.inputs[role], job.out / CHECKPOINT)
     except (NotTaken, OSError) as error:
         # Refused weights are useless and may fill a disk.
-        shutil.rmtree(left, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
         _fail(f"the checkpoint is not taken: {error}")
-    shutil.rmtree(left)
+    shutil.rmtree(path)
     base = job.order.inputs[role]
     return {"of": base.name, "base": base.digest, "code": job.order.parameters["code"], **change.as_facts()}
 
@@ -136,15 +136,15 @@ def _curated(job: Job, role: str) -> dict[str, Any]:
 
     The process ends if one of them is no row of the input: what was written new is no curation.
     """
-    left, given = job.out / "files" / EXAMPLES, job.inputs[role].read_bytes().splitlines()
-    if not left.is_file():
+    path, data = job.out / "files" / EXAMPLES, job.inputs[role].read_bytes().splitlines()
+    if not path.is_file():
         _fail(f"the script left no {EXAMPLES}")
-    kept = [line for line in left.read_bytes().splitlines() if line.strip()]
-    if strange := Counter(kept) - Counter(given):
+    kept_data = [line for line in path.read_bytes().splitlines() if line.strip()]
+    if strange := Counter(kept_data) - Counter(data):
         _fail(f"{sum(strange.values())} rows of {EXAMPLES} are no rows of '{role}', or are there more often")
-    left.unlink()
-    (job.out / EXAMPLES).write_bytes(b"".join(line + b"\n" for line in kept))
-    return {"of": role, "kept": len(kept), "given": len(given)}
+    path.unlink()
+    (job.out / EXAMPLES).write_bytes(b"".join(line + b"\n" for line in kept_data))
+    return {"of": role, "kept": len(kept_data), "given": len(data)}
 
 
 class Ran(NamedTuple):
@@ -157,21 +157,21 @@ class Ran(NamedTuple):
 
 def limits_of(order: JobOrder, parameters: RecipeParameters, *, alone: bool) -> dict[str, int]:
     """Return the limits of each process; ``alone``: processes are counted for the sandbox, not for the user."""
-    found = {
+    counts = {
         "CPU": int(order.max_seconds * (os.cpu_count() or 1)) + 1,
         "FSIZE": parameters.output_mb * _MB,
         "NOFILE": OPEN_FILES,
         "CORE": 0,
     }
     if alone:
-        found["NPROC"] = parameters.processes + BESIDE
+        counts["NPROC"] = parameters.processes + BESIDE
     if not parameters.gpu:
         # Not with CUDA, which reserves all there is.
-        found["DATA"] = parameters.memory_mb * _MB
+        counts["DATA"] = parameters.memory_mb * _MB
         # What a process may reserve without using it. More would be page tables to fill, and slow to look through.
-        given = sum(artifact.bytes for artifact in order.inputs.values())
-        found["AS"] = found["DATA"] + 2 * given + RESERVED_MB * _MB
-    return found
+        count = sum(artifact.bytes for artifact in order.inputs.values())
+        counts["AS"] = counts["DATA"] + 2 * count + RESERVED_MB * _MB
+    return counts
 
 
 def _inside(job: Job[RecipeParameters], script: Path, host: bubblewrap.Host) -> Ran:
@@ -268,9 +268,9 @@ def _watch(process: subprocess.Popen[bytes], parameters: RecipeParameters) -> tu
     while True:
         with suppress(subprocess.TimeoutExpired):
             return process.wait(rest), peak, broken
-        begun = time.thread_time()
+        started_at = time.thread_time()
         used = watched.usage(processes + BESIDE, most)
-        rest = max(LOOK_S, min(MOST_REST_S, RESTS * (time.thread_time() - begun)))
+        rest = max(LOOK_S, min(MOST_REST_S, RESTS * (time.thread_time() - started_at)))
         peak = max(peak, used.bytes)
         if broken:
             pass
@@ -294,13 +294,13 @@ class _Log(threading.Thread):
         self.left_out = 0
 
     def run(self) -> None:
-        left = LOG_BYTES
+        log_bytes = LOG_BYTES
         with self._source as source:
             while piece := os.read(source.fileno(), 65536):
-                sys.stdout.buffer.write(piece[:left])
+                sys.stdout.buffer.write(piece[:log_bytes])
                 sys.stdout.buffer.flush()
-                self.left_out += len(piece[left:])
-                left -= len(piece[:left])
+                self.left_out += len(piece[log_bytes:])
+                log_bytes -= len(piece[:log_bytes])
                 self._show(piece)
 
     def _show(self, piece: bytes) -> None:
@@ -316,16 +316,16 @@ class _Log(threading.Thread):
 
 def progress_in(line: str) -> tuple[int, int, dict[str, float | str]] | None:
     """Return what ``progress 12/100 loss=0.53`` says, its finite numbers by name; None for any other line."""
-    found = _PROGRESS.fullmatch(line.strip())
-    if found is None or not 0 <= int(found[1]) <= int(found[2]) or int(found[2]) == 0:
+    match = _PROGRESS.fullmatch(line.strip())
+    if match is None or not 0 <= int(match[1]) <= int(match[2]) or int(match[2]) == 0:
         return None
     note: dict[str, float | str] = {}
-    for name, value in _NOTED.findall(found[3]):
+    for name, value in _NOTED.findall(match[3]):
         with suppress(ValueError):
             number = float(value)
             if math.isfinite(number) and len(note) < MOST_NOTED:
                 note[name] = number
-    return int(found[1]), int(found[2]), note
+    return int(match[1]), int(match[2]), note
 
 
 class _Outputs(threading.Thread):

@@ -52,7 +52,7 @@ def arguments(host: Host, work: Work, parameters: RecipeParameters, starter: Seq
 
 def variables(parameters: RecipeParameters, inputs: str, out: str) -> dict[str, str]:
     """Return the whole environment of a recipe."""
-    found = {
+    results = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "HOME": "/tmp",
         "USER": "recipe",
@@ -63,7 +63,7 @@ def variables(parameters: RecipeParameters, inputs: str, out: str) -> dict[str, 
         "MPLCONFIGDIR": "/tmp",
         **JOB_VARIABLES,
     }
-    return found if parameters.gpu else found | {"CUDA_VISIBLE_DEVICES": ""}
+    return results if parameters.gpu else results | {"CUDA_VISIBLE_DEVICES": ""}
 
 
 def script_host() -> Host | None:

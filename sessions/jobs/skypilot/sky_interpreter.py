@@ -30,27 +30,27 @@ ACTIVE = ("PENDING", "WAITING", "RUNNING")
 """Statuses of a request that has not ended."""
 
 
-def answer(asked: dict[str, Any]) -> dict[str, Any]:
+def answer(requests: dict[str, Any]) -> dict[str, Any]:
     """Answer one request."""
     sky: Any = importlib.import_module("sky")
 
-    def call(name: str, **given: Any) -> Any:
-        return getattr(sky, name)(**(CALLS[name] | given))
+    def call(name: str, **arguments: Any) -> Any:
+        return getattr(sky, name)(**(CALLS[name] | arguments))
 
-    name = asked.get("name", "")
-    match asked["do"]:
+    name = requests.get("name", "")
+    match requests["do"]:
         case "check":
             # What SkyPilot's command line does with a task file before it looks for a cloud.
-            return {"task": sky.Task.from_yaml_config(asked["task"]).to_yaml_config()}
+            return {"task": sky.Task.from_yaml_config(requests["task"]).to_yaml_config()}
         case "submit":
-            call("launch", task=sky.Task.from_yaml_config(asked["task"]), cluster_name=name)
+            call("launch", task=sky.Task.from_yaml_config(requests["task"]), cluster_name=name)
             return {}
         case "find":
             there = bool(call("get", request_id=call("status", cluster_names=[name])))
             return {"found": there, "launch": None if there else launched(call, name)}
         case "poll":
-            found = call("get", request_id=call("status", cluster_names=[name]))
-            cluster = found[0]["status"].name if found else None
+            result = call("get", request_id=call("status", cluster_names=[name]))
+            cluster = result[0]["status"].name if result else None
             if cluster in (None, "INIT"):
                 return {"cluster": cluster, "job": None, "launch": launched(call, name)}
             jobs = call("get", request_id=call("queue", cluster_name=name)) if cluster == "UP" else []
@@ -76,10 +76,10 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
 
 def launched(call: Callable[..., Any], name: str) -> dict[str, Any] | None:
     """Return the state of the newest launch of a machine, which runs in SkyPilot's server; None if there is none."""
-    asked = [one for one in call("api_status", cluster_name=name) if one.name == "sky.launch"]
-    if not asked:
+    requests = [value for value in call("api_status", cluster_name=name) if value.name == "sky.launch"]
+    if not requests:
         return None
-    newest: Any = max(asked, key=operator.attrgetter("created_at"))
+    newest: Any = max(requests, key=operator.attrgetter("created_at"))
     facts = {"id": newest.request_id, "status": newest.status, "kind": "", "error": ""}
     if newest.status == "FAILED":
         try:
@@ -92,11 +92,11 @@ def launched(call: Callable[..., Any], name: str) -> dict[str, Any] | None:
 
 def main() -> int:
     """Answer the request on stdin."""
-    asked = json.load(sys.stdin)
+    request = json.load(sys.stdin)
     try:
         # Progress bars and hints of the library go to stderr, not into the answer.
         with contextlib.redirect_stdout(sys.stderr):
-            answered = answer(asked)
+            answered = answer(request)
     except Exception as error:
         answered = {"error": f"{type(error).__name__}: {error}"}
     print(json.dumps(answered))

@@ -105,7 +105,7 @@ class SkyEngine:
         """Return the SkyPilot task of a job; raise Blocked if its price cap or the kind of its GPUs is missing."""
         if resources.max_usd_per_hour is None:
             raise Blocked("a rented machine needs a price cap", where=key, hint="resources.max_usd_per_hour")
-        asked: dict[str, Any] = {
+        requests: dict[str, Any] = {
             "use_spot": resources.spot,
             "max_hourly_cost": resources.max_usd_per_hour,
             # It ends without an orchestrator too.
@@ -114,27 +114,27 @@ class SkyEngine:
         if resources.gpus:
             if resources.gpu is None:
                 raise Blocked("SkyPilot rents machines by the kind of their GPU", where=key, hint="resources.gpu: H200")
-            asked["accelerators"] = f"{resources.gpu}:{resources.gpus}"
+            requests["accelerators"] = f"{resources.gpu}:{resources.gpus}"
         if resources.cpus:
-            asked["cpus"] = f"{resources.cpus}+"
+            requests["cpus"] = f"{resources.cpus}+"
         if resources.memory_gb:
-            asked["memory"] = f"{resources.memory_gb:g}+"
+            requests["memory"] = f"{resources.memory_gb:g}+"
         command = shlex.join(argv)
         if resources.max_hours is not None:
             command = f"timeout --kill-after={TERM_S} {resources.max_hours * 3600:.0f} {command}"
-        given: dict[str, Any] = self._template.get("resources", {})
+        input_resources: dict[str, Any] = self._template.get("resources", {})
         return self._template | {
             "name": machine_name(key),
             "num_nodes": 1,
-            "resources": given | asked,
+            "resources": input_resources | requests,
             "run": command,
         }
 
-    def _ask(self, asked: dict[str, Any], where: str) -> dict[str, Any]:
+    def _ask(self, requests: dict[str, Any], where: str) -> dict[str, Any]:
         try:
             done = subprocess.run(
                 [self._python, "-I", str(_SIDE)],
-                input=json.dumps(asked).encode(),
+                input=json.dumps(requests).encode(),
                 capture_output=True,
                 timeout=ASK_S,
                 check=False,
@@ -147,8 +147,8 @@ class SkyEngine:
                 f"SkyPilot did not answer: {type(error).__name__}", where=where, hint=f"its interpreter: {self._python}"
             ) from error
         if not isinstance(answered, dict) or "error" in answered:
-            said = answered.get("error") if isinstance(answered, dict) else answered
-            raise EngineUnavailable(f"SkyPilot: {plain(str(said), 300)}", where=where)
+            statement = answered.get("error") if isinstance(answered, dict) else answered
+            raise EngineUnavailable(f"SkyPilot: {plain(str(statement), 300)}", where=where)
         return answered
 
 
@@ -187,12 +187,12 @@ def read_template(path: Path) -> dict[str, Any]:
         raise UserError(f"cannot be read: {why}", where=str(path)) from error
     if document.problems:
         raise UserError(document.problems[0].message, where=str(path))
-    given: Any = document.data
-    resources: Any = given.get("resources", {}) if isinstance(given, dict) else None
-    if not isinstance(given, dict) or not isinstance(resources, dict) or not isinstance(given.get("envs", {}), dict):
+    data: Any = document.data
+    resources: Any = data.get("resources", {}) if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(resources, dict) or not isinstance(data.get("envs", {}), dict):
         raise UserError("is no task: task, resources and envs must be mappings", where=str(path))
-    taken = [name for name in _OURS if name in given]
-    taken += [f"resources.{name}" for name in _OUR_RESOURCES if name in resources]
-    if taken:
-        raise UserError(f"{', '.join(taken)}: Peergate sets that", where=str(path), hint="remove it")
-    return given
+    texts = [name for name in _OURS if name in data]
+    texts += [f"resources.{name}" for name in _OUR_RESOURCES if name in resources]
+    if texts:
+        raise UserError(f"{', '.join(texts)}: Peergate sets that", where=str(path), hint="remove it")
+    return data

@@ -47,9 +47,13 @@ class Moving:
 
     def argv(self, folder: Path) -> list[str]:
         """Return the arguments of ``sessions.jobs.transfer.remote_entry`` for the job."""
-        asked = read_order(folder).grant.resources
+        resources = read_order(folder).grant.resources
         # An argument, because it counts before the order is transferred.
-        within = [] if asked is None or asked.max_hours is None else ["--within", f"{asked.max_hours * 3600:.0f}"]
+        within = (
+            []
+            if resources is None or resources.max_hours is None
+            else ["--within", f"{resources.max_hours * 3600:.0f}"]
+        )
         return [*within, "--place", self.place.url, key_of(folder)]
 
     def send(self, folder: Path) -> None:
@@ -64,9 +68,9 @@ class Moving:
         if not (run / RECORD).exists():
             write_durably(run / RECORD, canonical_bytes({"place": self.place.url}))
         files = {
-            one.name: self.place.send_tree(one).files[""]
-            for one in sorted(folder.iterdir())
-            if one.is_file() and not one.is_symlink() and not one.name.startswith(".") and one.name not in _OURS
+            path.name: self.place.send_tree(path).files[""]
+            for path in sorted(folder.iterdir())
+            if path.is_file() and not path.is_symlink() and not path.name.startswith(".") and path.name not in _OURS
         }
         tables = {"job": Table(files=files).model_dump()}
         for role, artifact in order.inputs.items():
@@ -74,8 +78,8 @@ class Moving:
                 table = self.place.send_tree(run / artifact.path)
             except (OSError, ValueError) as error:
                 raise EvidenceMissing(f"input '{role}' cannot be read: {error}", where=order.key) from error
-            if (found := table.digest()) != artifact.digest:
-                raise EvidenceMissing(f"input '{role}' has the digest {found}, not {artifact.digest}", where=order.key)
+            if (text := table.digest()) != artifact.digest:
+                raise EvidenceMissing(f"input '{role}' has the digest {text}, not {artifact.digest}", where=order.key)
             tables[f"input/{role}"] = table.model_dump()
         self.place.write(job_at(key, SENT), canonical_bytes(tables))
 
@@ -121,8 +125,8 @@ class Moving:
         if record.key != folder.name:
             raise AuditDamage(f"the exit record belongs to {record.key!r}, not to {folder.name!r}", where=key)
         raw = self.place.read(job_at(key, LEFT), TABLE_BYTES)
-        left = read_table(raw or b"{}", key).get("job", Table(files={}))
-        for path, piece in left.files.items():
+        table = read_table(raw or b"{}", key).get("job", Table(files={}))
+        for path, piece in table.files.items():
             if path not in KEPT and not path.startswith(f"{OUTPUTS}/"):
                 raise AuditDamage(f"{path[:100]!r} is no file that a job leaves", where=key)
             if path in KEPT and (folder / path).exists():

@@ -33,14 +33,14 @@ def safe_parts(path: object, depth: int, name_bytes: int = NAME_BYTES) -> list[s
 def resume(partial: Path, size: int, fetch: Callable[[Callable[[bytes], Any], int], Any]) -> int:
     """Fetch the missing bytes of a file of ``size`` bytes, from an offset on, and return how many it had already."""
     partial.parent.mkdir(parents=True, exist_ok=True)
-    begun = partial.stat().st_size if partial.is_file() else 0
-    if begun > size:
-        begun = 0
-    with partial.open("ab" if begun else "wb") as file:
-        fetch(file.write, begun)
+    count = partial.stat().st_size if partial.is_file() else 0
+    if count > size:
+        count = 0
+    with partial.open("ab" if count else "wb") as file:
+        fetch(file.write, count)
         file.flush()
         os.fsync(file.fileno())
-    return begun
+    return count
 
 
 def take_whole(digest: str, target: Path, bring: Callable[[], tuple[Path, int]]) -> None:
@@ -49,15 +49,15 @@ def take_whole(digest: str, target: Path, bring: Callable[[], tuple[Path, int]])
     ``bring`` fetches it, and returns its path and how many bytes were there before. A resumed transfer that has another
     digest is repeated from its beginning; if that does not help, OtherBytes is raised.
     """
-    came, begun = bring()
-    if (found := digest_path(came)) != digest:
+    came, count = bring()
+    if (text := digest_path(came)) != digest:
         remove(came)
-        if begun:
+        if count:
             came, _ = bring()
-            found = digest_path(came)
-        if found != digest:
+            text = digest_path(came)
+        if text != digest:
             remove(came)
-            raise OtherBytes(found)
+            raise OtherBytes(text)
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.is_dir():
         shutil.rmtree(target)

@@ -85,8 +85,8 @@ def prepare(place: Place, key: str, run: Path, cache: Path) -> Path:
     folder = run / "jobs" / key.rpartition(".")[0]
     place.take_tree(job, folder)
     order = read_order(folder)
-    if (found := shared_key(order)) != key:
-        raise EvidenceMissing(f"the order is {found}, not {key}", where=key)
+    if (text := shared_key(order)) != key:
+        raise EvidenceMissing(f"the order is {text}, not {key}", where=key)
     here = dict(order.inputs)
     for role, artifact in order.inputs.items():
         table = tables.get(f"input/{role}", Table(files={}))
@@ -110,26 +110,26 @@ def bring_back(place: Place, key: str, folder: Path) -> None:
         place.send(folder / name, files[name])
     if (folder / OUTPUTS).is_dir() and not (folder / OUTPUTS).is_symlink():
         try:
-            left = place.send_tree(folder / OUTPUTS).files
+            pieces = place.send_tree(folder / OUTPUTS).files
         except ValueError as error:
             # A link among the outputs: they cannot be digested, so they do not count.
             print(f"{key}: outputs left behind: {error}", file=sys.stderr)
-            left = {}
-        files |= {f"{OUTPUTS}/{path}": piece for path, piece in left.items()}
+            pieces = {}
+        files |= {f"{OUTPUTS}/{path}": piece for path, piece in pieces.items()}
     place.write(job_at(key, LEFT), canonical_bytes({"job": Table(files=files).model_dump()}))
     place.write(job_at(key, "exit.json"), (folder / "exit.json").read_bytes())
 
 
 def _watch(place: Place, key: str, run: Path, folder: Path, wrapper: subprocess.Popen[bytes]) -> None:
     """Report on the job until it has ended, and pass requests on to it."""
-    seen: dict[str, bytes] = {}
+    seen_data: dict[str, bytes] = {}
     while True:
         try:
             code = wrapper.wait(LOOK_S)
         except subprocess.TimeoutExpired:
             code = None
         try:
-            _exchange(place, key, run, folder, seen)
+            _exchange(place, key, run, folder, seen_data)
         except EngineUnavailable as error:
             # The job continues; the orchestrator sees silence.
             print(error, file=sys.stderr)
@@ -137,19 +137,19 @@ def _watch(place: Place, key: str, run: Path, folder: Path, wrapper: subprocess.
             return
 
 
-def _exchange(place: Place, key: str, run: Path, folder: Path, seen: dict[str, bytes]) -> None:
+def _exchange(place: Place, key: str, run: Path, folder: Path, seen_data: dict[str, bytes]) -> None:
     for name, most in TOLD.items():
         try:
             with open_file(folder / name) as handle:
                 data = handle.read(most)
         except NotReadable:
             continue
-        if seen.get(name) != data:
+        if seen_data.get(name) != data:
             place.write(job_at(key, name), data)
-            seen[name] = data
+            seen_data[name] = data
     present = place.read(job_at(key, PRESENT), 4096)
-    if present is not None and seen.get(PRESENT) != present:
-        seen[PRESENT] = present
+    if present is not None and seen_data.get(PRESENT) != present:
+        seen_data[PRESENT] = present
         beat(run)
     if not (folder / "cancel").exists() and (reason := place.read(job_at(key, CANCEL), 65_536)) is not None:
         write_durably(folder / "cancel", reason)
@@ -184,7 +184,7 @@ def main() -> int:
                 # The place's settings and credentials are for this process; the job gets none of them.
                 return carry_out(url, key, job_root())
             case [folder]:
-                asked = read_order(Path(folder)).grant.resources
+                resources = read_order(Path(folder)).grant.resources
             case _:
                 usage = "JOB_FOLDER | [--within SECONDS] --place URL KEY"
                 print(f"usage: python -P -m sessions.jobs.transfer.remote_entry {usage}", file=sys.stderr)
@@ -193,7 +193,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return int(error.exit_code)
     command = [sys.executable, "-P", "-m", "sessions.jobs.wrapper", folder]
-    os.execve(sys.executable, command, job_environment(asked))
+    os.execve(sys.executable, command, job_environment(resources))
 
 
 if __name__ == "__main__":

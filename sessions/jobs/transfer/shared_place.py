@@ -52,8 +52,14 @@ class Table(Contract):
 
 def table_of(path: Path) -> Table:
     """Return the table of a file or folder; raise OSError, or ValueError for a symbolic link."""
-    files = {one.relative_to(path).as_posix(): one for one in list_tree(path)} if path.is_dir() else {"": path}
-    return Table(files={name: Piece(digest=digest_file(one), bytes=one.stat().st_size) for name, one in files.items()})
+    files = (
+        {current_path.relative_to(path).as_posix(): current_path for current_path in list_tree(path)}
+        if path.is_dir()
+        else {"": path}
+    )
+    return Table(
+        files={name: Piece(digest=digest_file(path), bytes=path.stat().st_size) for name, path in files.items()}
+    )
 
 
 class Place:
@@ -155,14 +161,14 @@ class Place:
             raise AuditDamage(f"the bytes under {piece.digest} have the digest {error}", where=self.url) from error
 
     def _bring(self, piece: Piece, partial: Path) -> tuple[Path, int]:
-        def fetch(write: Callable[[bytes], Any], begun: int) -> None:
+        def fetch(write: Callable[[bytes], Any], count: int) -> None:
             with self._fs.open(self._at(_blob(piece.digest)), "rb") as source:
-                source.seek(begun)
+                source.seek(count)
                 # One byte more than stated reveals a longer file.
-                left = piece.bytes - begun + 1
-                while left > 0 and (data := source.read(min(left, PIECE))):
+                remaining = piece.bytes - count + 1
+                while remaining > 0 and (data := source.read(min(remaining, PIECE))):
                     write(data)
-                    left -= len(data)
+                    remaining -= len(data)
 
         try:
             with _reaching(self.url):
@@ -193,14 +199,14 @@ class Place:
             if cache is None:
                 self.take(piece, to)
                 continue
-            kept = cache / piece.digest.removeprefix("sha256:")
-            self.take(piece, kept)
+            path = cache / piece.digest.removeprefix("sha256:")
+            self.take(piece, path)
             to.parent.mkdir(parents=True, exist_ok=True)
             if not to.exists():
                 try:
-                    os.link(kept, to)
+                    os.link(path, to)
                 except OSError:
-                    shutil.copyfile(kept, to)
+                    shutil.copyfile(path, to)
 
     @contextmanager
     def _writing(self) -> Generator[None]:
@@ -236,7 +242,7 @@ def read_table(data: bytes, where: str) -> dict[str, Table]:
     """Read tables by name, or raise AuditDamage if they are malformed."""
     try:
         table: Any = json.loads(data)
-        return {str(name): Table.model_validate(one) for name, one in table.items()}
+        return {str(name): Table.model_validate(value) for name, value in table.items()}
     except (ValueError, ValidationError, AttributeError, RecursionError) as error:
         raise AuditDamage("this is no table of files", where=where) from error
 

@@ -19,9 +19,9 @@ TAIL = 1500
 PIP = ["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--no-cache-dir"]
 
 
-def main(asked: dict[str, Any]) -> dict[str, Any]:
+def main(requests: dict[str, Any]) -> dict[str, Any]:
     """Make the environment if it is missing; returns its Python, or why there is none."""
-    folder = Path(asked["folder"])
+    folder = Path(requests["folder"])
     os.umask(0o077)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with Path(f"{folder}.lock").open("w", encoding="utf-8") as lock:
@@ -35,11 +35,11 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         shutil.rmtree(folder, ignore_errors=True)
         whole = False
         try:
-            run([sys.executable, "-m", "venv", str(folder)], asked["seconds"])
-            for words in asked["installs"]:
-                run([str(python), *PIP, "-c", asked["constraints"], *words], asked["seconds"])
+            run([sys.executable, "-m", "venv", str(folder)], requests["seconds"])
+            for words in requests["installs"]:
+                run([str(python), *PIP, "-c", requests["constraints"], *words], requests["seconds"])
             with (folder / MARK).open("w", encoding="utf-8") as mark:
-                json.dump(asked, mark)
+                json.dump(requests, mark)
                 mark.flush()
                 os.fsync(mark.fileno())
             whole = True

@@ -55,8 +55,8 @@ def begin(layout: Layout) -> None:
     """Start a keeper, which starts the orchestrator, and wait until both run."""
     order = Order.model_validate_json(sys.stdin.buffer.read(), strict=True)
     layout.make()
-    begun = is_begun(layout)
-    if order.answer is not None and not begun:
+    flag = is_begun(layout)
+    if order.answer is not None and not flag:
         _refuse("there is no session yet that asks anything")
     adopt = lives(layout.own / ORCHESTRATOR)
     if adopt and (lives(layout.own / KEEPER) or order.answer is not None):
@@ -79,11 +79,11 @@ def begin(layout: Layout) -> None:
     while time.monotonic() < deadline:
         record = read_record(layout.own / ORCHESTRATOR) or {}
         if record.get("number", 0) > before or (adopt and lives(layout.own / KEEPER)):
-            print(json.dumps({"pid": record["pid"], "number": record["number"], "begun": begun}))
+            print(json.dumps({"pid": record["pid"], "number": record["number"], "begun": flag}))
             return
         if keeper.poll() is not None:
-            said = (layout.own / "keeper.log").read_bytes()[-500:].decode("utf-8", "replace").strip()
-            _refuse(f"the keeper ended with {keeper.returncode}: {said}")
+            text = (layout.own / "keeper.log").read_bytes()[-500:].decode("utf-8", "replace").strip()
+            _refuse(f"the keeper ended with {keeper.returncode}: {text}")
         time.sleep(0.05)
     _refuse(f"the orchestrator was not there within {START_S:g} s")
 
@@ -130,14 +130,14 @@ class Server:
             "shutdown": self.shutdown,
         }
 
-    def answer(self, asked: dict[str, Any]) -> None:
+    def answer(self, requests: dict[str, Any]) -> None:
         """Answer one request."""
-        operation = self._operations.get(str(asked.get("op")))
+        operation = self._operations.get(str(requests.get("op")))
         if operation is None:
             self.send({"refused": "there is no such operation"})
             return
         try:
-            operation(asked)
+            operation(requests)
         except (OSError, ValueError, KeyError, TypeError, sqlite3.Error) as error:
             self.send({"refused": f"{type(error).__name__}: {error}"})
 
@@ -147,11 +147,11 @@ class Server:
         self.out.write(data)
         self.out.flush()
 
-    def status(self, asked: dict[str, Any]) -> None:
+    def status(self, requests: dict[str, Any]) -> None:
         """Send the pod's state and the log from an offset on; the client counts as attached."""
         (self.layout.own / process_state.ATTACHED).touch()
         data = b""
-        offset = int(asked["log"])
+        offset = int(requests["log"])
         if self.layout.log.exists():
             with self.layout.log.open("rb") as log:
                 log.seek(offset)
@@ -177,31 +177,34 @@ class Server:
         names = {path.relative_to(root).as_posix(): path.stat().st_size for path in sorted(root.glob("??/*"))}
         self.send({}, json.dumps(names).encode())
 
-    def list_path(self, asked: dict[str, Any]) -> None:
+    def list_path(self, requests: dict[str, Any]) -> None:
         """Send the size of a file of the run folder, or of all files below a folder."""
-        path = self._inside(asked["path"])
+        path = self._inside(requests["path"])
         if path.is_file():
             self.send({"kind": "file"}, json.dumps({"": path.stat().st_size}).encode())
         elif path.is_dir():
-            files = {one.relative_to(path).as_posix(): one.stat().st_size for one in list_tree(path)}
+            files = {
+                current_path.relative_to(path).as_posix(): current_path.stat().st_size
+                for current_path in list_tree(path)
+            }
             self.send({"kind": "folder"}, json.dumps(files).encode())
         else:
             self.send({"refused": "it is not there"})
 
-    def read_file(self, asked: dict[str, Any]) -> None:
+    def read_file(self, requests: dict[str, Any]) -> None:
         """Send a file of the run folder from an offset to its present end."""
-        path, offset = self._inside(asked["path"]), int(asked["offset"])
+        path, offset = self._inside(requests["path"]), int(requests["offset"])
         with path.open("rb") as file:
-            left = max(0, os.fstat(file.fileno()).st_size - offset)
+            remaining = max(0, os.fstat(file.fileno()).st_size - offset)
             file.seek(offset)
-            self.out.write(line_of({}, left))
-            while left:
-                piece = file.read(min(PIECE, left))
+            self.out.write(line_of({}, remaining))
+            while remaining:
+                piece = file.read(min(PIECE, remaining))
                 if not piece:
                     # The file became shorter than was announced; the client sees the connection end.
                     raise SystemExit(1)
                 self.out.write(piece)
-                left -= len(piece)
+                remaining -= len(piece)
             self.out.flush()
 
     def _inside(self, relative: Any) -> Path:
@@ -210,15 +213,15 @@ class Server:
             raise ValueError("it lies outside of the run folder")
         return path
 
-    def pulled(self, asked: dict[str, Any]) -> None:
+    def pulled(self, requests: dict[str, Any]) -> None:
         """Record that so many entries, with their files, are kept and verified elsewhere."""
-        facts = {"entries": int(asked["entries"]), "time": time.time()}
+        facts = {"entries": int(requests["entries"]), "time": time.time()}
         process_state.write(self.layout.own / process_state.PULLED, facts)
         self.send({})
 
-    def sweep_orphans(self, asked: dict[str, Any]) -> None:
+    def sweep_orphans(self, requests: dict[str, Any]) -> None:
         """End processes of closed sessions, with ``everything`` those of this one too."""
-        swept = sweep(self.layout, everything=bool(asked.get("everything")))
+        swept = sweep(self.layout, everything=bool(requests.get("everything")))
         self.send({}, json.dumps(swept).encode())
 
     def pause(self, _: dict[str, Any]) -> None:
@@ -228,19 +231,19 @@ class Server:
         ask_for(self.layout.run, PAUSE)
         self.send({})
 
-    def shutdown(self, asked: dict[str, Any]) -> None:
+    def shutdown(self, requests: dict[str, Any]) -> None:
         """End the keeper and run the declared command."""
         end_keeper(self.layout)
-        command = asked["command"]
-        code = shut_down(self.layout, str(command) if command is not None else None, str(asked["reason"]))
+        command = requests["command"]
+        code = shut_down(self.layout, str(command) if command is not None else None, str(requests["reason"]))
         self.send({"code": code})
 
 
-def serve(layout: Layout, given: BinaryIO, out: BinaryIO) -> None:
+def serve(layout: Layout, binary_io: BinaryIO, out: BinaryIO) -> None:
     """Answer until the client disconnects."""
     server = Server(layout, out)
     layout.make()
-    while (frame := read_frame(given)) is not None:
+    while (frame := read_frame(binary_io)) is not None:
         server.answer(frame[0])
 
 

@@ -47,7 +47,7 @@ class Layout:
 
     def environment(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         """Return the whole environment of the orchestrator except its keys."""
-        names = (*_KEPT, *_PROXIES, *(one.lower() for one in _PROXIES))
+        names = (*_KEPT, *_PROXIES, *(proxy.lower() for proxy in _PROXIES))
         return {name: environ[name] for name in names if name in environ} | self.variables()
 
     def make(self) -> None:

@@ -28,9 +28,9 @@ PIECE = 4 << 20
 SMALL_FILES = 100
 
 
-def main(asked: Facts) -> Facts:
+def main(requests: Facts) -> Facts:
     """Gather the requested facts; a fact that fails is reported as an error, never left out."""
-    root = Path(asked["root"]).expanduser().resolve()
+    root = Path(requests["root"]).expanduser().resolve()
     facts: Facts = {
         "root": str(root),
         "time": time.time(),
@@ -47,9 +47,9 @@ def main(asked: Facts) -> Facts:
         "session": session,
         "torch": torch,
     }
-    for name in asked["facts"]:
+    for name in requests["facts"]:
         try:
-            facts[name] = ways[name](asked, root)
+            facts[name] = ways[name](requests, root)
         except Exception as error:
             facts[name] = {"error": f"{type(error).__name__}: {error}"}
     return facts
@@ -60,26 +60,26 @@ def has_venv() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in ("ensurepip", "venv"))
 
 
-def disk(asked: Facts, root: Path) -> Facts:
+def disk(requested_facts: Facts, root: Path) -> Facts:
     """Write, because only that shows a quota; also measure free room and name the file system."""
-    above = next(one for one in (root, *root.parents) if one.exists())
+    above = next(parent for parent in (root, *root.parents) if parent.exists())
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts: Facts = {"filesystem": filesystem(root)}
     large, small = root / f".peergate-probe-{os.getpid()}", root / f".peergate-probe-{os.getpid()}.d"
-    left, digest, begun = int(asked["write_bytes"]), hashlib.sha256(), time.monotonic()
+    remaining, digest, started_at = int(requested_facts["write_bytes"]), hashlib.sha256(), time.monotonic()
     try:
         with large.open("wb") as file:
-            while left > 0:
-                piece = os.urandom(min(PIECE, left))
+            while remaining > 0:
+                piece = os.urandom(min(PIECE, remaining))
                 digest.update(piece)
-                left -= file.write(piece)
+                remaining -= file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         read = hashlib.sha256()
         with large.open("rb") as file:
             for piece in iter(lambda: file.read(PIECE), b""):
                 read.update(piece)
-        facts["seconds"] = time.monotonic() - begun
+        facts["seconds"] = time.monotonic() - started_at
         facts["whole"] = read.digest() == digest.digest()
         small.mkdir()
         for number in range(SMALL_FILES):
@@ -112,19 +112,19 @@ def filesystem(path: Path) -> str:
     return best[1]
 
 
-def gpus(asked: Facts, root: Path) -> Facts:
+def gpus(facts: Facts, root: Path) -> Facts:
     """Return name and memory of every GPU, from nvidia-smi."""
     if shutil.which("nvidia-smi") is None:
         return {"list": [], "why": "there is no nvidia-smi"}
     command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30, check=False)
-    lines = [one.strip() for one in done.stdout.decode("utf-8", "replace").splitlines() if one.strip()]
+    lines = [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
     return {"list": lines, "why": ""} if done.returncode == 0 else {"list": [], "why": " ".join(lines)[:300]}
 
 
-def hub(asked: Facts, root: Path) -> Facts:
+def hub(requested_facts: Facts, root: Path) -> Facts:
     """Look for a whole snapshot of the model under the root; if there is none, ask the hub."""
-    folder = "models--" + asked["hub"].replace("/", "--")
+    folder = "models--" + requested_facts["hub"].replace("/", "--")
     snapshot = newest_snapshot(root / "home" / ".cache" / "huggingface" / "hub" / folder)
     facts: Facts = {"snapshot": str(snapshot) if snapshot else None, "lacks": lacking(snapshot) if snapshot else []}
     if snapshot and not facts["lacks"]:
@@ -133,7 +133,7 @@ def hub(asked: Facts, root: Path) -> Facts:
     # As huggingface_hub reads it.
     address = os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
     try:
-        urllib.request.urlopen(address + "/api/models/" + asked["hub"], timeout=15).close()
+        urllib.request.urlopen(address + "/api/models/" + requested_facts["hub"], timeout=15).close()
     except urllib.error.HTTPError as error:
         facts.update({"reachable": False, "why": f"the hub answered {error.code}"})
     except (OSError, ValueError) as error:
@@ -156,45 +156,45 @@ def lacking(snapshot: Path) -> List[str]:  # noqa: UP006
     """Return the missing files of a snapshot: an interrupted download leaves only some."""
     lacks = [] if (snapshot / "config.json").is_file() else ["config.json"]
     # Snapshots hold links into another folder; a broken link is no file.
-    there = [one for one in snapshot.iterdir() if one.is_file()]
+    there = [path for path in snapshot.iterdir() if path.is_file()]
     missing: List[List[str]] = []  # noqa: UP006
     for table in there:
         if table.name.endswith(".index.json"):
             named = set(json.loads(table.read_text(encoding="utf-8"))["weight_map"].values())
-            missing.append(sorted(one for one in named if not (snapshot / one).is_file()))
+            missing.append(sorted(value for value in named if not (snapshot / value).is_file()))
     if not missing:
-        missing.append([] if any(one.suffix in (".safetensors", ".bin") for one in there) else ["weights"])
+        missing.append([] if any(path.suffix in (".safetensors", ".bin") for path in there) else ["weights"])
     # Several tables are the same weights in several formats.
     return lacks + min(missing, key=len)
 
 
-def session(asked: Facts, root: Path) -> Facts:
+def session(facts: Facts, root: Path) -> Facts:
     """Say whether a session of this name exists already."""
-    return {"there": (root / "runs" / asked["name"] / "trail.sqlite").exists()}
+    return {"there": (root / "runs" / facts["name"] / "trail.sqlite").exists()}
 
 
-def torch(asked: Facts, root: Path) -> Facts:
+def torch(facts: Facts, root: Path) -> Facts:
     """Import torch in the session's Python, with a time limit: on some machines the import hangs."""
     code = "import json, torch; print(json.dumps([torch.__version__, torch.cuda.device_count()]))"
-    begun = time.monotonic()
+    started_at = time.monotonic()
     process = subprocess.Popen(
-        [asked["python"], "-P", "-c", code],
+        [facts["python"], "-P", "-c", code],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
     try:
-        out, said = process.communicate(timeout=asked["torch_s"])
+        out, data = process.communicate(timeout=facts["torch_s"])
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         return {"hung": True}
     if process.returncode != 0:
-        lines = said.decode("utf-8", "replace").strip().splitlines()
+        lines = data.decode("utf-8", "replace").strip().splitlines()
         return {"hung": False, "failed": lines[-1][:300] if lines else f"exit code {process.returncode}"}
     version, devices = json.loads(out.decode().strip().splitlines()[-1])
-    return {"hung": False, "seconds": time.monotonic() - begun, "version": version, "devices": devices}
+    return {"hung": False, "seconds": time.monotonic() - started_at, "version": version, "devices": devices}
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ class Progress:
         marks = [mark_of(self._path), mark_of(self._path.with_name(f"{TRAIL}-wal"))]
         if marks != self._seen and marks[0] is not None:
             with suppress(PeergateError, sqlite3.Error):
-                kinds = [one.entry.kind for one in read_entries(self._path)]
+                kinds = [entry.entry.kind for entry in read_entries(self._path)]
                 self._told = {"entries": len(kinds), "gates": kinds.count("decision"), "closed": "close" in kinds}
             self._seen = marks
         return self._told

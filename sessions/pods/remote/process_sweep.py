@@ -36,22 +36,22 @@ class Found(NamedTuple):
 
 def sweep(layout: Layout, *, everything: bool = False) -> list[str]:
     """End the orphans of this root, or all of its processes and this session's (``everything``); a line for each."""
-    found = processes(layout)
-    orphans = [one for one in found if _is_orphan(layout, one, found, everything)]
-    parts = [_told(one) for one in orphans]
-    left = [one.process for one in orphans]
+    results = processes(layout)
+    orphans = [value for value in results if _is_orphan(layout, value, results, everything)]
+    parts = [_told(orphan) for orphan in orphans]
+    remaining_processes = [orphan.process for orphan in orphans]
     for end in (psutil.Process.terminate, psutil.Process.kill):
-        for process in left:
+        for process in remaining_processes:
             with suppress(psutil.Error):
                 end(process)
-        _, left = psutil.wait_procs(left, timeout=TERM_S)
+        _, remaining_processes = psutil.wait_procs(remaining_processes, timeout=TERM_S)
     return parts
 
 
 def processes(layout: Layout) -> list[Found]:
     """Return the processes of this root except keepers and this process."""
     keepers = {(read_record(path) or {}).get("pid") for path in layout.root.glob(f"pods/*/{KEEPER}")}
-    found: list[Found] = []
+    results: list[Found] = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             if process.pid in keepers or process.pid == os.getpid():
@@ -61,9 +61,12 @@ def processes(layout: Layout) -> list[Found]:
                 words = process.cmdline()
                 session = _session(layout, [environ.get(VARIABLE, ""), process.cwd(), *words])
                 above = {parent.pid for parent in process.parents()}
-                found.append(Found(process, session, "sessions.jobs.wrapper" in words, above))
-    named = {one.process.pid: one.session for one in found if one.session}
-    return [one._replace(session=one.session or next(map(named.get, one.above & named.keys()), None)) for one in found]
+                results.append(Found(process, session, "sessions.jobs.wrapper" in words, above))
+    named = {value.process.pid: value.session for value in results if value.session}
+    return [
+        value._replace(session=value.session or next(map(named.get, value.above & named.keys()), None))
+        for value in results
+    ]
 
 
 def _session(layout: Layout, texts: list[str]) -> str | None:
@@ -74,17 +77,17 @@ def _session(layout: Layout, texts: list[str]) -> str | None:
     return None
 
 
-def _is_orphan(layout: Layout, one: Found, found: list[Found], everything: bool) -> bool:
-    if everything and one.session in (layout.name, None):
+def _is_orphan(layout: Layout, value: Found, results: list[Found], everything: bool) -> bool:
+    if everything and value.session in (layout.name, None):
         return True
-    if one.session is None:
+    if value.session is None:
         return not any(lives(path) for path in layout.root.glob(f"pods/*/{ORCHESTRATOR}"))
-    session = Layout(layout.root, one.session)
+    session = Layout(layout.root, value.session)
     if lives(session.own / ORCHESTRATOR):
         return False
     if is_over(session):
         return True
-    return not one.is_wrapper and not one.above & {other.process.pid for other in found if other.is_wrapper}
+    return not value.is_wrapper and not value.above & {other.process.pid for other in results if other.is_wrapper}
 
 
 def is_over(layout: Layout) -> bool:
@@ -93,13 +96,13 @@ def is_over(layout: Layout) -> bool:
     if not path.exists():
         return True
     with suppress(PeergateError, OSError):
-        return any(one.entry.kind == "close" for one in read_entries(path))
+        return any(entry.entry.kind == "close" for entry in read_entries(path))
     return False
 
 
-def _told(one: Found) -> str:
+def _told(value: Found) -> str:
     age, words = 0.0, "?"
     with suppress(psutil.Error):
-        age = time.time() - one.process.create_time()
-        words = " ".join(one.process.cmdline())[:120]
-    return f"process {one.process.pid} of session {one.session or 'none'}, {age:.0f} s old: {words}"
+        age = time.time() - value.process.create_time()
+        words = " ".join(value.process.cmdline())[:120]
+    return f"process {value.process.pid} of session {value.session or 'none'}, {age:.0f} s old: {words}"

@@ -23,7 +23,8 @@ def arms_of(run: Path, entries: Sequence[Recorded], store: Store, resolved: Reso
     """Return the judged rows of both arms; None if the comparison was not reached."""
     treatment = resolved.spec.analysis.treatment
     last = next(
-        (one for one in reversed(entries) if one.entry.kind == "metrics" and one.body["stage"] == treatment), None
+        (entry for entry in reversed(entries) if entry.entry.kind == "metrics" and entry.body["stage"] == treatment),
+        None,
     )
     if last is None:
         return None
@@ -41,16 +42,16 @@ def by_kind(arms: Arms | None) -> dict[str, dict[str, Any]]:
         for then, now in (zip(*arms, strict=True) if arms else ())
     ]
     return {
-        one.part.kind: {
-            "items": one.part.n,
-            "baseline": sum(pair.before for pair in pairs if pair.kind == one.part.kind),
-            "treatment": sum(pair.after for pair in pairs if pair.kind == one.part.kind),
-            "gained": one.part.gained,
-            "lost": one.part.lost,
-            "p": one.p,
-            "p_adjusted": one.adjusted,
+        value.part.kind: {
+            "items": value.part.n,
+            "baseline": sum(pair.before for pair in pairs if pair.kind == value.part.kind),
+            "treatment": sum(pair.after for pair in pairs if pair.kind == value.part.kind),
+            "gained": value.part.gained,
+            "lost": value.part.lost,
+            "p": value.p,
+            "p_adjusted": value.adjusted,
         }
-        for one in each_kind(pairs)
+        for value in each_kind(pairs)
     }
 
 

@@ -47,11 +47,11 @@ class Sample(NamedTuple):
 
 SHOWN: dict[str, Callable[[Sample], bool]] = {
     "all": lambda _: True,
-    "right": lambda one: one.newest.passed,
-    "wrong": lambda one: not one.newest.passed,
-    "gained": lambda one: one.change == "gained",
-    "lost": lambda one: one.change == "lost",
-    "truncated": lambda one: one.newest.truncated,
+    "right": lambda sample: sample.newest.passed,
+    "wrong": lambda sample: not sample.newest.passed,
+    "gained": lambda sample: sample.change == "gained",
+    "lost": lambda sample: sample.change == "lost",
+    "truncated": lambda sample: sample.newest.truncated,
 }
 """What can be asked for, by name. Right, wrong and truncated are of the treatment where it has answered."""
 
@@ -69,22 +69,24 @@ class Samples(NamedTuple):
 
     def kinds(self) -> dict[str, int]:
         """Return how many items are of each kind, by name."""
-        return dict(sorted(Counter(one.newest.item.kind for one in self.rows).items()))
+        return dict(sorted(Counter(sample.newest.item.kind for sample in self.rows).items()))
 
-    def select(self, shown: str, kind: str, text: str) -> tuple[int, ...]:
+    def select(self, displayed_text: str, kind: str, text: str) -> tuple[int, ...]:
         """Return the places of the rows that fit; letter case does not matter. Raises UserError for another name."""
-        if shown not in SHOWN:
-            raise UserError(f"'{masked_line(shown, 40)}' selects no samples", hint=f"one of: {', '.join(SHOWN)}")
-        fits, wanted = SHOWN[shown], text.casefold()
+        if displayed_text not in SHOWN:
+            raise UserError(
+                f"'{masked_line(displayed_text, 40)}' selects no samples", hint=f"one of: {', '.join(SHOWN)}"
+            )
+        fits, wanted = SHOWN[displayed_text], text.casefold()
         return tuple(
             place
-            for place, one in enumerate(self.rows)
-            if fits(one) and (not kind or one.newest.item.kind == kind) and (not wanted or _holds(one, wanted))
+            for place, sample in enumerate(self.rows)
+            if fits(sample) and (not kind or sample.newest.item.kind == kind) and (not wanted or _holds(sample, wanted))
         )
 
 
-def _holds(one: Sample, text: str) -> bool:
-    texts = (one.newest.item.id, one.prompt, one.before.text, one.after.text if one.after else "")
+def _holds(sample: Sample, text: str) -> bool:
+    texts = (sample.newest.item.id, sample.prompt, sample.before.text, sample.after.text if sample.after else "")
     return any(text in each.casefold() for each in texts)
 
 
@@ -101,9 +103,11 @@ def samples_of(folder: Path, entries: Sequence[Recorded], store: Store) -> Sampl
         pairs = zip(*both, strict=True)
         rows = tuple(Sample(number, then, now) for number, (then, now) in enumerate(pairs, 1))
         return Samples(rows, (analysis.baseline, analysis.treatment))
-    measured = [one for one in entries if one.entry.kind == "metrics" and one.body["stage"] == analysis.baseline]
+    measured = [
+        entry for entry in entries if entry.entry.kind == "metrics" and entry.body["stage"] == analysis.baseline
+    ]
     if not measured:
         raise EvidenceMissing(f"'{analysis.baseline}' has not answered the held-out items yet")
-    found = gather(folder, entries, store, analysis.baseline, measured[-1].body["attempt"])
-    alone = answered(found, found.outputs.get("rows"))
-    return Samples(tuple(Sample(number, one, None) for number, one in enumerate(alone, 1)), (analysis.baseline,))
+    evidence = gather(folder, entries, store, analysis.baseline, measured[-1].body["attempt"])
+    alone = answered(evidence, evidence.outputs.get("rows"))
+    return Samples(tuple(Sample(number, value, None) for number, value in enumerate(alone, 1)), (analysis.baseline,))

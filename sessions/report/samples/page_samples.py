@@ -15,12 +15,12 @@ MOST_OF_A_GROUP = 50
 """The first ones in the registered order."""
 
 _GROUPS: tuple[tuple[str, Callable[[Sample], bool]], ...] = (
-    ("lost: right before, wrong after", lambda one: one.change == "lost"),
-    ("gained: wrong before, right after", lambda one: one.change == "gained"),
-    ("wrong before and after", lambda one: one.change == "same" and not one.newest.passed),
-    ("right before and after", lambda one: one.change == "same" and one.newest.passed),
-    ("wrong", lambda one: one.change == "only" and not one.newest.passed),
-    ("right", lambda one: one.change == "only" and one.newest.passed),
+    ("lost: right before, wrong after", lambda sample: sample.change == "lost"),
+    ("gained: wrong before, right after", lambda sample: sample.change == "gained"),
+    ("wrong before and after", lambda sample: sample.change == "same" and not sample.newest.passed),
+    ("right before and after", lambda sample: sample.change == "same" and sample.newest.passed),
+    ("wrong", lambda sample: sample.change == "only" and not sample.newest.passed),
+    ("right", lambda sample: sample.change == "only" and sample.newest.passed),
 )
 
 
@@ -35,21 +35,28 @@ def page_samples(entries: Sequence[Recorded], store: Store) -> dict[str, Any] | 
         return None
     groups: list[dict[str, Any]] = []
     for title, fits in _GROUPS:
-        found = [one for one in samples.rows if fits(one)]
-        if found:
-            rows = [_row(one) for one in found[:MOST_OF_A_GROUP]]
-            groups.append({"title": title, "count": len(found), "rows": rows, "left_out": len(found) - len(rows)})
+        matching_samples = [sample for sample in samples.rows if fits(sample)]
+        if matching_samples:
+            rows = [_row(sample) for sample in matching_samples[:MOST_OF_A_GROUP]]
+            groups.append(
+                {
+                    "title": title,
+                    "count": len(matching_samples),
+                    "rows": rows,
+                    "left_out": len(matching_samples) - len(rows),
+                }
+            )
     return {"arms": samples.arms, "count": len(samples.rows), "groups": groups}
 
 
-def _row(one: Sample) -> dict[str, Any]:
-    answers = [("before", one.before), ("after", one.after)] if one.after else [("answer", one.before)]
+def _row(value: Sample) -> dict[str, Any]:
+    answers = [("before", value.before), ("after", value.after)] if value.after else [("answer", value.before)]
     return {
-        "number": one.number,
-        "item": one.newest.item.id,
-        "kind": one.newest.item.kind,
-        "prompt": "\n".join(said_in(one.newest.item)),
-        "constraint": one.newest.item.constraint,
+        "number": value.number,
+        "item": value.newest.item.id,
+        "kind": value.newest.item.kind,
+        "prompt": "\n".join(said_in(value.newest.item)),
+        "constraint": value.newest.item.constraint,
         "answers": [
             {"name": name, "text": each.text, "right": each.passed, "reason": each.reason, "truncated": each.truncated}
             for name, each in answers

@@ -47,9 +47,9 @@ def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
             loc: Loc = ("analysis", "controls", number, side)
             stage = stages.get(name)
             if stage is None or controlled(stage) is None:
-                able = [one.name for one in spec.stages if controlled(one)]
-                found = "there is no stage" if stage is None else f"a stage of kind {stage.kind} is no control:"
-                yield LintProblem(loc, f"{found} '{name}'", suggest(name, able, f"{first.kind} stages"))
+                able = [stage.name for stage in spec.stages if controlled(stage)]
+                text = "there is no stage" if stage is None else f"a stage of kind {stage.kind} is no control:"
+                yield LintProblem(loc, f"{text} '{name}'", suggest(name, able, f"{first.kind} stages"))
                 continue
             histories[name] = stage.parameters.history
             yield from _control(loc, stage, arm)
@@ -108,10 +108,10 @@ def _compare(spec: SessionSpec, baseline: int, treatment: int) -> Iterator[LintP
 
 def _metric(spec: SessionSpec, arm: Stage) -> Iterator[LintProblem]:
     """The registered metric is the one of the arms, and what they measure is the task and no control."""
-    due, given = arm_of(arm).metric, spec.analysis.primary_metric
-    if given != due:
-        message = f"primary_metric is {given}, the arms are {arm.kind} stages"
-        yield LintProblem(("analysis", "primary_metric"), message, f"write primary_metric: {due}")
+    metric, primary_metric = arm_of(arm).metric, spec.analysis.primary_metric
+    if primary_metric != metric:
+        message = f"primary_metric is {primary_metric}, the arms are {arm.kind} stages"
+        yield LintProblem(("analysis", "primary_metric"), message, f"write primary_metric: {metric}")
     alike = spec.stage(spec.analysis.baseline).parameters == arm.parameters  # Otherwise told as a difference.
     if controlled(arm) and arm.parameters.history != "whole" and alike:
         loc: Loc = ("stages", [stage.name for stage in spec.stages].index(arm.name), "parameters", "history")

@@ -29,29 +29,29 @@ KEPT_COUNTS = (
 
 def lint_criteria(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]:
     """Criteria have one bound that can be met, on a metric the stage measures, and do not contradict each other."""
-    seen: list[tuple[str, Criterion]] = []
+    seen_pairs: list[tuple[str, Criterion]] = []
     for number, criterion in enumerate(stage.gate.criteria):
         loc: Loc = ("gate", "criteria", number)
         yield from lint_bound(spec, stage, criterion, loc)
-        if len(given := _given(criterion)) != 1:
+        if len(texts := _given(criterion)) != 1:
             continue
-        yield from _nothing_kept(criterion, given[0], loc)
+        yield from _nothing_kept(criterion, texts[0], loc)
         yield from _registered(spec, stage, criterion, loc)
-        clashes = (_clash(other, criterion, where) for where, other in seen)
+        clashes = (_clash(other, criterion, where) for where, other in seen_pairs)
         if message := next(filter(None, clashes), ""):
             yield LintProblem(loc, message, "keep one of the two")
-        seen.append((f"criteria[{number}]", criterion))
+        seen_pairs.append((f"criteria[{number}]", criterion))
 
 
 def lint_bound(spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc) -> Iterator[LintProblem]:
     """A criterion has one bound that can be met, on a metric the stage measures."""
     yield from _metric(spec, stage, criterion, loc)
-    given = _given(criterion)
-    if len(given) == 1:
-        yield from _impossible(criterion, given[0], loc)
+    texts = _given(criterion)
+    if len(texts) == 1:
+        yield from _impossible(criterion, texts[0], loc)
         return
-    found = f"has {' and '.join(given)}" if given else "has no bound"
-    message = f"the criterion on {criterion.metric} {found}"
+    text = f"has {' and '.join(texts)}" if texts else "has no bound"
+    message = f"the criterion on {criterion.metric} {text}"
     yield LintProblem(loc, message, f"give one of {', '.join(_BOUNDS)}")
 
 
@@ -61,7 +61,7 @@ def _given(criterion: Criterion) -> list[str]:
 
 def _metric(spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc) -> Iterator[LintProblem]:
     absent = _absent(stage)
-    measured = [one for one in metrics_of(stage.kind) if one not in absent]
+    measured = [text for text in metrics_of(stage.kind) if text not in absent]
     if stage.name == spec.analysis.treatment:
         measured = measured + metrics_of("comparison")
     if criterion.metric in measured:
@@ -86,10 +86,10 @@ def _metric(spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc) -> 
 def _absent(stage: Stage) -> dict[str, str]:
     """Return the metrics of outputs that a stage of the kind has only with a parameter that is not set here."""
     kind = kind_of(stage)
-    unset = [one for one in kind.added if not one.is_set(stage.parameters)]
-    where = {output: one.where for one in unset for output in one.outputs}
-    found = {one.id: where.get(one.output, "") for one in kind.metrics if isinstance(one, RowMetric)}
-    return {id: parameter for id, parameter in found.items() if parameter}
+    unset = [value for value in kind.added if not value.is_set(stage.parameters)]
+    where = {output: value.where for value in unset for output in value.outputs}
+    results = {metric.id: where.get(metric.output, "") for metric in kind.metrics if isinstance(metric, RowMetric)}
+    return {id: parameter for id, parameter in results.items() if parameter}
 
 
 def _domain(metric: str) -> tuple[float, float]:

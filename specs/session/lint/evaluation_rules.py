@@ -127,7 +127,7 @@ def lint_looks(spec: SessionSpec) -> Iterator[LintProblem]:
     """
     plan = spec.evaluation
     tests = (*plan.paired, *plan.drift) if plan else ()
-    named = {*spec.analysis.compared(), *(name for one in tests for name in (one.before, one.after))}
+    named = {*spec.analysis.compared(), *(name for test in tests for name in (test.before, test.after))}
     looks = {
         stage.name: place
         for place, stage in enumerate(spec.stages)
@@ -150,7 +150,7 @@ def _of_trained(spec: SessionSpec, stage: Stage) -> bool:
     owners = {reference.partition(".")[0] for reference in stage.inputs.values()}
     # Only stages before it, so that a circle, which is reported elsewhere, has an end.
     before = spec.stages[: spec.stages.index(stage)]
-    return any(_trains(one) or _of_trained(spec, one) for one in before if one.name in owners)
+    return any(_trains(stage) or _of_trained(spec, stage) for stage in before if stage.name in owners)
 
 
 def _paired(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -173,11 +173,11 @@ def _differ_in_model_only(spec: SessionSpec, loc: Loc, first: str, last: str) ->
         if order.index(first) >= order.index(last):
             yield LintProblem(loc, f"'{last}' does not come after '{first}'", "swap them")
             return
-        one, other = spec.stage(first), spec.stage(last)
+        stage, other = spec.stage(first), spec.stage(last)
         for what, ours, theirs in (
-            ("kinds", one.kind, other.kind),
-            ("items", one.inputs.get("items"), other.inputs.get("items")),
-            ("parameters", one.parameters, other.parameters),
+            ("kinds", stage.kind, other.kind),
+            ("items", stage.inputs.get("items"), other.inputs.get("items")),
+            ("parameters", stage.parameters, other.parameters),
         ):
             if ours != theirs:
                 message = f"'{first}' and '{last}' have different {what}"
@@ -185,9 +185,9 @@ def _differ_in_model_only(spec: SessionSpec, loc: Loc, first: str, last: str) ->
 
 
 def _named(spec: SessionSpec, loc: Loc, name: str, trait: str) -> Iterator[LintProblem]:
-    found = next((stage for stage in spec.stages if stage.name == name), None)
-    if found is None:
+    stage = next((stage for stage in spec.stages if stage.name == name), None)
+    if stage is None:
         fitting = [stage.name for stage in spec.stages if getattr(kind_of(stage), trait)]
         yield LintProblem(loc, f"there is no stage '{name}'", suggest(name, fitting, "stages"))
-    elif not getattr(kind_of(found), trait):
-        yield LintProblem(loc, f"'{name}' is of kind {found.kind}", f"fitting are {', '.join(names_where(trait))}")
+    elif not getattr(kind_of(stage), trait):
+        yield LintProblem(loc, f"'{name}' is of kind {stage.kind}", f"fitting are {', '.join(names_where(trait))}")

@@ -47,14 +47,14 @@ def unread_turns(spec: SessionSpec, files: Collection[str]) -> Iterator[LintProb
 
 def verified_by(spec: SessionSpec, verifier: str) -> set[str]:
     """Return the inputs whose items a task's verifier judges answers of."""
-    found: set[str] = set()
+    texts: set[str] = set()
     for stage in spec.stages:
         kind = kind_of(stage)
         task = getattr(stage.parameters, "scorer", None) or spec.task
         by_arm = kind.arm is not None and not kind.arm.conversations and kind.only_measures and task == verifier
         if by_arm or (kind.sampled_by_task and spec.task == verifier):
-            found.update(one for role, one in stage.inputs.items() if role != "model")
-    return found
+            texts.update(reference for role, reference in stage.inputs.items() if role != "model")
+    return texts
 
 
 def _has_answer(item: dict[str, Any]) -> bool:

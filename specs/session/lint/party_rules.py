@@ -47,14 +47,16 @@ def makers(party: Builder | Reviewer) -> frozenset[str]:
 
     A model under another name at an unknown address is not recognised.
     """
-    found: set[str] = {party.vendor}
+    texts: set[str] = {party.vendor}
     host = (urlsplit(party.base_url).hostname or "").rstrip(".") if party.base_url else ""
-    found |= {name for name, hosts in _HOSTS.items() if any(host == one or host.endswith(f".{one}") for one in hosts)}
+    texts |= {
+        name for name, hosts in _HOSTS.items() if any(host == text or host.endswith(f".{text}") for text in hosts)
+    }
     if isinstance(party, Builder) and party.model_vendor is not None:
-        found.add(party.model_vendor)
+        texts.add(party.model_vendor)
     if party.model:
-        found |= {name for name, pattern in _MODELS.items() if pattern.search(party.model)}
-    return frozenset(found)
+        texts |= {name for name, pattern in _MODELS.items() if pattern.search(party.model)}
+    return frozenset(texts)
 
 
 def reviewers_of(spec: SessionSpec) -> Iterator[tuple[Loc, Reviewer]]:
@@ -172,7 +174,7 @@ def _lint_panel(spec: SessionSpec) -> Iterator[LintProblem]:
 def lint_one_reviewer(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
     """Vendor, model, endpoint, API and times of one reviewer fit each other."""
     if not is_known(reviewer.vendor):
-        known = (*REVIEWERS, *(one.name for one in plugins.installed(GROUP)))
+        known = (*REVIEWERS, *(entry_point.name for entry_point in plugins.installed(GROUP)))
         message, hint = f"unknown reviewer vendor '{reviewer.vendor}'", suggest(reviewer.vendor, known, "known")
         if reviewer.vendor == "playbook":
             message, hint = "'playbook' acts, it cannot be the reviewer", "without a model, take 'checklist'"
@@ -222,10 +224,12 @@ def _lint_depth(place: Loc, party: Builder | Reviewer) -> Iterator[LintProblem]:
     """A vendor is asked for an effort that it has."""
     if party.vendor != "anthropic":
         return
-    asked = {("reasoning",): party.reasoning} if isinstance(party, Builder) else {}
+    requests = {("reasoning",): party.reasoning} if isinstance(party, Builder) else {}
     if isinstance(party, Reviewer):
-        asked = {("effort", name, "reasoning"): getattr(party.effort, name).reasoning for name in Efforts.model_fields}
-    for loc, depth in asked.items():
+        requests = {
+            ("effort", name, "reasoning"): getattr(party.effort, name).reasoning for name in Efforts.model_fields
+        }
+    for loc, depth in requests.items():
         if depth in _NOT_ANTHROPICS:
             yield LintProblem((*place, *loc), f"Anthropic has no effort '{depth}'", "low is the least it has")
 
@@ -245,9 +249,9 @@ def _lint_times(at: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
         needed = LATENCY_S.get(effort.reasoning or "", 0)
         if effort.timeout_s < needed:
             place: Loc = (*at, "effort", tier)
-            said = f"a review with {effort.reasoning} reasoning takes up to {needed} s"
+            text = f"a review with {effort.reasoning} reasoning takes up to {needed} s"
             hint = "allow more time, or less reasoning"
-            yield LintProblem((*place, "timeout_s"), f"timeout_s is {effort.timeout_s:g}; {said}", hint)
+            yield LintProblem((*place, "timeout_s"), f"timeout_s is {effort.timeout_s:g}; {text}", hint)
 
 
 def _lint_share(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -266,8 +270,8 @@ def cost_of_all(spec: SessionSpec) -> float:
     """Return the most that one review of every gate can cost; nothing when no model is asked or it is free."""
     stakes = (DESIGN_STAKES, *(stage.gate.stakes for stage in spec.stages))
     return sum(
-        getattr(reviewer.effort, one).max_cost_usd
+        getattr(reviewer.effort, stake).max_cost_usd
         for reviewer in spec.reviewers()
         if reviewer.asks_a_model and not (reviewer.usd_per_million_tokens and reviewer.usd_per_million_tokens.is_free)
-        for one in stakes
+        for stake in stakes
     )

@@ -32,8 +32,8 @@ def lint_pilot(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProb
     """A stage that names a pilot does the same on more data, and must meet the rates that the pilot had to meet."""
     if stage.pilot is None:
         return
-    order = [one.name for one in spec.stages]
-    alike = [one.name for one in spec.stages[:index] if one.kind == stage.kind]
+    order = [stage.name for stage in spec.stages]
+    alike = [earlier.name for earlier in spec.stages[:index] if earlier.kind == stage.kind]
     if stage.pilot in alike:
         pilot = spec.stage(stage.pilot)
         yield from _same(stage, pilot)
@@ -67,7 +67,11 @@ def _held(stage: Stage, pilot: Stage) -> Iterator[LintProblem]:
     """Every criterion of the pilot on a rate is one of the stage too, or a stricter one is."""
     for criterion in pilot.gate.criteria:
         metric = METRICS.get(criterion.metric)
-        if metric is None or metric.unit != "fraction" or any(_holds(one, criterion) for one in stage.gate.criteria):
+        if (
+            metric is None
+            or metric.unit != "fraction"
+            or any(_holds(current_criterion, criterion) for current_criterion in stage.gate.criteria)
+        ):
             continue
         message = f"its pilot '{pilot.name}' must meet '{criterion}', and this stage need not"
         yield LintProblem(("gate",), message, "repeat the criterion, or write a stricter one")
@@ -78,10 +82,10 @@ def _holds(ours: Criterion, pilots: Criterion) -> bool:
     if ours.metric != pilots.metric:
         return False
     try:
-        (sign, value), (asked, limit) = ours.bound(), pilots.bound()
+        (sign, value), (text, limit) = ours.bound(), pilots.bound()
     except ValueError:  # Told as a criterion without one bound.
         return True
-    if sign[0] != asked[0]:
+    if sign[0] != text[0]:
         return False
     stricter = value > limit if sign[0] == ">" else value < limit
-    return stricter or (value == limit and (sign == asked or "=" in asked))
+    return stricter or (value == limit and (sign == text or "=" in text))

@@ -60,7 +60,7 @@ def lint_choices(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProble
         elif getattr(stage.parameters, name) not in values:
             message = f"{name} = {getattr(stage.parameters, name)!r} is not among its own choices"
             yield LintProblem(loc, message, "the registered value is the first one tried")
-        elif wrong := [one for one in values if not _takes(stage, name, one)]:
+        elif wrong := [value for value in values if not _takes(stage, name, value)]:
             yield LintProblem(loc, f"{name} cannot be {wrong[0]!r} in this stage", "remove it")
 
 
@@ -75,7 +75,7 @@ def _takes(stage: Stage, name: str, value: str | bool) -> bool:
 def numeric_parameters(model: type[BaseModel]) -> dict[str, type[int] | type[float]]:
     """Return the parameters a range can be given for, with their number type."""
     types = {name: _types(info.annotation) for name, info in model.model_fields.items()}
-    return {name: float if float in found else int for name, found in types.items() if found & {float, int}}
+    return {name: float if float in results else int for name, results in types.items() if results & {float, int}}
 
 
 def _types(annotation: Any) -> set[Any]:
@@ -95,6 +95,6 @@ def _outside_limits(model: type[BaseModel], name: str, number: type[int] | type[
             faults = [fault for fault in error.errors(include_url=False) if fault["loc"] in ((name,), ())]
             if not faults:
                 continue
-            said = faults[0]["msg"].removeprefix("Input should be ")
-            return f"{end} {value:g} is outside the limits of {name}: must be {said}"
+            text = faults[0]["msg"].removeprefix("Input should be ")
+            return f"{end} {value:g} is outside the limits of {name}: must be {text}"
     return ""

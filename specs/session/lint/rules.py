@@ -33,13 +33,13 @@ from specs.task_file import is_file
 
 def lint(spec: SessionSpec) -> list[LintProblem]:
     """Return every rule the spec breaks; an empty list means it can be registered."""
-    found = [
+    lint_problems = [
         _written(spec, index, problem)
         for index, stage in enumerate(spec.stages)
         for rule in _OF_STAGES
         for problem in rule(spec, index, stage)
     ]
-    return [*found, *(problem for rule in _OF_SESSIONS for problem in rule(spec))]
+    return [*lint_problems, *(problem for rule in _OF_SESSIONS for problem in rule(spec))]
 
 
 def _lint_data(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -74,13 +74,13 @@ def _lint_budget(spec: SessionSpec) -> Iterator[LintProblem]:
     spent = 0.0
     stages = spec.with_resources().stages
     for stage in stages:
-        held = shares.review + shares.teardown + (0.0 if kind_of(stage).reads_heldout else shares.evaluation)
+        value = shares.review + shares.teardown + (0.0 if kind_of(stage).reads_heldout else shares.evaluation)
         spent += attempt_usd(budget, stage)
-        if spent + held * budget.max_cost_usd > budget.max_cost_usd + 1e-9:
+        if spent + value * budget.max_cost_usd > budget.max_cost_usd + 1e-9:
             every = sum(attempt_usd(budget, stage) for stage in stages)
             message = (
                 f"{budget.max_cost_usd:g} USD do not cover one attempt of each stage: up to '{stage.name}' they may "
-                f"cost {spent:.2f} USD, and {held * budget.max_cost_usd:.2f} USD are held back "
+                f"cost {spent:.2f} USD, and {value * budget.max_cost_usd:.2f} USD are held back "
                 f"(all stages: {every:.2f} USD)"
             )
             hint = "raise max_cost_usd, or lower max_minutes or held_back"
@@ -121,7 +121,7 @@ def _lint_plugins(spec: SessionSpec) -> Iterator[LintProblem]:
         if stage.launcher is not None:
             named.append((("stages", index, "launcher"), stage.launcher, "peergate.launchers", LAUNCHERS))
     for loc, name, group, own in named:
-        known = (*own, *(one.name for one in plugins.installed(group)))
+        known = (*own, *(entry_point.name for entry_point in plugins.installed(group)))
         if name not in known and not is_file(name):
             hint = suggest(name, known, "known")
             if loc == ("task",):
@@ -132,27 +132,27 @@ def _lint_plugins(spec: SessionSpec) -> Iterator[LintProblem]:
 def _lint_machine(spec: SessionSpec, index: int, _: Stage) -> Iterator[LintProblem]:
     """What a stage asks for, its session's values included, is something its launcher can give and the ledger hold."""
     stage = spec.with_resources().stages[index]
-    asked, launcher = stage.resources, spec.launcher_of(stage.name)
-    if launcher == "skypilot" and (asked is None or asked.max_usd_per_hour is None):
+    resources, launcher = stage.resources, spec.launcher_of(stage.name)
+    if launcher == "skypilot" and (resources is None or resources.max_usd_per_hour is None):
         message = "a rented machine has a price, and nobody says how much it may cost"
         yield LintProblem(("launcher",), message, "add resources.max_usd_per_hour to the stage or the session")
-    if launcher == "ray" and getattr(stage.parameters, "device", None) == "cuda" and not (asked and asked.gpus):
+    if launcher == "ray" and getattr(stage.parameters, "device", None) == "cuda" and not (resources and resources.gpus):
         # Ray hides GPUs from jobs that ask for cores alone; jobs that ask for nothing share all of them.
         message = "the stage has device: cuda, and Ray keeps a GPU only for what asks for one"
         yield LintProblem(("parameters", "device"), message, "add resources.gpus: 1 to the stage or the session")
-    if asked is None:
+    if resources is None:
         return
-    if asked.spot and launcher != "skypilot":
+    if resources.spot and launcher != "skypilot":
         message = f"'{launcher}' rents no machines, so none can be a spot machine"
         yield LintProblem(("resources", "spot"), message, "remove the line, or take skypilot")
-    if asked.gpu is not None and launcher == "local":
-        message = f"'local' cannot choose the kind of GPU '{asked.gpu}': it has what this machine has"
+    if resources.gpu is not None and launcher == "local":
+        message = f"'local' cannot choose the kind of GPU '{resources.gpu}': it has what this machine has"
         yield LintProblem(("resources", "gpu"), message, "remove the line, or take another launcher")
-    if asked.gpu is not None and not asked.gpus:
-        message = f"the kind of GPU is '{asked.gpu}', and no number of them is asked for"
+    if resources.gpu is not None and not resources.gpus:
+        message = f"the kind of GPU is '{resources.gpu}', and no number of them is asked for"
         yield LintProblem(("resources", "gpu"), message, "add gpus: 1")
-    if launcher == "skypilot" and asked.gpus and asked.gpu is None:
-        message = f"{asked.gpus} GPUs of no kind: SkyPilot rents machines by the kind of their GPU"
+    if launcher == "skypilot" and resources.gpus and resources.gpu is None:
+        message = f"{resources.gpus} GPUs of no kind: SkyPilot rents machines by the kind of their GPU"
         yield LintProblem(("resources", "gpus"), message, "add gpu, as SkyPilot names it: gpu: H200")
     if held_hours(stage) * 60 < stage.max_minutes - 1e-9:
         message = f"the machine is held for {held_hours(stage):g} h at most, the job may take {stage.max_minutes:g} min"
@@ -160,12 +160,12 @@ def _lint_machine(spec: SessionSpec, index: int, _: Stage) -> Iterator[LintProbl
         yield LintProblem(("resources", "max_hours"), message, hint)
 
 
-def _written(spec: SessionSpec, index: int, found: LintProblem) -> LintProblem:
+def _written(spec: SessionSpec, index: int, result: LintProblem) -> LintProblem:
     """Return a stage's problem at the place where its value was written: in the stage, or in the session."""
     own = spec.stages[index].resources
-    elsewhere = found.loc[0] == "resources" and (own is None or found.loc[1] not in own.model_fields_set)
-    elsewhere |= found.loc == ("launcher",) and not spec.stages[index].launcher
-    return found if elsewhere else replace(found, loc=("stages", index, *found.loc))
+    elsewhere = result.loc[0] == "resources" and (own is None or result.loc[1] not in own.model_fields_set)
+    elsewhere |= result.loc == ("launcher",) and not spec.stages[index].launcher
+    return result if elsewhere else replace(result, loc=("stages", index, *result.loc))
 
 
 _OF_STAGES = (
@@ -193,19 +193,21 @@ def lint_constitution(constitution: Constitution) -> list[LintProblem]:
             message = f"the same text as principles[{first}]"
             problems.append(LintProblem((*loc, "text"), message, "remove one of the two"))
 
-    held = Counter(principle.category for principle in constitution.principles)
-    said = constitution.totals
-    if said.principles != held.total():
-        message = f"says {said.principles} principles, the file holds {held.total()}"
-        problems.append(LintProblem(("totals", "principles"), message, f"write {held.total()}"))
-    for category, number in said.by_category.items():
-        if number != held[category]:
-            message = f"says {number} in category '{category}', the file holds {held[category]}"
-            hint = f"write {held[category]}" if held[category] else suggest(category, held, "categories in the file")
+    counts = Counter(principle.category for principle in constitution.principles)
+    totals = constitution.totals
+    if totals.principles != counts.total():
+        message = f"says {totals.principles} principles, the file holds {counts.total()}"
+        problems.append(LintProblem(("totals", "principles"), message, f"write {counts.total()}"))
+    for category, number in totals.by_category.items():
+        if number != counts[category]:
+            message = f"says {number} in category '{category}', the file holds {counts[category]}"
+            hint = (
+                f"write {counts[category]}" if counts[category] else suggest(category, counts, "categories in the file")
+            )
             problems.append(LintProblem(("totals", "by_category", category), message, hint))
-    for category in held:
-        if category not in said.by_category:
-            message = f"category '{category}' has {held[category]} principles but no total"
-            hint = f"add {category}: {held[category]}"
+    for category in counts:
+        if category not in totals.by_category:
+            message = f"category '{category}' has {counts[category]} principles but no total"
+            hint = f"add {category}: {counts[category]}"
             problems.append(LintProblem(("totals", "by_category", category), message, hint))
     return problems

@@ -19,7 +19,7 @@ _ROLE = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 def lint_name(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:
     """Stage names are unique and not reserved."""
-    first = [one.name for one in spec.stages].index(stage.name)
+    first = [stage.name for stage in spec.stages].index(stage.name)
     if stage.name in RESERVED:
         yield LintProblem(("name",), f"'{stage.name}' is reserved for references to inputs", "choose another name")
     elif first < index:
@@ -32,13 +32,13 @@ def lint_inputs(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintPro
         yield from _recipe_inputs(spec, index, stage)
         return
     roles = inputs_of(stage.kind, stage.parameters)
-    meant: set[str] = set()
+    texts: set[str] = set()
     for role, reference in stage.inputs.items():
         loc: Loc = ("inputs", role)
         read_as = role
         if role not in roles:
             read_as = closest(role, [name for name in roles if name not in stage.inputs]) or ""
-            meant.add(read_as)
+            texts.add(read_as)
             yield LintProblem(loc, f"{stage.kind} has no input '{role}'", suggest(role, roles, "it reads"))
         if reference == "heldout" and not kind_of(stage).reads_heldout:
             yield LintProblem(loc, f"the held-out split is not for {stage.kind} stages", _heldout_readers())
@@ -46,7 +46,7 @@ def lint_inputs(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintPro
             yield from _reference(spec, index, loc, reference, roles[read_as])
     for role in roles:
         # A misspelt role is one mistake, not two.
-        if role not in stage.inputs and role not in meant:
+        if role not in stage.inputs and role not in texts:
             message = f"input '{role}' is missing: {stage.kind} reads {' and '.join(roles)}"
             yield LintProblem(("inputs", role), message, _candidates(spec, index, roles[role]))
 
@@ -58,11 +58,11 @@ def _heldout_readers() -> str:
 def lint_samples(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:
     """Pairs are made of the samples of a ``generate`` stage, and judged against its own prompts."""
     reference = stage.inputs.get("samples", "")
-    owner = next((one for one in spec.stages if one.name == reference.partition(".")[0]), None)
+    owner = next((stage for stage in spec.stages if stage.name == reference.partition(".")[0]), None)
     if not kind_of(stage).pairs_samples or owner is None or not reference.endswith(".rows"):
         return  # The rule on inputs reports a reference to nothing, or to something else than rows.
     if not kind_of(owner).sampled_by_task:
-        able = [f"{one.name}.rows" for one in spec.stages[:index] if kind_of(one).sampled_by_task]
+        able = [f"{stage.name}.rows" for stage in spec.stages[:index] if kind_of(stage).sampled_by_task]
         message = f"'{reference}' are rows of a stage of kind {owner.kind}, pairs are made of those of generate"
         hint = f"there are {', '.join(able)}" if able else "no generate stage comes before it"
         yield LintProblem(("inputs", "samples"), message, hint)
@@ -89,13 +89,13 @@ def _recipe_inputs(spec: SessionSpec, index: int, stage: Stage) -> Iterator[Lint
 def _tells_heldout(spec: SessionSpec, index: int, reference: str) -> bool:
     """Say whether an artifact of an earlier stage was made from held-out items, at any remove; weights are not text."""
     head, _, tail = reference.partition(".")
-    place = next((number for number, one in enumerate(spec.stages[:index]) if one.name == head), None)
+    place = next((number for number, stage in enumerate(spec.stages[:index]) if stage.name == head), None)
     if place is None:
         return False
     source = spec.stages[place]
     if outputs_of(source.kind, source.parameters).get(tail, "checkpoint") == "checkpoint":
         return False
-    return source.reads_heldout or any(_tells_heldout(spec, place, one) for one in source.inputs.values())
+    return source.reads_heldout or any(_tells_heldout(spec, place, reference) for reference in source.inputs.values())
 
 
 def lint_trained(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:
@@ -135,17 +135,17 @@ def _reference(
     spec: SessionSpec, index: int, loc: Loc, reference: str, needed: ArtifactKind | None
 ) -> Iterator[LintProblem]:
     """Check that a reference resolves to an earlier artifact, and of the right kind where one is needed."""
-    found = _resolved(spec, index, loc, reference)
-    if isinstance(found, LintProblem):
-        yield found
-    elif needed is not None and found != needed:
-        yield LintProblem(loc, f"needs {_a(needed)}, '{reference}' is {_a(found)}", _candidates(spec, index, needed))
+    result = _resolved(spec, index, loc, reference)
+    if isinstance(result, LintProblem):
+        yield result
+    elif needed is not None and result != needed:
+        yield LintProblem(loc, f"needs {_a(needed)}, '{reference}' is {_a(result)}", _candidates(spec, index, needed))
 
 
 def held_by(spec: SessionSpec, index: int, reference: str) -> ArtifactKind | None:
     """Return the artifact kind that a stage's reference names; None where the rule on inputs reports it."""
-    found = _resolved(spec, index, (), reference)
-    return None if isinstance(found, LintProblem) else found
+    result = _resolved(spec, index, (), reference)
+    return None if isinstance(result, LintProblem) else result
 
 
 def _resolved(spec: SessionSpec, index: int, loc: Loc, reference: str) -> ArtifactKind | LintProblem:
@@ -199,15 +199,15 @@ def _candidates(spec: SessionSpec, index: int, needed: ArtifactKind) -> str:
     """List what could be an input of this artifact kind."""
     checkpoints = ["model", "control"] if spec.control else ["model"]
     constitution = [] if spec.constitution is None else ["constitution"]
-    found = {"checkpoint": checkpoints, "constitution": constitution}.get(needed, [])
-    found += [f"data.{name}" for name, one in spec.data.items() if _HELD[one.held or "items"] == needed]
+    texts = {"checkpoint": checkpoints, "constitution": constitution}.get(needed, [])
+    texts += [f"data.{name}" for name, data_file in spec.data.items() if _HELD[data_file.held or "items"] == needed]
     if needed == "items":
-        found += ["heldout"] if kind_of(spec.stages[index]).reads_heldout else []
+        texts += ["heldout"] if kind_of(spec.stages[index]).reads_heldout else []
     for stage in spec.stages[:index]:
         outputs = outputs_of(stage.kind, stage.parameters)
-        found += [f"{stage.name}.{out}" for out, kind in outputs.items() if kind == needed]
-    if found:
-        return f"{needed} here: {', '.join(found)}"
+        texts += [f"{stage.name}.{out}" for out, kind in outputs.items() if kind == needed]
+    if texts:
+        return f"{needed} here: {', '.join(texts)}"
     own = f", and no data file holds them (`as: {needed}`)" if needed in _HELD else ""
     return f"no earlier stage leaves {needed}{own}"
 

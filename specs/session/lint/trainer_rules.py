@@ -20,8 +20,8 @@ def given_by(spec: SessionSpec, index: int) -> Given | LintProblem:
     if model is None:
         message = f"'{stage.script}' trains a model, and the stage does not say which"
         return LintProblem((*at, "parameters", "trains"), message, "write trains: INPUT, a checkpoint")
-    held: dict[str, Held | None] = {role: _rows(spec, index, role) for role in stage.inputs if role != model}
-    rows: dict[str, Held] = {role: one for role, one in held.items() if one is not None}
+    current: dict[str, Held | None] = {role: _rows(spec, index, role) for role in stage.inputs if role != model}
+    rows: dict[str, Held] = {role: value for role, value in current.items() if value is not None}
     only = [role for role in rows if role != EVAL]
     role = TRAIN if TRAIN in rows else only[0] if len(only) == 1 else ""
     if not role:

@@ -31,7 +31,7 @@ _REVISED = Over("all comparisons of a revision with its original, where the stag
 _OFFERED = Over("all pairs that were made, of all sources, before any is left out", output="preferences")
 _OF_THEM = where(
     "the pairs that are kept, but for those that are wrong by their length on purpose",
-    lambda one: not one.by_length,
+    lambda value: not value.by_length,
     "preferences",
 )
 _pairs = partial(metric, over=_PAIRS)
@@ -113,10 +113,10 @@ def _judge(prefix: str, rows: Over) -> tuple[RowMetric, ...]:
     return (*_swapping(prefix, rows), *_calibrated(prefix, agree, agree, decided))
 
 
-def _left_out(told: str, *reasons: str) -> Value:
+def _left_out(text: str, *reasons: str) -> Value:
     """Return a number of dropped pairs; without the file of them its lines are those of all that are kept."""
     return judged(
-        told, where(f"were left out for {' or '.join(reasons)}", lambda one: one.reason in reasons, "dropped")
+        text, where(f"were left out for {' or '.join(reasons)}", lambda value: value.reason in reasons, "dropped")
     )
 
 
@@ -133,24 +133,24 @@ def _dropped(prefix: str) -> tuple[RowMetric, ...]:
 
 
 def _validation(prefix: str) -> RowMetric:
-    pairs = number("pairs marked for validation", lambda one: one.pair.split == "validation")
+    pairs = number("pairs marked for validation", lambda value: value.pair.split == "validation")
     return _pairs(f"{prefix}_for_validation", "pairs", pairs)
 
 
-def _of_chains(id: str, told: str, fits: Fits, better: Literal["higher", "lower"] = "lower") -> RowMetric:
-    return rate(id, f"chains {told}", fits, better, over=_CHAINS, of="chains")
+def _of_chains(id: str, text: str, fits: Fits, better: Literal["higher", "lower"] = "lower") -> RowMetric:
+    return rate(id, f"chains {text}", fits, better, over=_CHAINS, of="chains")
 
 
 def _faulty(*faults: str) -> Fits:
-    return lambda one: any(set(faults) & set(each.faults) for each in one.row.rounds)
+    return lambda value: any(set(faults) & set(each.faults) for each in value.row.rounds)
 
 
 def _first(order: str) -> Fits:
     """Say whether the response shown first is preferred: it is A, where "good" is A and good, or B and not."""
 
     def fits(row: Any) -> bool:
-        said = getattr(row, order)
-        return (said.good_label == "A") == said.good
+        statement = getattr(row, order)
+        return (statement.good_label == "A") == statement.good
 
     return fits
 
@@ -162,28 +162,28 @@ REVISE_METRICS = (
     _of_chains(
         "revised_rate",
         "whose last revision is whole, long enough, no refusal and not what it was made from",
-        lambda one: one.row.usable,
+        lambda value: value.row.usable,
         "higher",
     ),
     _of_chains(
         "revision_unchanged_rate",
         "that end in the words they began with",
-        lambda one: one.row.final.split() == one.row.original.split(),
+        lambda value: value.row.final.split() == value.row.original.split(),
     ),
     _of_chains("revision_refusal_rate", "with a revision that refuses", _faulty("refusal")),
     _of_chains("revision_short_rate", "with a revision that is empty or has too few words", _faulty("empty", "short")),
     _of_chains(
         "revision_truncation_rate",
         "with a critique or revision that hit the token limit",
-        lambda one: any("length" in (each.critique_finish, each.revision_finish) for each in one.row.rounds),
+        lambda value: any("length" in (each.critique_finish, each.revision_finish) for each in value.row.rounds),
     ),
     metric(
         "principle_imbalance",
         "uses",
         judged(
             "uses of the most used category of principles - uses of the least used one",
-            where("use the most used category", lambda one: one.most_used),
-            where("use the least used category", lambda one: one.least_used),
+            where("use the most used category", lambda value: value.most_used),
+            where("use the least used category", lambda value: value.least_used),
         ),
         "lower",
         over=Over("all rounds of critique and revision"),
@@ -264,7 +264,7 @@ BEST_OF_N_METRICS = (
         "fraction",
         fraction(
             "pairs whose rejected response was made wrong / pairs",
-            where("have a response made wrong on purpose", lambda one: one.pair.source == "hard_negative"),
+            where("have a response made wrong on purpose", lambda value: value.pair.source == "hard_negative"),
         ),
     ),
     metric("pairs_length_difference", "words", judged("mean words of chosen - rejected"), over=_OF_THEM),
@@ -277,7 +277,7 @@ VERIFIED_METRICS = (
     rate(
         "verified_accepted_rate",
         "samples that end by themselves and that the verifier accepts",
-        lambda one: one.row.verdict == "accepted",
+        lambda value: value.row.verdict == "accepted",
         over=_VERIFIED,
         of="samples",
     ),
@@ -286,7 +286,7 @@ VERIFIED_METRICS = (
         "prompts",
         judged(
             "prompts with a sample that is accepted and one that is refused",
-            where("are of a prompt with a sample that is accepted and one that is refused", lambda one: one.mixed),
+            where("are of a prompt with a sample that is accepted and one that is refused", lambda value: value.mixed),
         ),
         "higher",
         over=_VERIFIED,

@@ -63,18 +63,18 @@ class JudgeCalibrationRow(ComparisonRow):
 
 def contradiction(row: CritiqueRow | ComparisonRow, agreement: Agreement, margin: float) -> str | None:
     """Return how a row's verdict does not follow from its log-probabilities (it is no evidence then), else None."""
-    for name, given, label in (("plain", row.plain, "A"), ("swapped", row.swapped, "B")):
-        if given.good_label != label:
-            return f"{name}: 'good' is {given.good_label} instead of {label}"
+    for name, stated, label in (("plain", row.plain, "A"), ("swapped", row.swapped, "B")):
+        if stated.good_label != label:
+            return f"{name}: 'good' is {stated.good_label} instead of {label}"
         try:
-            due = arrangement(given.scores, given.good_label, margin)
+            expected = arrangement(stated.scores, stated.good_label, margin)
         except ValueError as error:
             return f"{name}: {error}"
-        if abs(due.margin - given.margin) > TOLERANCE:
-            return f"{name}: margin {given.margin:g} is stated, {due.margin:g} follows"
-        if (due.good, due.confident) != (given.good, given.confident):
-            message = f"good {given.good}, confident {given.confident}"
-            return f"{name}: {message} is stated, good {due.good}, confident {due.confident} follows"
+        if abs(expected.margin - stated.margin) > TOLERANCE:
+            return f"{name}: margin {stated.margin:g} is stated, {expected.margin:g} follows"
+        if (expected.good, expected.confident) != (stated.good, stated.confident):
+            message = f"good {stated.good}, confident {stated.confident}"
+            return f"{name}: {message} is stated, good {expected.good}, confident {expected.confident} follows"
     verdict = decide(row.plain, row.swapped, agreement, margin)
     if isinstance(row, CritiqueRow):
         accepted = verdict is True

@@ -21,16 +21,16 @@ _labelled = partial(metric, over=Over("the pairs of answers that people have lab
 _CONVERSATIONS = Over("all conversations, each once")
 
 EVALUATE_METRICS = (
-    _of_items("accuracy", "items whose output the registered verifier accepts", lambda one: one.passed, "higher"),
+    _of_items("accuracy", "items whose output the registered verifier accepts", lambda value: value.passed, "higher"),
     _items("items", "items", count),
-    _of_items("truncation_rate", "outputs that hit the token limit", lambda one: one.row.truncated, "lower"),
-    _of_items("empty_rate", "outputs with no visible character", lambda one: not one.row.output.strip(), "lower"),
+    _of_items("truncation_rate", "outputs that hit the token limit", lambda value: value.row.truncated, "lower"),
+    _of_items("empty_rate", "outputs with no visible character", lambda value: not value.row.output.strip(), "lower"),
     _items(
         "mean_output_tokens",
         "model tokens",
         Value(
             "mean length of the output, end token not counted",
-            lambda rows: Fraction(sum(one.row.output_tokens for one in rows), len(rows)),
+            lambda rows: Fraction(sum(row.row.output_tokens for row in rows), len(rows)),
         ),
     ),
 )
@@ -50,8 +50,8 @@ PERPLEXITY_METRICS = (
 _SAME = "the same with the log-likelihood of each choice divided by its"
 
 
-def _likeliest(id: str, told: str, per: str, of: str = "") -> RowMetric:
-    return rate(id, told, lambda one: one.likeliest(per), "higher", over=_QUESTIONS, of=of)
+def _likeliest(id: str, text: str, per: str, of: str = "") -> RowMetric:
+    return rate(id, text, lambda value: value.likeliest(per), "higher", over=_QUESTIONS, of=of)
 
 
 CHOICE_METRICS = (
@@ -64,7 +64,7 @@ CHOICE_METRICS = (
         "fraction",
         Value(
             "mean of 1 / number of choices",
-            lambda rows: sum((Fraction(1, len(one.row.choices)) for one in rows), Fraction(0)) / len(rows),
+            lambda rows: sum((Fraction(1, len(row.row.choices)) for row in rows), Fraction(0)) / len(rows),
         ),
     ),
 )
@@ -102,8 +102,8 @@ DUEL_METRICS = (
         "kappa",
         judged(
             "Cohen's kappa of the judge's preference (reference, candidate or tie) with the label",
-            where("judge and people agree", lambda one: one.said == one.label),
-            where("they do not", lambda one: one.said != one.label),
+            where("judge and people agree", lambda value: value.said == value.label),
+            where("they do not", lambda value: value.said != value.label),
         ),
         "higher",
     ),
@@ -112,15 +112,15 @@ DUEL_METRICS = (
         "fraction",
         judged(
             "share of the longer answer among the preferences, minus its share among the labels (characters)",
-            where("the judge prefers the longer answer", lambda one: one.said == one.longer),
-            where("people prefer the longer answer", lambda one: one.label == one.longer),
+            where("the judge prefers the longer answer", lambda value: value.said == value.longer),
+            where("people prefer the longer answer", lambda value: value.label == value.longer),
         ),
     ),
 )
 
 
-def _passing(id: str, told: str, over: Over, of: str) -> RowMetric:
-    return rate(id, told, lambda one: one.passed, "higher", over=over, of=of)
+def _passing(id: str, text: str, over: Over, of: str) -> RowMetric:
+    return rate(id, text, lambda value: value.passed, "higher", over=over, of=of)
 
 
 CONVERSATION_METRICS = (
@@ -140,7 +140,7 @@ CONVERSATION_METRICS = (
     _passing(
         "lowest_kind_pass_rate",
         "conversation_pass_rate of the kind of conversation where it is lowest",
-        where(_CONVERSATIONS.told, lambda one: one.of_lowest),
+        where(_CONVERSATIONS.told, lambda value: value.of_lowest),
         "",
     ),
     rate(
@@ -161,7 +161,7 @@ def _of_task(name: str, calls: str) -> tuple[RowMetric, ...]:
         rate(
             f"{name}_accuracy",
             "samples that the registered scorer of the task holds for right",
-            lambda one: one.passed,
+            lambda value: value.passed,
             "higher",
             over=_SAMPLES,
             of="samples",
@@ -170,7 +170,7 @@ def _of_task(name: str, calls: str) -> tuple[RowMetric, ...]:
         rate(
             f"{name}_truncation_rate",
             "samples with an answer that hit the token limit",
-            lambda one: one.truncated,
+            lambda value: value.truncated,
             "lower",
             over=_SAMPLES,
             of="samples",
@@ -178,7 +178,7 @@ def _of_task(name: str, calls: str) -> tuple[RowMetric, ...]:
         rate(
             f"{name}_empty_rate",
             "samples whose scored answer has no visible character",
-            lambda one: not one.text.strip(),
+            lambda value: not value.text.strip(),
             "lower",
             over=_SAMPLES,
             of="samples",
@@ -186,7 +186,7 @@ def _of_task(name: str, calls: str) -> tuple[RowMetric, ...]:
         metric(
             calls,
             "requests",
-            Value("requests to the model, summed over samples", lambda rows: sum(len(one.row.calls) for one in rows)),
+            Value("requests to the model, summed over samples", lambda rows: sum(len(row.row.calls) for row in rows)),
             over=_SAMPLES,
         ),
     )

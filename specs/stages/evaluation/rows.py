@@ -146,9 +146,9 @@ class BenchmarkRow(Contract):
     @property
     def truncated(self) -> bool:
         """Whether an answer hit the token limit."""
-        return any(one.truncated for one in self.calls)
+        return any(call.truncated for call in self.calls)
 
     @property
     def output_tokens(self) -> int:
         """The tokens of all answers."""
-        return sum(one.output_tokens for one in self.calls)
+        return sum(call.output_tokens for call in self.calls)

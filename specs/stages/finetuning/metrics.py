@@ -18,13 +18,13 @@ _LAST = where("the last fifth of the steps (at least 1)", lambda step: step.last
 _PAIRS = Over("pairs of the groups that were kept out of training", output="scored_pairs")
 """Where no pair was kept out the judge has none, and the metrics over them are left out."""
 _VALIDATION = Over("examples of the groups that were kept out of training", output="validation")
-_BEFORE = where("those examples before the first step", lambda one: one.first, "validation")
-_AFTER = where("those examples after the last step", lambda one: one.last, "validation")
-_LOWEST = where("those examples where their loss is lowest", lambda one: one.lowest, "validation")
+_BEFORE = where("those examples before the first step", lambda value: value.first, "validation")
+_AFTER = where("those examples after the last step", lambda value: value.last, "validation")
+_LOWEST = where("those examples where their loss is lowest", lambda value: value.lowest, "validation")
 
 
-def _mean(told: str, of: Callable[[Any], float]) -> Value:
-    return Value(told, lambda rows: sum(of(row) for row in rows) / len(rows))
+def _mean(text: str, of: Callable[[Any], float]) -> Value:
+    return Value(text, lambda rows: sum(of(row) for row in rows) / len(rows))
 
 
 def _drop(steps: Sequence[Any]) -> float:
@@ -56,11 +56,11 @@ def _gain(pair: Any) -> float:
 
 
 def _validation_loss(rows: Sequence[Any]) -> float:
-    return -sum(one.row.log_probability for one in rows) / sum(one.row.tokens for one in rows)
+    return -sum(row.row.log_probability for row in rows) / sum(row.row.tokens for row in rows)
 
 
 def _validation_rise(rows: Sequence[Any]) -> float:
-    last, lowest = ([one for one in rows if over.holds(one)] for over in (_AFTER, _LOWEST))
+    last, lowest = ([row for row in rows if over.holds(row)] for over in (_AFTER, _LOWEST))
     return _validation_loss(last) - _validation_loss(lowest)
 
 

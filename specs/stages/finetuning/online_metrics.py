@@ -8,42 +8,42 @@ from specs.stages.row_metric import Over, RowMetric, Value, count, metric, rate,
 
 _STEPS = Over("all optimizer steps, in order")
 _ROLLOUTS = Over("all answers that were trained on", output="rollouts")
-_FIRST = where("answers of the first fifth of the steps (at least 1)", lambda one: one.first, "rollouts")
-_LAST = where("answers of the last fifth of the steps (at least 1)", lambda one: one.last, "rollouts")
+_FIRST = where("answers of the first fifth of the steps (at least 1)", lambda value: value.first, "rollouts")
+_LAST = where("answers of the last fifth of the steps (at least 1)", lambda value: value.last, "rollouts")
 _KEPT = Over("prompts of the groups that were kept out of training", output="kept_answers")
 """Where none was kept out the judge has none, and the metrics over them are left out."""
 
 
-def _reward(one: Any) -> float:
-    return one.reward
+def _reward(value: Any) -> float:
+    return value.reward
 
 
-def _length(one: Any) -> int:
-    return len(one.row.answer_ids)
+def _length(value: Any) -> int:
+    return len(value.row.answer_ids)
 
 
-def _verified(one: Any) -> bool:
-    return one.verified
+def _verified(value: Any) -> bool:
+    return value.verified
 
 
 def online_metrics(prefix: str) -> tuple[RowMetric, ...]:
     """Return the metrics of a kind; ``prefix`` makes their ids its own."""
 
     def of_rollouts(name: str, unit: str, message: str, better: Any, of: Any) -> tuple[RowMetric, ...]:
-        value = Value(message, lambda rows: sum(of(one) for one in rows) / len(rows))
+        value = Value(message, lambda rows: sum(of(row) for row in rows) / len(rows))
         return (
             metric(f"{prefix}first_{name}", unit, value, better, over=_FIRST),
             metric(f"{prefix}last_{name}", unit, value, better, over=_LAST),
         )
 
     verified = share("answers that the task's verifier accepts", _verified, "answers")
-    steepest = Value("largest gradient norm before clipping", lambda rows: max(one.row.grad_norm for one in rows))
+    steepest = Value("largest gradient norm before clipping", lambda rows: max(row.row.grad_norm for row in rows))
     return (
         metric(f"{prefix}steps", "optimizer steps", count, over=_STEPS),
         metric(
             f"{prefix}train_tokens",
             "model tokens",
-            Value("tokens of answers, summed over steps", lambda rows: sum(one.row.tokens for one in rows)),
+            Value("tokens of answers, summed over steps", lambda rows: sum(row.row.tokens for row in rows)),
             over=_STEPS,
         ),
         metric(f"{prefix}max_grad_norm", "L2 norm", steepest, "lower", over=_STEPS),
@@ -55,7 +55,7 @@ def online_metrics(prefix: str) -> tuple[RowMetric, ...]:
         rate(
             f"{prefix}ties",
             "answers of groups in which every reward is the same",
-            lambda one: one.tied,
+            lambda value: value.tied,
             "lower",
             over=_ROLLOUTS,
             of="answers",
@@ -64,14 +64,14 @@ def online_metrics(prefix: str) -> tuple[RowMetric, ...]:
         rate(
             f"{prefix}kept_before",
             "prompts whose answer before training the verifier accepts",
-            lambda one: one.before,
+            lambda value: value.before,
             over=_KEPT,
             of="prompts",
         ),
         rate(
             f"{prefix}kept_after",
             "prompts whose answer after training the verifier accepts",
-            lambda one: one.after,
+            lambda value: value.after,
             "higher",
             over=_KEPT,
             of="prompts",

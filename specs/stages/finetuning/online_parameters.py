@@ -92,7 +92,7 @@ class GrpoParameters(ReplicatedParameters):
 
     def snapshots_of(self, steps: int) -> tuple[int, ...]:
         """Return after which of so many steps a snapshot is saved: never between updates on the same answers."""
-        return tuple(one for one in super().snapshots_of(steps) if one % self.updates == 0)
+        return tuple(value for value in super().snapshots_of(steps) if value % self.updates == 0)
 
     @model_validator(mode="after")
     def _rollouts_fit(self) -> Self:

@@ -24,10 +24,10 @@ _PARTS = 32
 def _of_adapters(default: Any) -> Any:
     """Return a field that has its default with a method of adapters alone, and is left out where it is not set."""
 
-    def by_method(given: dict[str, Any]) -> Any:
-        return None if given.get("method", "full") == "full" else default
+    def by_method(arguments: dict[str, Any]) -> Any:
+        return None if arguments.get("method", "full") == "full" else default
 
-    return Field(default_factory=by_method, exclude_if=lambda given: given is None)
+    return Field(default_factory=by_method, exclude_if=lambda arguments: arguments is None)
 
 
 class TrainingParameters(Contract):
@@ -97,9 +97,9 @@ class TrainingParameters(Contract):
             "target_modules": self.target_modules,
         }
         if self.method == "full":
-            given = [name for name, value in adapter.items() if value is not None]
-            if given:
-                raise ValueError(f"{', '.join(given)} given, but method is 'full': write method: lora or qlora")
+            texts = [name for name, value in adapter.items() if value is not None]
+            if texts:
+                raise ValueError(f"{', '.join(texts)} given, but method is 'full': write method: lora or qlora")
         else:
             missing = [name for name, value in adapter.items() if value in (None, ())]
             if missing:
@@ -159,8 +159,8 @@ class ReplicatedParameters(TrainingParameters):
             return self
         if self.method == "qlora":
             raise ValueError("distributed needs weights that are not of 4 bits, method is 'qlora': write lora or full")
-        given = {"snapshot_steps": self.snapshot_steps, "checkpoint_steps": self.checkpoint_steps}
-        if unfit := [name for name, value in given.items() if value is not None]:
+        counts = {"snapshot_steps": self.snapshot_steps, "checkpoint_steps": self.checkpoint_steps}
+        if unfit := [name for name, value in counts.items() if value is not None]:
             raise ValueError(f"{unfit[0]} has no effect with distributed: replicas save after every synchronisation")
         return self
 

@@ -28,13 +28,13 @@ from specs.stages.sampling_metrics import rates
 _SAMPLES = Over("all sampled completions of the attempt")
 # Metrics over each population, and shares of its rows.
 _samples, _of_samples = partial(metric, over=_SAMPLES), partial(rate, over=_SAMPLES)
-_ACCEPTED = where("accepted rows", lambda one: one.accepted)
-_REPEATED = where("accepted rows that say what an earlier one says", lambda one: one.repeated)
+_ACCEPTED = where("accepted rows", lambda value: value.accepted)
+_REPEATED = where("accepted rows that say what an earlier one says", lambda value: value.repeated)
 
 
 def _kinds(rows: Sequence[Any]) -> Counter[str]:
     """Return how many distinct accepted answers each kind has."""
-    return Counter({one.answer: one.row.kind for one in rows if one.accepted}.values())
+    return Counter({row.answer: row.row.kind for row in rows if row.accepted}.values())
 
 
 GENERATE_METRICS = (
@@ -44,14 +44,14 @@ GENERATE_METRICS = (
         "completions",
         number(
             "distinct (prompt, completion) that end by themselves and that the verifier accepts",
-            lambda one: one.accepted and not one.repeated,
+            lambda value: value.accepted and not value.repeated,
         ),
         "higher",
     ),
     _of_samples(
         "acceptance_rate",
         "rows that end by themselves and that the verifier accepts",
-        lambda one: one.accepted,
+        lambda value: value.accepted,
         "higher",
     ),
     _samples(
@@ -65,37 +65,41 @@ GENERATE_METRICS = (
         "completions",
         Value(
             "accepted rows of the rarest constraint kind of the prompts",
-            lambda rows: min(_kinds(rows)[kind] for kind in {one.row.kind for one in rows}),
+            lambda rows: min(_kinds(rows)[kind] for kind in {row.row.kind for row in rows}),
             (_ACCEPTED, _REPEATED),
         ),
         "higher",
     ),
-    _of_samples("generate_truncation_rate", "rows that hit the token limit", lambda one: one.row.truncated, "lower"),
+    _of_samples(
+        "generate_truncation_rate", "rows that hit the token limit", lambda value: value.row.truncated, "lower"
+    ),
     metric(
         "duplicate_rate",
         "fraction",
         fraction("1 - distinct (prompt, completion) / verifier-accepted rows", _REPEATED),
         "lower",
-        over=where("verifier-accepted rows", lambda one: one.accepted, may_be_empty=True),
+        over=where("verifier-accepted rows", lambda value: value.accepted, may_be_empty=True),
     ),
     *rates("generate", _SAMPLES.told, "completions", empty="", runaway="", leaked="", repeated=""),
 )
 
 
-def _bare(one: Any) -> bool:
-    return (one.row.model, one.row.form) == ("declared", "completion")
+def _bare(value: Any) -> bool:
+    return (value.row.model, value.row.form) == ("declared", "completion")
 
 
 def _followed(id: str, population: str, model: str, form: str, *, note: str = "") -> RowMetric:
     """Return the share of the commands that a model follows in a form; without a template it has no chat."""
-    asked = (model, form, True)
+    requests = (model, form, True)
     return rate(
         id,
         "commands whose output meets what they ask for",
-        lambda one: one.met,
+        lambda value: value.met,
         "higher" if model == "control" else "none",
         over=where(
-            population, lambda one: (one.row.model, one.row.form, one.command) == asked, may_be_empty=form == "chat"
+            population,
+            lambda value: (value.row.model, value.row.form, value.command) == requests,
+            may_be_empty=form == "chat",
         ),
         of=f"commands{note}",
     )
@@ -123,10 +127,11 @@ SENTINEL_METRICS = (
     rate(
         "sentences_completed",
         "beginnings that the declared model continues as expected",
-        lambda one: one.met,
+        lambda value: value.met,
         "higher",
         over=where(
-            "sentinels that are beginnings of sentences, given as bare text", lambda one: _bare(one) and not one.command
+            "sentinels that are beginnings of sentences, given as bare text",
+            lambda value: _bare(value) and not value.command,
         ),
         of="beginnings",
     ),
@@ -135,7 +140,7 @@ SENTINEL_METRICS = (
         "prompts",
         number(
             "prompts whose ids differ with and without special tokens, hold a template token, or stand for another text",
-            lambda one: bool(one.fault),
+            lambda value: bool(value.fault),
         ),
         "lower",
         over=where("all sentinels, given to the declared model as bare text", _bare),
@@ -146,7 +151,7 @@ _CALLS = Over("all calls, probes left out", output="calls")
 _calls, _of_calls = partial(metric, over=_CALLS), partial(rate, over=_CALLS, of="calls")
 _PARSED = where(
     "all instructions parsed from the calls, before any is dropped as a repeat",
-    lambda one: one.parsed,
+    lambda value: value.parsed,
     "listed",
     may_be_empty=True,
 )
@@ -156,16 +161,16 @@ _kept = partial(metric, over=_KEPT)
 
 
 def _fate(*outcomes: str) -> Fits:
-    return lambda one: one.fated.outcome in outcomes
+    return lambda value: value.fated.outcome in outcomes
 
 
-def _at_limit(one: Any) -> bool:
-    return one.row.finish == "length"
+def _at_limit(value: Any) -> bool:
+    return value.row.finish == "length"
 
 
 def _different(id: str, over: Over, of: str, twice: Over) -> RowMetric:
     message = f"different word sequences (case, marks and white space ignored) / {of}"
-    value = Value(message, lambda rows: Fraction(len({one.words for one in rows}), len(rows)), (twice,))
+    value = Value(message, lambda rows: Fraction(len({row.words for row in rows}), len(rows)), (twice,))
     return metric(id, "fraction", value, "higher", over=over)
 
 
@@ -198,29 +203,29 @@ INSTRUCT_METRICS = (
         number(
             "instructions that are held-out prompts, nearly repeat one (thresholds.prompt_similarity) or hold one; no later "
             "stage reads them",
-            lambda one: one.held_out,
+            lambda value: value.held_out,
         ),
         "lower",
     ),
     _kept(
         "instructions_left",
         "instructions",
-        number("instructions that are handed on: those that are no held-out prompts", lambda one: not one.held_out),
+        number("instructions that are handed on: those that are no held-out prompts", lambda value: not value.held_out),
         "higher",
     ),
     _different(
         "instruction_uniqueness",
         _PARSED,
         "instructions parsed",
-        where("instructions that were written twice or more", lambda one: one.times > 1),
+        where("instructions that were written twice or more", lambda value: value.times > 1),
     ),
     metric(
         "instruction_multiplicity",
         "instructions",
         Value(
             "how often the most frequent word sequence was written",
-            lambda rows: max(one.times for one in rows),
-            (where("instructions that were written most often", lambda one: one.most),),
+            lambda rows: max(row.times for row in rows),
+            (where("instructions that were written most often", lambda value: value.most),),
         ),
         "lower",
         over=_PARSED,
@@ -254,7 +259,7 @@ INSTRUCT_METRICS = (
     _kept(
         "instruction_median_words",
         "words",
-        middle("median number of words between white space (not tokens)", lambda one: len(one.text.split())),
+        middle("median number of words between white space (not tokens)", lambda value: len(value.text.split())),
     ),
     _again("instruct_repeatable", "same_seed", "the same", "the same"),
     _again("instruct_seed_effect", "other_seed", "another", "another"),
@@ -263,27 +268,27 @@ INSTRUCT_METRICS = (
 
 _ANSWERS = Over("all answers, after cleaning and before any is dropped")
 _answers, _of_answers = partial(metric, over=_ANSWERS), partial(rate, over=_ANSWERS, of="answers")
-_EXAMPLES = where("the answers that are kept", lambda one: one.kept, may_be_empty=True)
+_EXAMPLES = where("the answers that are kept", lambda value: value.kept, may_be_empty=True)
 _examples = partial(metric, over=_EXAMPLES)
 RESPONSE_METRICS = (
     _answers("responses", "answers", count),
     _answers(
         "responses_kept",
         "answers",
-        number("different (instruction, answer) without a mark", lambda one: one.kept),
+        number("different (instruction, answer) without a mark", lambda value: value.kept),
         "higher",
     ),
-    _of_answers("responses_kept_rate", "answers without a mark", lambda one: not one.row.marks, "higher"),
+    _of_answers("responses_kept_rate", "answers without a mark", lambda value: not value.row.marks, "higher"),
     _of_answers(
         "runaway_rate_v2",
         "answers that hold another turn (a role at the beginning of a line, a chat token) or over 500 characters",
-        lambda one: one.runaway,
+        lambda value: value.runaway,
         "lower",
     ),
     rate(
         "runaway_rate_v1",
         "answers of over 200 characters or more than 3 full stops",
-        lambda one: one.runaway_v1,
+        lambda value: value.runaway_v1,
         over=_ANSWERS,
         of="answers; counts healthy answers, kept for comparison",
     ),
@@ -292,19 +297,19 @@ RESPONSE_METRICS = (
         "incomplete_rate",
         "answers that the token limit ended, that are empty, under 10 characters (yes, no, true and false apart), or "
         "end in a colon or an open list item",
-        lambda one: one.incomplete,
+        lambda value: value.incomplete,
         "lower",
     ),
     _of_answers(
         "delimiter_leak_rate",
         "answers that hold a stop string or end in the beginning of one",
-        lambda one: "delimiter" in one.row.marks,
+        lambda value: "delimiter" in value.row.marks,
         "lower",
     ),
     _of_answers(
         "out_of_scope_rate",
         "answers that break a scope rule",
-        lambda one: any(mark.startswith("scope:") for mark in one.row.marks),
+        lambda value: any(mark.startswith("scope:") for mark in value.row.marks),
         "lower",
     ),
     _examples(
@@ -312,7 +317,7 @@ RESPONSE_METRICS = (
         "fraction",
         judged(
             "answers with the most frequent ending (its last 2 to 4 words or marks; on 3 instructions or more) / answers kept",
-            where("end in the most frequent ending", lambda one: one.ends),
+            where("end in the most frequent ending", lambda value: value.ends),
         ),
         "lower",
     ),
@@ -321,22 +326,22 @@ RESPONSE_METRICS = (
         "model tokens",
         middle(
             "median length after cleaning, by the tokenizer of the checkpoint that wrote them",
-            lambda one: one.row.completion_tokens,
+            lambda value: value.row.completion_tokens,
         ),
     ),
     _different(
         "response_uniqueness",
         _EXAMPLES,
         "answers kept",
-        where("say what an earlier one says", lambda one: one.repeated),
+        where("say what an earlier one says", lambda value: value.repeated),
     ),
     _examples(
         "response_multiplicity",
         "answers",
         Value(
             "how often the most frequent word sequence was kept",
-            lambda rows: max(Counter(one.words for one in rows).values()),
-            (where("say what is said most often", lambda one: one.most),),
+            lambda rows: max(Counter(row.words for row in rows).values()),
+            (where("say what is said most often", lambda value: value.most),),
         ),
         "lower",
     ),
@@ -345,7 +350,7 @@ RESPONSE_METRICS = (
         "fraction",
         fraction(
             "answers that repeat an earlier one or nearly so (thresholds.prompt_similarity) / answers kept",
-            where("repeat an earlier one or nearly", lambda one: one.near),
+            where("repeat an earlier one or nearly", lambda value: value.near),
         ),
         "lower",
     ),

@@ -48,7 +48,7 @@ EXPORT_METRICS = (
         Value(
             "tokens of the answers that llama.cpp finds most likely / tokens of the answers",
             lambda rows: Fraction(
-                sum(one == other for row in rows for one, other in zip(row.expected, row.read, strict=True)),
+                sum(value == other for row in rows for value, other in zip(row.expected, row.read, strict=True)),
                 sum(len(row.expected) for row in rows),
             ),
         ),
@@ -117,7 +117,7 @@ BENCH_METRICS = (
         Value(
             "standard deviation of the rates / their mean, the larger one of engine and plain run",
             lambda rows: max(
-                pstdev(one) / fmean(one) for one in (_of_rounds(rows, "engine"), _of_rounds(rows, "plain"))
+                pstdev(values) / fmean(values) for values in (_of_rounds(rows, "engine"), _of_rounds(rows, "plain"))
             ),
         ),
         "lower",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from specs.stages.row_metric import Over, count, judged, metric, rate, where
 
 _ANSWERS = Over("all answers")
-_PASSED = where("answers whose program passes its tests", lambda one: one.passed)
+_PASSED = where("answers whose program passes its tests", lambda value: value.passed)
 
 CODE_METRICS = (
     metric("code_answers", "completions", count, over=_ANSWERS),
     rate(
         "python_validity",
         "answers that are a Python program with the function asked for, its body not empty",
-        lambda one: one.valid,
+        lambda value: value.valid,
         "higher",
         over=_ANSWERS,
         of="answers",
@@ -38,7 +38,7 @@ CODE_METRICS = (
     rate(
         "code_overtime",
         "answers whose program took longer than allowed",
-        lambda one: one.overtime,
+        lambda value: value.overtime,
         "lower",
         over=_ANSWERS,
         of="answers",
@@ -46,7 +46,7 @@ CODE_METRICS = (
     rate(
         "code_truncation_rate",
         "answers that hit the token limit",
-        lambda one: one.row.truncated,
+        lambda value: value.row.truncated,
         "lower",
         over=_ANSWERS,
         of="answers",

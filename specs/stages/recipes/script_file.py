@@ -70,10 +70,10 @@ def require_script(text: str, where: str = "the script") -> bytes:
 def is_requirement(text: str) -> bool:
     """Say whether a text is a requirement as in pip, without an address or extras: ``datasets>=5``."""
     try:
-        found = _parsed(text)
+        requirement = _parsed(text)
     except ValueError:
         return False
-    return found.url is None and found.marker is None and not found.extras
+    return requirement.url is None and requirement.marker is None and not requirement.extras
 
 
 def packages() -> Path | None:
@@ -94,20 +94,20 @@ def packages() -> Path | None:
 
 def installed(requires: tuple[str, ...]) -> dict[str, str]:
     """Return the version of each required distribution that scripts can import and that fits."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     folder = packages()
     path = [*([str(folder)] if folder else []), *sys.path]
-    for one in map(_parsed, requires):
-        version = next((here.version for here in metadata.distributions(name=one.name, path=path)), None)
-        if version is not None and one.specifier.contains(version, prereleases=True):
-            found[one.name] = version
-    return found
+    for requirement in map(_parsed, requires):
+        version = next((here.version for here in metadata.distributions(name=requirement.name, path=path)), None)
+        if version is not None and requirement.specifier.contains(version, prereleases=True):
+            results[requirement.name] = version
+    return results
 
 
 def with_needed(requires: tuple[str, ...], needed: tuple[str, ...]) -> tuple[str, ...]:
     """Return the requirements, and those distributions of ``needed`` that none of them names."""
-    named = {canonical(_parsed(one).name) for one in requires}
-    return (*requires, *(one for one in needed if canonical(one) not in named))
+    named = {canonical(_parsed(require).name) for require in requires}
+    return (*requires, *(text for text in needed if canonical(text) not in named))
 
 
 def canonical(name: str) -> str:
@@ -117,8 +117,8 @@ def canonical(name: str) -> str:
 
 def lacking(requires: tuple[str, ...]) -> list[str]:
     """Return the requirements that this Python environment does not meet."""
-    found = installed(requires)
-    return [one for one in requires if _parsed(one).name not in found]
+    results = installed(requires)
+    return [require for require in requires if _parsed(require).name not in results]
 
 
 def _parsed(text: str) -> Requirement:

@@ -18,10 +18,12 @@ TRACE_METRICS = (
     _of_answers(
         "trace_whole",
         "answers that the limit of tokens did not cut off and that call only tools of the traces",
-        lambda one: one.whole,
+        lambda value: value.whole,
     ),
-    _of_answers("trace_calls", "whole answers that call a tool", lambda one: one.whole and bool(one.tools)),
-    _of_states("trace_agreement", "states in which two whole answers call the same tools", lambda one: one.agreed),
-    _of_states("trace_like_teacher", "states in which the trace did what most answers do", lambda one: one.like_trace),
+    _of_answers("trace_calls", "whole answers that call a tool", lambda value: value.whole and bool(value.tools)),
+    _of_states("trace_agreement", "states in which two whole answers call the same tools", lambda value: value.agreed),
+    _of_states(
+        "trace_like_teacher", "states in which the trace did what most answers do", lambda value: value.like_trace
+    ),
     metric("trace_pairs", "pairs", count, "higher", over=_PAIRS),
 )

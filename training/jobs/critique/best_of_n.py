@@ -33,47 +33,47 @@ PROMPTS_A_GROUP = 64
 
 def prefer(job: Job[BestOfNParameters]) -> Done:
     """Write ``rows`` (every response), ``comparisons`` and ``calibration`` (log-probabilities) and ``preferences``."""
-    given = job.parameters
+    parameters = job.parameters
     sample = labelled_sample(job)
     form = form_of(job.order.model_kind)
-    items = spread(load_items(job.inputs["prompts"]), given.max_prompts)
-    groups = batches_of(items, group_size(given.quality, PROMPTS_A_GROUP, given.samples))
-    engine = make_engine(given.engine, job.inputs["model"], given.batch_size, scratch=job.folder)
+    items = spread(load_items(job.inputs["prompts"]), parameters.max_prompts)
+    groups = batches_of(items, group_size(parameters.quality, PROMPTS_A_GROUP, parameters.samples))
+    engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
     shard = job.shard("candidates", CandidateRow)
-    tally = Tally(given.quality)
+    tally = Tally(parameters.quality)
     why = job.fill(
         shard,
         groups,
-        lambda number, some: _group(engine, number, some, given, form),
+        lambda number, some: _group(engine, number, some, parameters, form),
         "prompts",
-        lambda rows: tally.look(of_candidates(rows, given)),
+        lambda rows: tally.look(of_candidates(rows, parameters)),
     )
     engine.close()
     rows = shard.rows()
-    said = ask_judge(job, given.rubric, given, sample, pairs_to_compare(rows))
+    statement = ask_judge(job, parameters.rubric, parameters, sample, pairs_to_compare(rows))
     job.write_rows("rows", rows)
-    kept = all_pairs(said.comparisons, given)
-    write_pairs(job, given, kept)
-    facts = said.facts | {"prompts": len(items), "dropped": kept.reasons()} | engine.stated(why)
-    effective = given.model_dump(mode="json") | {"engine": engine.name}
-    return Done(said.device, said.dtype, sum(row.tokens for row in rows), effective, facts)
+    pairs = all_pairs(statement.comparisons, parameters)
+    write_pairs(job, parameters, pairs)
+    facts = statement.facts | {"prompts": len(items), "dropped": pairs.reasons()} | engine.stated(why)
+    effective = parameters.model_dump(mode="json") | {"engine": engine.name}
+    return Done(statement.device, statement.dtype, sum(row.tokens for row in rows), effective, facts)
 
 
-def _sampling(given: BestOfNParameters, form: Form) -> Sampling:
-    stops = given.stops if form == "completion" else ()
-    return Sampling(given.max_new_tokens, given.temperature, given.top_p, stops=stops)
+def _sampling(parameters: BestOfNParameters, form: Form) -> Sampling:
+    stops = parameters.stops if form == "completion" else ()
+    return Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_p, stops=stops)
 
 
 def asked(job: Job[BestOfNParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
     """Return what the model was asked for these rows, the items' prompts; raises NotAsked and EncodingFault."""
-    given, form = job.parameters, form_of(job.order.model_kind)
+    parameters, form = job.parameters, form_of(job.order.model_kind)
 
     def prompt(item: Item) -> Sequence[int]:
-        return prompt_ids(tokenizer, answer_prompt(item.prompt, given.shots, form), form).ids
+        return prompt_ids(tokenizer, answer_prompt(item.prompt, parameters.shots, form), form).ids
 
-    items = spread(load_items(job.inputs["prompts"]), given.max_prompts)
+    items = spread(load_items(job.inputs["prompts"]), parameters.max_prompts)
     rows = left_rows(job, CandidateRow, places)
-    return of_items(rows, items, prompt, lambda row: row.response, _sampling(given, form))
+    return of_items(rows, items, prompt, lambda row: row.response, _sampling(parameters, form))
 
 
 def scored(job: Job[BestOfNParameters], output: str, places: Sequence[int]) -> list[Scoring]:
@@ -83,14 +83,14 @@ def scored(job: Job[BestOfNParameters], output: str, places: Sequence[int]) -> l
 
 
 def _group(
-    engine: Engine, number: int, items: Sequence[Item], given: BestOfNParameters, form: Form
+    engine: Engine, number: int, items: Sequence[Item], parameters: BestOfNParameters, form: Form
 ) -> list[CandidateRow]:
-    prompts = [answer_prompt(item.prompt, given.shots, form) for item in items]
+    prompts = [answer_prompt(item.prompt, parameters.shots, form) for item in items]
     ids = [prompt_ids(engine.tokenizer, prompt, form).ids for prompt in prompts]
-    sampling = _sampling(given, form)
+    sampling = _sampling(parameters, form)
     # The name of the random stream, not of the kind: another name would draw other responses.
-    seed = seed_of(given.seed, "prefer", number)
-    outputs = engine.complete(ids, sampling, samples=given.samples, seed=seed)
+    seed = seed_of(parameters.seed, "prefer", number)
+    outputs = engine.complete(ids, sampling, samples=parameters.samples, seed=seed)
     return [
         CandidateRow(
             item=item.id,

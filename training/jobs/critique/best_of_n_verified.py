@@ -38,8 +38,8 @@ def prefer_verified(job: Job[BestOfNVerifiedParameters]) -> Done:
     )
 
 
-def write_pairs(job: Job, given: Pairing, pairs: Sifted) -> None:
+def write_pairs(job: Job, pairing: Pairing, pairs: Sifted) -> None:
     """Write ``preferences``, and ``dropped`` if it is among the outputs."""
     job.write_rows("preferences", pairs.kept)
-    if given.keeps_dropped:
+    if pairing.keeps_dropped:
         job.write_rows("dropped", pairs.dropped)

@@ -40,19 +40,19 @@ class Critic:
 
     def critiques(self, subjects: Sequence[Subject]) -> list[CritiqueRow]:
         """Return one row for each instruction or response, in their order."""
-        given = self._parameters
-        asked = [_asked(self._rubric, given, one) for one in subjects]
-        shown, prompts = [text for text, _ in asked], [both for _, both in asked]
+        parameters = self._parameters
+        pairs = [_asked(self._rubric, parameters, subject) for subject in subjects]
+        texts, prompts = [text for text, _ in pairs], [both for _, both in pairs]
         return [
             CritiqueRow(
-                **one._asdict(),
+                **subject._asdict(),
                 shown=text,
                 rubric=self.rubric,
                 plain=plain,
                 swapped=swapped,
-                accepted=decide(plain, swapped, given.agreement, given.margin) is True,
+                accepted=decide(plain, swapped, parameters.agreement, parameters.margin) is True,
             )
-            for one, text, (plain, swapped) in zip(subjects, shown, self._ask(prompts), strict=True)
+            for subject, text, (plain, swapped) in zip(subjects, texts, self._ask(prompts), strict=True)
         ]
 
     def calibrated(self, sample: Sequence[tuple[Subject, Any]]) -> list[CalibrationRow]:
@@ -62,21 +62,23 @@ class Critic:
 
     def comparisons(self, pairs: Sequence[Pair]) -> list[ComparisonRow]:
         """Return one row for each pair, in their order."""
-        given = _showing(self._parameters)
-        asked = [_asked_to_compare(self._rubric, given, one) for one in pairs]
-        shown, prompts = [texts for texts, _ in asked], [both for _, both in asked]
+        shown_response = _showing(self._parameters)
+        requested_pairs = [_asked_to_compare(self._rubric, shown_response, pair) for pair in pairs]
+        displayed_pairs, prompts = [texts for texts, _ in requested_pairs], [both for _, both in requested_pairs]
         names: dict[bool | None, Any] = {True: "first", False: "second", None: None}
         return [
             ComparisonRow(
-                **one._asdict(),
+                **pair._asdict(),
                 shown_first=texts[0],
                 shown_second=texts[1],
                 rubric=self.rubric,
                 plain=plain,
                 swapped=swapped,
-                preferred=names[decide(plain, swapped, given.agreement, given.margin)],
+                preferred=names[decide(plain, swapped, shown_response.agreement, shown_response.margin)],
             )
-            for one, texts, (plain, swapped) in zip(pairs, shown, self._ask(prompts, alike=True), strict=True)
+            for pair, texts, (plain, swapped) in zip(
+                pairs, displayed_pairs, self._ask(prompts, alike=True), strict=True
+            )
         ]
 
     def calibrated_pairs(self, sample: Sequence[tuple[Pair, Any]]) -> list[JudgeCalibrationRow]:
@@ -99,20 +101,20 @@ def subjects_scored(
     rubric: Rubric,
     parameters: CriticParameters,
     rows: Sequence[tuple[int, CritiqueRow]],
-    due: Sequence[tuple[Subject, dict[str, Any]]],
+    pairs: Sequence[tuple[Subject, dict[str, Any]]],
 ) -> list[Scoring]:
     """Return what a critic scored for rows, by their places among the subjects that were due, with their labels."""
-    found: list[Scoring] = []
+    scorings: list[Scoring] = []
     for place, row in rows:
-        if place >= len(due):
-            found.append(Scoring(place, {}, ("item",), judge.weights))
+        if place >= len(pairs):
+            scorings.append(Scoring(place, {}, ("item",), judge.weights))
             continue
-        subject, label = due[place]
-        shown, prompts = _asked(rubric, parameters, subject)
-        fields = subject._asdict() | label | {"shown": shown, "rubric": rubric.content_digest()}
+        subject, label = pairs[place]
+        text, prompts = _asked(rubric, parameters, subject)
+        fields = subject._asdict() | label | {"shown": text, "rubric": rubric.content_digest()}
         follows = contradiction(row, parameters.agreement, parameters.margin) is None
-        found.append(judgement(judge, place, row, prompts, fields, follows=follows))
-    return found
+        scorings.append(judgement(judge, place, row, prompts, fields, follows=follows))
+    return scorings
 
 
 def pairs_scored(
@@ -120,35 +122,35 @@ def pairs_scored(
     rubric: Rubric,
     parameters: ShownResponse,
     rows: Sequence[tuple[int, ComparisonRow]],
-    due: Sequence[tuple[Pair, dict[str, Any]]],
+    pairs: Sequence[tuple[Pair, dict[str, Any]]],
 ) -> list[Scoring]:
     """Return what a judge of pairs scored for rows, as :func:`subjects_scored`."""
-    found: list[Scoring] = []
+    scorings: list[Scoring] = []
     for place, row in rows:
-        if place >= len(due):
-            found.append(Scoring(place, {}, ("item",), judge.weights))
+        if place >= len(pairs):
+            scorings.append(Scoring(place, {}, ("item",), judge.weights))
             continue
-        pair, label = due[place]
+        pair, label = pairs[place]
         (first, second), prompts = _asked_to_compare(rubric, parameters, pair)
         fields = pair._asdict() | label | {"shown_first": first, "shown_second": second}
         fields |= {"rubric": rubric.content_digest()}
         follows = contradiction(row, parameters.agreement, parameters.margin) is None
-        found.append(judgement(judge, place, row, prompts, fields, follows=follows))
-    return found
+        scorings.append(judgement(judge, place, row, prompts, fields, follows=follows))
+    return scorings
 
 
 def _asked(rubric: Rubric, parameters: CriticParameters, subject: Subject) -> tuple[str | None, Prompts]:
     """Return what a critic is shown of a subject's response, and its prompts."""
     if subject.response is None:
         return None, prompts_of_instruction(rubric, subject.instruction)
-    shown = shown_of(subject.response, _showing(parameters))
-    return shown, prompts_of_response(rubric, subject.instruction, shown)
+    text = shown_of(subject.response, _showing(parameters))
+    return text, prompts_of_response(rubric, subject.instruction, text)
 
 
-def _asked_to_compare(rubric: Rubric, given: ShownResponse, pair: Pair) -> tuple[tuple[str, str], Prompts]:
+def _asked_to_compare(rubric: Rubric, shown_response: ShownResponse, pair: Pair) -> tuple[tuple[str, str], Prompts]:
     """Return what a judge is shown of two responses, and its prompts."""
-    shown = shown_of(pair.first, given), shown_of(pair.second, given)
-    return shown, prompts_of_comparison(rubric, pair.instruction, *shown)
+    displayed_pair = shown_of(pair.first, shown_response), shown_of(pair.second, shown_response)
+    return displayed_pair, prompts_of_comparison(rubric, pair.instruction, *displayed_pair)
 
 
 def _showing(parameters: CriticParameters) -> ShownResponse:

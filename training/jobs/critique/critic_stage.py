@@ -57,13 +57,13 @@ def _scored(
     parameters: CriticParameters = job.parameters
     if output == "calibration":
         sample = labelled(load_items(job.inputs["calibration"]), responses=judges == "response")
-        due = [(subject, {"label": label}) for subject, label in sample]
+        pairs = [(subject, {"label": label}) for subject, label in sample]
         rows: Sequence[tuple[int, CritiqueRow]] = left_rows(job, CalibrationRow, places, output)
     else:
-        due = [(subject, {}) for subject in subjects]
+        pairs = [(subject, {}) for subject in subjects]
         rows = left_rows(job, CritiqueRow, places, output)
     judge = Judge(tokenizer_in(job.inputs["model"]), form_of(job.order.model_kind))
-    return subjects_scored(judge, rubric_for(judges, parameters.rubric), parameters, rows, due)
+    return subjects_scored(judge, rubric_for(judges, parameters.rubric), parameters, rows, pairs)
 
 
 def _judge(
@@ -82,14 +82,14 @@ def _judge(
     calibration = job.shard("calibration", CalibrationRow)
     if not calibration.groups:
         calibration.add(critic.calibrated(sample))
-    kept = job.shard("critiques", CritiqueRow)
-    job.fill(kept, batches_of(subjects, GROUP), lambda _, some: critic.critiques(some), "subjects")
-    rows = kept.rows()
+    grouped_rows = job.shard("critiques", CritiqueRow)
+    job.fill(grouped_rows, batches_of(subjects, GROUP), lambda _, some: critic.critiques(some), "subjects")
+    rows = grouped_rows.rows()
     job.write_rows("rows", rows)
     job.write_rows("calibration", calibration.rows())
     accepted: list[Contract] = [line for line, row in zip(lines, rows, strict=True) if row.accepted]
     job.write_rows("accepted", accepted)
     device, dtype = device_of(model)
     facts = critic.facts() | {"subjects": len(subjects), "labelled": len(sample)}
-    tokens = sum(one.scores.prompt_tokens for row in rows for one in (row.plain, row.swapped))
+    tokens = sum(arrangement.scores.prompt_tokens for row in rows for arrangement in (row.plain, row.swapped))
     return Done(device, dtype, tokens, parameters.model_dump(mode="json"), facts)

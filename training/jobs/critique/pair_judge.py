@@ -72,10 +72,10 @@ def judge_scored(
 ) -> list[Scoring]:
     """Return what the judge scored for rows of ``comparisons``, one for each of the pairs, or of ``calibration``."""
     if output == "calibration":
-        due = [(pair, {"label": label}) for pair, label in labelled_sample(job)]
+        due_pairs = [(pair, {"label": label}) for pair, label in labelled_sample(job)]
         rows: Sequence[tuple[int, ComparisonRow]] = left_rows(job, JudgeCalibrationRow, places, output)
     else:
-        due = [(pair, {}) for pair in pairs]
+        due_pairs = [(pair, {}) for pair in pairs]
         rows = left_rows(job, ComparisonRow, places, output)
     judge = Judge(tokenizer_in(job.inputs["judge"]), form_of(job.order.model_kind), "judge")
-    return pairs_scored(judge, rubric_for("comparison", rubric), parameters, rows, due)
+    return pairs_scored(judge, rubric_for("comparison", rubric), parameters, rows, due_pairs)

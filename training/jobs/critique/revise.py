@@ -53,7 +53,7 @@ def revise(job: Job[ReviseParameters]) -> Done:
     sample = labelled_sample(job) if judge else []
     examples = spread(read_rows(job.inputs["examples"], Example), parameters.max_examples)
     constitution, digest = load_constitution(job.inputs["constitution"])
-    names = [chain_name(one.item, one.sample) for one in examples]
+    names = [chain_name(example.item, example.sample) for example in examples]
     plans = plan(constitution, names, parameters.revisions, parameters.seed)
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
     reviser = Reviser(engine, parameters, form_of(job.order.model_kind), digest)
@@ -66,12 +66,14 @@ def revise(job: Job[ReviseParameters]) -> Done:
     engine.close()
     facts, comparisons = engine.stated(why), None
     if judge:
-        said = ask_judge(job, judge.rubric, judge.as_critic(), sample, revisions_to_compare(rows, parameters))
-        comparisons, facts = said.comparisons, facts | said.facts
+        statement = ask_judge(job, judge.rubric, judge.as_critic(), sample, revisions_to_compare(rows, parameters))
+        comparisons, facts = statement.comparisons, facts | statement.facts
     pairs = all_revisions(rows, parameters, comparisons)
     write_pairs(job, parameters, pairs)
     job.write_rows("examples", revised(rows))
-    tokens = sum(one.critique_tokens + one.revision_tokens for row in rows for one in row.rounds)
+    tokens = sum(
+        revision_round.critique_tokens + revision_round.revision_tokens for row in rows for revision_round in row.rounds
+    )
     facts |= {
         "chains": len(rows),
         "dropped": pairs.reasons(),
@@ -83,12 +85,22 @@ def revise(job: Job[ReviseParameters]) -> Done:
     return Done(engine.device, engine.dtype, tokens, effective, facts)
 
 
-def _samplings(given: ReviseParameters, form: Form) -> tuple[Sampling, Sampling]:
+def _samplings(revise_parameters: ReviseParameters, form: Form) -> tuple[Sampling, Sampling]:
     """Return how critiques and how revisions are drawn."""
     stops = STOPS[form]
     return (
-        Sampling(given.critique_tokens, given.critique_temperature, given.top_p, stops=stops),
-        Sampling(given.revision_tokens, given.revision_temperature, given.top_p, stops=stops),
+        Sampling(
+            revise_parameters.critique_tokens,
+            revise_parameters.critique_temperature,
+            revise_parameters.top_p,
+            stops=stops,
+        ),
+        Sampling(
+            revise_parameters.revision_tokens,
+            revise_parameters.revision_temperature,
+            revise_parameters.top_p,
+            stops=stops,
+        ),
     )
 
 
@@ -96,19 +108,33 @@ def asked(job: Job[ReviseParameters], tokenizer: Any, places: Sequence[int]) -> 
     """Return what the model was asked in each round; that prompts are due is checked elsewhere (``revise.prompts``)."""
     form = form_of(job.order.model_kind)
     critique, revision = _samplings(job.parameters, form)
-    found: list[Asked] = []
+    results: list[Asked] = []
     for place, row in left_rows(job, RevisionRow, places):
-        for number, one in enumerate(row.rounds, 1):
+        for number, revision_round in enumerate(row.rounds, 1):
             both: tuple[tuple[str, Sampling, str, Ids | None, str, Finish], ...] = (
-                ("critique", critique, one.critique_prompt, one.critique_ids, one.critique, one.critique_finish),
-                ("revision", revision, one.revision_prompt, one.revision_ids, one.revision, one.revision_finish),
+                (
+                    "critique",
+                    critique,
+                    revision_round.critique_prompt,
+                    revision_round.critique_ids,
+                    revision_round.critique,
+                    revision_round.critique_finish,
+                ),
+                (
+                    "revision",
+                    revision,
+                    revision_round.revision_prompt,
+                    revision_round.revision_ids,
+                    revision_round.revision,
+                    revision_round.revision_finish,
+                ),
             )
             for part, sampling, asked_for, ids, text, finish in both:
                 prompt = prompt_ids(tokenizer, asked_for, form).ids
-                found.append(
+                results.append(
                     answer(place, prompt, sampling, ids=ids, text=text, finish=finish, part=f"{part} {number}")
                 )
-    return found
+    return results
 
 
 def scored(job: Job[ReviseParameters], output: str, places: Sequence[int]) -> list[Scoring]:
@@ -141,7 +167,7 @@ class Reviser:
     def group(self, number: int, chains: Sequence[tuple[Example, Rounds]]) -> list[RevisionRow]:
         """Return the rows of a group of chains."""
         examples = [example for example, _ in chains]
-        texts = [one.completion for one in examples]
+        texts = [example.completion for example in examples]
         rounds: list[list[RevisionRound]] = [[] for _ in examples]
         for place in range(self._parameters.revisions):
             principles = [plan.principles[place] for _, plan in chains]
@@ -154,12 +180,12 @@ class Reviser:
     def _round(
         self, examples: Sequence[Example], texts: Sequence[str], principles: Sequence[Principle], seed: int
     ) -> list[RevisionRound]:
-        asked = list(zip(examples, texts, principles, strict=True))
-        criticised = [critique_prompt(one.prompt, text, rule, self._form) for one, text, rule in asked]
+        requests = list(zip(examples, texts, principles, strict=True))
+        criticised = [critique_prompt(example.prompt, text, rule, self._form) for example, text, rule in requests]
         critiques = self._complete(criticised, self._critique, seed_of(seed, "critique"))
         revising = [
-            revision_prompt(one.prompt, text, rule, critique.text.strip(), self._form)
-            for (one, text, rule), critique in zip(asked, critiques, strict=True)
+            revision_prompt(example.prompt, text, rule, critique.text.strip(), self._form)
+            for (example, text, rule), critique in zip(requests, critiques, strict=True)
         ]
         revisions = self._complete(revising, self._revision, seed_of(seed, "revision"))
         return [
@@ -176,10 +202,10 @@ class Reviser:
                 revision_tokens=len(revision.ids),
                 revision_finish=revision.finish,
                 revision_ids=revision.ids,
-                faults=faults_of(new, text, one.prompt, revision.finish, self._parameters.min_words),
+                faults=faults_of(new, text, example.prompt, revision.finish, self._parameters.min_words),
             )
-            for place, ((one, text, rule), critique, revision) in enumerate(
-                zip(asked, critiques, revisions, strict=True)
+            for place, ((example, text, rule), critique, revision) in enumerate(
+                zip(requests, critiques, revisions, strict=True)
             )
         ]
 
@@ -188,7 +214,9 @@ class Reviser:
         return [output for (output,) in self._engine.complete(ids, sampling, seed=seed)]
 
     def _row(self, example: Example, rounds: tuple[RevisionRound, ...]) -> RevisionRow:
-        final, usable = outcome(example.completion, [(one.revision, one.faults) for one in rounds])
+        final, usable = outcome(
+            example.completion, [(revision_round.revision, revision_round.faults) for revision_round in rounds]
+        )
         return RevisionRow(
             item=example.item,
             group=example.group,

@@ -28,14 +28,14 @@ def write_items(items: Sequence[Item], path: Path) -> None:
 
 def sample_of(item: Item) -> dict[str, Any]:
     """Return an item as a sample of the library; raises ValueError for choices of which none is named right."""
-    found: dict[str, Any] = {"id": item.id, "input": item.prompt}
+    results: dict[str, Any] = {"id": item.id, "input": item.prompt}
     try:
-        found["choices"] = list(choices_of(item))
+        results["choices"] = list(choices_of(item))
     except ValueError:
-        found["target"] = named_answers(item) or ""
+        results["target"] = named_answers(item) or ""
     else:
-        found["target"] = chr(ord("A") + answer_of(item))
-    return found | {"metadata": {"group": item.group, "kind": item.kind, **item.constraint}}
+        results["target"] = chr(ord("A") + answer_of(item))
+    return results | {"metadata": {"group": item.group, "kind": item.kind, **item.constraint}}
 
 
 def rows_of(log: Log, items: Sequence[Item], calls: Mapping[str, Call], score: str) -> list[BenchmarkRow]:
@@ -45,25 +45,25 @@ def rows_of(log: Log, items: Sequence[Item], calls: Mapping[str, Call], score: s
         ValueError: the log does not hold each item once, answers that the model gave here and nothing else, or the
             score that decides.
     """
-    by_id = {one.id: one for one in log.samples}
+    by_id = {sample.id: sample for sample in log.samples}
     if len(by_id) != len(log.samples) or set(by_id) != {item.id for item in items}:
         message = f"the task has {len(log.samples)} samples, the stage {len(items)} items"
         raise ValueError(f"{message}; each item has to be one sample, with its id")
-    named = [one.id for sample in log.samples for one in sample.answers]
+    named = [answer.id for sample in log.samples for answer in sample.answers]
     if sorted(named) != sorted(calls):
         raise ValueError(f"the log names {len(named)} answers, the model gave {len(calls)}")
     return [_row(by_id[item.id], calls, score) for item in items]
 
 
 def _row(sample: Sample, calls: Mapping[str, Call], score: str) -> BenchmarkRow:
-    scores = {one.name: one.value for one in sample.scores}
+    scores = {score.name: score.value for score in sample.scores}
     if score not in scores:
         raise ValueError(f"'{sample.id}' has no score '{score}'; it has {', '.join(scores) or 'none'}")
     if not sample.answers:
         raise ValueError(f"the model was asked nothing for '{sample.id}'")
     return BenchmarkRow(
         item=sample.id,
-        calls=tuple(_call(calls[one.id]) for one in sample.answers),
+        calls=tuple(_call(calls[answer.id]) for answer in sample.answers),
         output=sample.output,
         target=sample.target,
         scores=scores,
@@ -73,7 +73,7 @@ def _row(sample: Sample, calls: Mapping[str, Call], score: str) -> BenchmarkRow:
 
 def _call(call: Call) -> ModelCall:
     return ModelCall(
-        messages=tuple(Said.model_validate(one) for one in call.messages),
+        messages=tuple(Said.model_validate(message) for message in call.messages),
         prompt_tokens=len(call.prompt),
         max_new_tokens=call.sampling.max_new_tokens,
         stops=call.sampling.stops,
@@ -89,7 +89,7 @@ def encoder_of(job: Job[Any], tokenizer: Any) -> Callable[[Sequence[dict[str, st
     """
     form = form_of(job.order.declared())
     if form == "completion" and STAGE_KINDS[job.order.kind].environment == "lm_eval":
-        return lambda messages: bare_ids(tokenizer, "".join(one["content"] for one in messages)).ids
+        return lambda messages: bare_ids(tokenizer, "".join(message["content"] for message in messages)).ids
     return lambda messages: dialogue_ids(tokenizer, messages, form).ids
 
 
@@ -99,13 +99,15 @@ def asked(job: Job[Any], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
     The messages are the row's own, which the gate compares with the item; the ids are made of them here.
     """
     encode, temperature = encoder_of(job, tokenizer), job.parameters.temperature
-    found: list[Asked] = []
+    results: list[Asked] = []
     for place, row in left_rows(job, BenchmarkRow, places):
         for number, call in enumerate(row.calls):
-            messages = [{"role": one.role, "content": one.content} for one in call.messages]
+            messages = [{"role": message.role, "content": message.content} for message in call.messages]
             sampling = Sampling(call.max_new_tokens, temperature, stops=call.stops)
             prompt = encode(messages)
             part = f"call_{number}"
-            one = answer(place, prompt, sampling, ids=call.answer_ids, text=call.output, finish=call.finish, part=part)
-            found.append(one)
-    return found
+            value = answer(
+                place, prompt, sampling, ids=call.answer_ids, text=call.output, finish=call.finish, part=part
+            )
+            results.append(value)
+    return results

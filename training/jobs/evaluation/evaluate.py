@@ -56,13 +56,13 @@ def evaluate(job: Job[EvaluateParameters]) -> Done:
 
 def asked(job: Job[EvaluateParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
     """Return what the model was asked for these rows, the items' prompts; raises NotAsked and EncodingFault."""
-    given, form = job.parameters, form_of(job.order.declared())
+    parameters, form = job.parameters, form_of(job.order.declared())
     items = load_items(job.inputs["items"])
-    sampling = Sampling(given.max_new_tokens, stops=given.stops)
-    found: list[Asked] = []
+    sampling = Sampling(parameters.max_new_tokens, stops=parameters.stops)
+    results: list[Asked] = []
     for place, row in left_rows(job, EvaluationRow, places):
         if place >= len(items) or row.item != items[place].id:
             raise NotAsked(f"row {place} is no answer to item {place}")
-        prompt = item_ids(tokenizer, items[place], given, form)
-        found.append(answer(place, prompt, sampling, ids=row.answer_ids, text=row.output, finish=row.finish))
-    return found
+        prompt = item_ids(tokenizer, items[place], parameters, form)
+        results.append(answer(place, prompt, sampling, ids=row.answer_ids, text=row.output, finish=row.finish))
+    return results

@@ -69,7 +69,7 @@ def nats_of(model: Any, rows: Sequence[Scored], *, batch_size: int) -> list[floa
     if any(not 1 <= row.start < len(row.ids) for row in rows):
         raise ValueError("a row scores no token, or one without a context")
     order = sorted(range(len(rows)), key=lambda index: (len(rows[index].ids), index))
-    found = [0.0] * len(rows)
+    values = [0.0] * len(rows)
     for begin in range(0, len(order), batch_size):
         chosen = order[begin : begin + batch_size]
         ids, mask = padded([rows[index].ids for index in chosen], model.device)
@@ -77,7 +77,7 @@ def nats_of(model: Any, rows: Sequence[Scored], *, batch_size: int) -> list[floa
             logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
             for place, index in enumerate(chosen):
                 row = rows[index]
-                given = logits[place, row.start - 1 : len(row.ids) - 1].float()
-                due = ids[place, row.start : len(row.ids)]
-                found[index] = float(torch.nn.functional.cross_entropy(given, due, reduction="sum"))
-    return found
+                arguments = logits[place, row.start - 1 : len(row.ids) - 1].float()
+                tensor = ids[place, row.start : len(row.ids)]
+                values[index] = float(torch.nn.functional.cross_entropy(arguments, tensor, reduction="sum"))
+    return values

@@ -53,7 +53,7 @@ def ask_lm_eval(
         documents, described = [_own(item) for item in items], _OWN | task.model_dump(mode="json")
     write_task(folder, documents, described)
     reader: Any = models.HFLM(pretrained=model, tokenizer=tokenizer, batch_size=batch_size)
-    found: Any = library.simple_evaluate(
+    result: Any = library.simple_evaluate(
         model=reader,
         tasks=[NAME],
         # Only this folder: the library's own tasks come from the hub.
@@ -62,11 +62,11 @@ def ask_lm_eval(
         bootstrap_iters=0,
         log_samples=True,
     )
-    samples = {int(one["doc_id"]): one for one in found["samples"][NAME]}
+    samples = {int(value["doc_id"]): value for value in result["samples"][NAME]}
     if set(samples) != set(range(len(items))):
         raise ValueError(f"lm-eval answered {len(samples)} of {len(items)} questions")
     rows = [_row(reader, item, samples[place]) for place, item in enumerate(items)]
-    stated = {name: value for name, value in found["results"][NAME].items() if isinstance(value, float)}
+    stated = {name: value for name, value in result["results"][NAME].items() if isinstance(value, float)}
     return rows, {"version": version("lm_eval"), "states": stated}
 
 
@@ -81,15 +81,15 @@ def of_the_library(name: str) -> dict[str, Any]:
 
     Raises ValueError if it is not a task of multiple choice that one file describes.
     """
-    found: Any = _index().get(name)
-    if found is None:
+    result: Any = _index().get(name)
+    if result is None:
         raise ValueError(f"lm-eval {version('lm_eval')} has no task '{name}'")
-    if found.kind.name != "TASK" or not found.yaml_path:
-        raise ValueError(f"'{name}' of lm-eval is a {found.kind.name.lower()}, not one task that a file describes")
-    kind = found.cfg.get("output_type", "generate_until")
+    if result.kind.name != "TASK" or not result.yaml_path:
+        raise ValueError(f"'{name}' of lm-eval is a {result.kind.name.lower()}, not one task that a file describes")
+    kind = result.cfg.get("output_type", "generate_until")
     if kind != "multiple_choice":
         raise ValueError(f"'{name}' of lm-eval is of type {kind}; choose scores multiple_choice")
-    return {"include": str(found.yaml_path), "process_results": None, **_ONE_SPLIT}
+    return {"include": str(result.yaml_path), "process_results": None, **_ONE_SPLIT}
 
 
 @cache
@@ -108,7 +108,7 @@ def write_task(folder: Path, documents: Sequence[dict[str, Any]], described: dic
     libraries.config.HF_DATASETS_CACHE = folder / "cache"
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "items.jsonl"
-    data.write_text("".join(f"{json.dumps(one)}\n" for one in documents), encoding="utf-8")
+    data.write_text("".join(f"{json.dumps(document)}\n" for document in documents), encoding="utf-8")
     whole = described | _LOCAL | {"dataset_kwargs": {"data_files": {"test": str(data)}}}
     (folder / f"{NAME}.yaml").write_text(json.dumps(whole), encoding="utf-8")
 
@@ -118,9 +118,9 @@ def _own(item: Item) -> dict[str, Any]:
 
 
 def _document(item: Item) -> dict[str, Any]:
-    given = item.constraint.get(DOCUMENT)
+    arguments = item.constraint.get(DOCUMENT)
     try:
-        document: Any = json.loads(given) if isinstance(given, str) else None
+        document: Any = json.loads(arguments) if isinstance(arguments, str) else None
     except json.JSONDecodeError:
         document = None
     if not isinstance(document, dict):
@@ -141,15 +141,15 @@ def place_of(target: Any, choices: Sequence[str]) -> int | None:
 
 def _row(reader: Any, item: Item, sample: Any) -> ChoiceRow:
     choices = choices_of(item)
-    asked: list[tuple[str, str]] = [(before, after) for before, after in sample["arguments"]]
-    texts = [after.strip() for _, after in asked]
+    pairs: list[tuple[str, str]] = [(before, after) for before, after in sample["arguments"]]
+    texts = [after.strip() for _, after in pairs]
     if texts != list(choices) or place_of(sample["target"], choices) != answer_of(item):
         raise ValueError(f"lm-eval asked '{item.id}' with other choices, or holds another one for right")
-    if DOCUMENT in item.constraint and {before for before, _ in asked} != {item.prompt}:
-        raise ValueError(f"lm-eval asked '{item.id}' in other words: {asked[0][0]!r}, the item has {item.prompt!r}")
+    if DOCUMENT in item.constraint and {before for before, _ in pairs} != {item.prompt}:
+        raise ValueError(f"lm-eval asked '{item.id}' in other words: {pairs[0][0]!r}, the item has {item.prompt!r}")
     scores: list[ChoiceScore] = []
     prompt_tokens: list[int] = []
-    for (before, after), choice, ((nats, _),) in zip(asked, choices, sample["resps"], strict=True):
+    for (before, after), choice, ((nats, _),) in zip(pairs, choices, sample["resps"], strict=True):
         context, continuation = reader._encode_pair(before, after)
         if len(context) + len(continuation) > reader.max_length:
             tokens = len(context) + len(continuation)

@@ -31,11 +31,11 @@ def converse(job: Job[MultiTurnParameters]) -> Done:
     form = form_of(job.order.declared())
     items = load_items(job.inputs["items"])
     turns = [turns_of(item) for item in items]
-    shown = _shown(items, turns, parameters)
+    counts = _shown(items, turns, parameters)
     size, folder = parameters.batch_size, job.inputs["model"]
     engine = make_engine(parameters.engine, folder, size, scratch=job.folder, share=False)
     sampling = Sampling(parameters.max_new_tokens, stops=parameters.stops)
-    kept = job.shard("rounds", Turn)
+    grouped_rows = job.shard("rounds", Turn)
     rounds = [
         [place for place, some in enumerate(turns) if number < len(some)]
         for number in range(max(len(some) for some in turns))
@@ -43,9 +43,9 @@ def converse(job: Job[MultiTurnParameters]) -> Done:
 
     def held(number: int, going: Sequence[int]) -> list[Turn]:
         def said(whose: int, earlier: int) -> str:
-            return _turn(whose, earlier, turns, kept).output
+            return _turn(whose, earlier, turns, grouped_rows).output
 
-        messages = [_messages(place, number, turns, said, shown[place]) for place in going]
+        messages = [_messages(place, number, turns, said, counts[place]) for place in going]
         prompts = [conversation_ids(engine.tokenizer, some, parameters.prompting, form) for some in messages]
         outputs = engine.complete(prompts, sampling, seed=parameters.seed)
         return [
@@ -53,10 +53,10 @@ def converse(job: Job[MultiTurnParameters]) -> Done:
             for place, prompt, (output,) in zip(going, prompts, outputs, strict=True)
         ]
 
-    job.fill(kept, rounds, held, "turns")
+    job.fill(grouped_rows, rounds, held, "turns")
     rows = [
         ConversationRow(
-            item=item.id, turns=tuple(_turn(place, number, turns, kept) for number in range(len(turns[place])))
+            item=item.id, turns=tuple(_turn(place, number, turns, grouped_rows) for number in range(len(turns[place])))
         )
         for place, item in enumerate(items)
     ]
@@ -66,10 +66,10 @@ def converse(job: Job[MultiTurnParameters]) -> Done:
     return Done(engine.device, engine.dtype, tokens, effective, engine.stated())
 
 
-def _turn(place: int, number: int, turns: list[tuple[str, ...]], kept: GroupedRows[Turn]) -> Turn:
+def _turn(place: int, number: int, turns: list[tuple[str, ...]], grouped_rows: GroupedRows[Turn]) -> Turn:
     """Return a turn: a round holds the turns of the conversations that are long enough, in their order."""
     before = sum(number < len(some) for some in turns[:place])
-    return kept.groups[number][before]
+    return grouped_rows.groups[number][before]
 
 
 def _shown(items: list[Item], turns: list[tuple[str, ...]], parameters: MultiTurnParameters) -> list[tuple[int, ...]]:
@@ -83,12 +83,12 @@ def _messages(
     place: int,
     number: int,
     turns: list[tuple[str, ...]],
-    said: Callable[[int, int], str],
-    shown: tuple[int, ...],
+    function: Callable[[int, int], str],
+    counts: tuple[int, ...],
 ) -> list[Message]:
     messages: list[Message] = []
-    for earlier, whose in enumerate(shown[:number]):
-        answered = said(whose, earlier).strip()
+    for earlier, whose in enumerate(counts[:number]):
+        answered = function(whose, earlier).strip()
         messages.append({"role": "user", "content": turns[whose][earlier]})
         messages.append({"role": "assistant", "content": answered})
     return [*messages, {"role": "user", "content": turns[place][number]}]
@@ -96,18 +96,18 @@ def _messages(
 
 def asked(job: Job[MultiTurnParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
     """Return what the model was asked in each turn of these rows; raises NotAsked and EncodingFault."""
-    given, form = job.parameters, form_of(job.order.declared())
+    parameters, form = job.parameters, form_of(job.order.declared())
     items, rows = load_items(job.inputs["items"]), read_rows(job.inputs[f"{LEFT}rows"], ConversationRow)
     turns = [turns_of(item) for item in items]
-    due = [(item.id, len(some)) for item, some in zip(items, turns, strict=True)]
-    if [(row.item, len(row.turns)) for row in rows] != due:
+    pairs = [(item.id, len(some)) for item, some in zip(items, turns, strict=True)]
+    if [(row.item, len(row.turns)) for row in rows] != pairs:
         raise NotAsked("the rows are not one for each conversation, with all of its turns")
-    shown, sampling = _shown(items, turns, given), Sampling(given.max_new_tokens, stops=given.stops)
-    found: list[Asked] = []
+    counts, sampling = _shown(items, turns, parameters), Sampling(parameters.max_new_tokens, stops=parameters.stops)
+    results: list[Asked] = []
     for place in places:
         for number, turn in enumerate(rows[place].turns):
-            messages = _messages(place, number, turns, lambda whose, at: rows[whose].turns[at].output, shown[place])
-            prompt = conversation_ids(tokenizer, messages, given.prompting, form)
+            messages = _messages(place, number, turns, lambda whose, at: rows[whose].turns[at].output, counts[place])
+            prompt = conversation_ids(tokenizer, messages, parameters.prompting, form)
             part, ids = f"turn {number + 1}", turn.answer_ids
-            found.append(answer(place, prompt, sampling, ids=ids, text=turn.output, finish=turn.finish, part=part))
-    return found
+            results.append(answer(place, prompt, sampling, ids=ids, text=turn.output, finish=turn.finish, part=part))
+    return results

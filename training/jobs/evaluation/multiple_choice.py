@@ -33,10 +33,10 @@ def choose(job: Job[MultipleChoiceParameters]) -> Done:
         choices, texts = choices_of(item), _texts(tokenizer, parameters, item)
         nats = nats_of(model, texts, batch_size=parameters.batch_size)
         scores = tuple(
-            ChoiceScore(nats=value, tokens=len(one.ids) - one.start, bytes=len(choice.encode()))
-            for value, one, choice in zip(nats, texts, choices, strict=True)
+            ChoiceScore(nats=value, tokens=len(text.ids) - text.start, bytes=len(choice.encode()))
+            for value, text, choice in zip(nats, texts, choices, strict=True)
         )
-        return [ChoiceRow(item=item.id, prompt_tokens=min(one.start for one in texts), choices=scores)]
+        return [ChoiceRow(item=item.id, prompt_tokens=min(text.start for text in texts), choices=scores)]
 
     task = parameters.lm_eval or parameters.lm_eval_task
     facts: dict[str, Any] = {}
@@ -53,27 +53,27 @@ def choose(job: Job[MultipleChoiceParameters]) -> Done:
     return Done(device, dtype, tokens, parameters.model_dump(mode="json"), facts)
 
 
-def _texts(tokenizer: Any, given: MultipleChoiceParameters, item: Item) -> list[Scored]:
+def _texts(tokenizer: Any, arguments: MultipleChoiceParameters, item: Item) -> list[Scored]:
     """Return each choice after the question."""
-    context = given.question.replace("{prompt}", item.prompt)
+    context = arguments.question.replace("{prompt}", item.prompt)
     return [continuation(tokenizer, context, f" {choice}") for choice in choices_of(item)]
 
 
 def scored(job: Job[MultipleChoiceParameters], output: str, places: Sequence[int]) -> list[Scoring]:
     """Return what was scored for these rows, where lm-eval did not ask: the choices of the items."""
     items, tokenizer = load_items(job.inputs["items"]), tokenizer_in(job.inputs["model"])
-    found: list[Scoring] = []
+    scorings: list[Scoring] = []
     for place, row in left_rows(job, ChoiceRow, places, output):
         texts = _texts(tokenizer, job.parameters, items[place]) if place < len(items) else []
         sizes = [len(choice.encode()) for choice in choices_of(items[place])] if texts else []
-        stated = [(one.tokens, one.bytes) for one in row.choices]
-        if [(len(one.ids) - one.start, size) for one, size in zip(texts, sizes, strict=True)] != stated:
-            found.append(Scoring(place, {}, ("choices",)))
+        stated = [(choice.tokens, choice.bytes) for choice in row.choices]
+        if [(len(text.ids) - text.start, size) for text, size in zip(texts, sizes, strict=True)] != stated:
+            scorings.append(Scoring(place, {}, ("choices",)))
             continue
         values = {
-            f"choice {number}": Stated(-one.nats, (Text(*text),))
-            for number, (one, text) in enumerate(zip(row.choices, texts, strict=True), 1)
+            f"choice {number}": Stated(-choice_score.nats, (Text(*text),))
+            for number, (choice_score, text) in enumerate(zip(row.choices, texts, strict=True), 1)
         }
-        due = {"item": items[place].id, "prompt_tokens": min(one.start for one in texts)}
-        found.append(Scoring(place, values, differing(row, due)))
-    return found
+        pending = {"item": items[place].id, "prompt_tokens": min(text.start for text in texts)}
+        scorings.append(Scoring(place, values, differing(row, pending)))
+    return scorings

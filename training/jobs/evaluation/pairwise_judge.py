@@ -46,16 +46,16 @@ def compare(job: Job[PairwiseJudgeParameters]) -> Done:
     pairs, labelled = _pairs(job), _labelled(job)
     model, tokenizer = load(job.inputs["model"])
     rubric = rubric_for("comparison", parameters.rubric)
-    found: dict[str, list[DuelRow]] = {}
+    duel_rows: dict[str, list[DuelRow]] = {}
     for name, output, some in (("calibration", "calibration", labelled), ("duels", "rows", pairs)):
         shard = job.shard(name, DuelRow)
-        asked = partial(_judged, model, tokenizer, rubric, parameters)
-        job.fill(shard, batches_of(some, GROUP), asked, f"pairs of {name}")
-        found[output] = shard.rows()
-        job.write_rows(output, found[output])
+        requested_partial = partial(_judged, model, tokenizer, rubric, parameters)
+        job.fill(shard, batches_of(some, GROUP), requested_partial, f"pairs of {name}")
+        duel_rows[output] = shard.rows()
+        job.write_rows(output, duel_rows[output])
     device, dtype = device_of(model)
     read = sum(
-        row.plain.scores.prompt_tokens + row.swapped.scores.prompt_tokens for rows in found.values() for row in rows
+        row.plain.scores.prompt_tokens + row.swapped.scores.prompt_tokens for rows in duel_rows.values() for row in rows
     )
     return Done(device, dtype, read, parameters.model_dump(mode="json"), {"rubric": rubric.content_digest()})
 
@@ -67,7 +67,7 @@ def _pairs(job: Job[PairwiseJudgeParameters]) -> list[Sides]:
         side: {row.item: row.output for row in read_rows(job.inputs[side], EvaluationRow)}
         for side in ("reference", "candidate")
     }
-    missing = [item.id for item in items for given in answers.values() if item.id not in given]
+    missing = [item.id for item in items for answer in answers.values() if item.id not in answer]
     if missing:
         raise ValueError(f"{len(missing)} answers are missing, for example one to '{missing[0]}'")
     return [Sides(item, answers["reference"][item.id], answers["candidate"][item.id]) for item in items]
@@ -79,49 +79,56 @@ def _labelled(job: Job[PairwiseJudgeParameters]) -> list[Sides]:
 
 def scored(job: Job[PairwiseJudgeParameters], output: str, places: Sequence[int]) -> list[Scoring]:
     """Return what the judge scored for these rows: the two answers to each item, or the labelled pairs."""
-    given, due = job.parameters, _labelled(job) if output == "calibration" else _pairs(job)
-    rubric = rubric_for("comparison", given.rubric)
-    judge = Judge(tokenizer_in(job.inputs["model"]), given.form)
-    found: list[Scoring] = []
+    parameters, sides = job.parameters, _labelled(job) if output == "calibration" else _pairs(job)
+    rubric = rubric_for("comparison", parameters.rubric)
+    judge = Judge(tokenizer_in(job.inputs["model"]), parameters.form)
+    scorings: list[Scoring] = []
     for place, row in left_rows(job, DuelRow, places, output):
-        if place >= len(due):
-            found.append(Scoring(place, {}, ("item",)))
+        if place >= len(sides):
+            scorings.append(Scoring(place, {}, ("item",)))
             continue
-        item, reference, candidate = due[place]
+        item, reference, candidate = sides[place]
         fields = {"item": item.id, "reference": reference, "candidate": candidate, "rubric": rubric.content_digest()}
-        both = arrangement(row.plain.scores, "A", given.margin), arrangement(row.swapped.scores, "B", given.margin)
-        follows = (row.plain, row.swapped) == both and row.preferred == _preferred(both, given)
-        found.append(judgement(judge, place, row, _prompts(rubric, given, due[place]), fields, follows=follows))
-    return found
+        both = (
+            arrangement(row.plain.scores, "A", parameters.margin),
+            arrangement(row.swapped.scores, "B", parameters.margin),
+        )
+        follows = (row.plain, row.swapped) == both and row.preferred == _preferred(both, parameters)
+        scorings.append(
+            judgement(judge, place, row, _prompts(rubric, parameters, sides[place]), fields, follows=follows)
+        )
+    return scorings
 
 
-def _prompts(rubric: Rubric, given: PairwiseJudgeParameters, one: Sides) -> Prompts:
-    limit = given.shown_characters
-    return prompts_of_comparison(rubric, one.item.prompt, one.reference.strip()[:limit], one.candidate.strip()[:limit])
+def _prompts(rubric: Rubric, judge_parameters: PairwiseJudgeParameters, sides: Sides) -> Prompts:
+    limit = judge_parameters.shown_characters
+    return prompts_of_comparison(
+        rubric, sides.item.prompt, sides.reference.strip()[:limit], sides.candidate.strip()[:limit]
+    )
 
 
 def _preferred(
-    both: tuple[Arrangement, Arrangement], given: PairwiseJudgeParameters
+    both: tuple[Arrangement, Arrangement], judge_parameters: PairwiseJudgeParameters
 ) -> Literal["reference", "candidate"] | None:
     sides: dict[bool | None, Literal["reference", "candidate"]] = {True: "reference", False: "candidate"}
-    return sides.get(decide(*both, given.agreement, given.margin))
+    return sides.get(decide(*both, judge_parameters.agreement, judge_parameters.margin))
 
 
 def _judged(
     model: Any, tokenizer: Any, rubric: Rubric, parameters: PairwiseJudgeParameters, _: int, pairs: Sequence[Sides]
 ) -> list[DuelRow]:
-    prompts = [_prompts(rubric, parameters, one) for one in pairs]
+    prompts = [_prompts(rubric, parameters, sides) for sides in pairs]
     size, margin = parameters.batch_size, parameters.margin
     both = score_both(model, tokenizer, prompts, form=parameters.form, batch_size=size, alike=True, margin=margin)
     return [
         DuelRow(
-            item=one.item.id,
-            reference=one.reference,
-            candidate=one.candidate,
+            item=sides.item.id,
+            reference=sides.reference,
+            candidate=sides.candidate,
             rubric=rubric.content_digest(),
             plain=plain,
             swapped=swapped,
             preferred=_preferred((plain, swapped), parameters),
         )
-        for one, (plain, swapped) in zip(pairs, both, strict=True)
+        for sides, (plain, swapped) in zip(pairs, both, strict=True)
     ]

@@ -45,16 +45,16 @@ def scored(job: Job[PerplexityParameters], output: str, places: Sequence[int]) -
     """Return what was scored for these rows: the items' texts, window by window."""
     items, tokenizer = load_items(job.inputs["items"]), tokenizer_in(job.inputs["model"])
     prefix = prefix_of(tokenizer)
-    found: list[Scoring] = []
+    scorings: list[Scoring] = []
     for place, row in left_rows(job, PerplexityRow, places, output):
         if place >= len(items):
-            found.append(Scoring(place, {}, ("item",)))
+            scorings.append(Scoring(place, {}, ("item",)))
             continue
         text = items[place].prompt
         tokens = list(tokenizer(text, add_special_tokens=False)["input_ids"])
         windows = tuple(windows_of(tokens, prefix, job.parameters.window, job.parameters.stride))
-        due: dict[str, Any] = {"item": items[place].id, "tokens": len(tokens), "bytes": len(text.encode())}
-        wrong = differing(row, due | {"windows": len(windows)})
-        values = {"text": Stated(-row.nats, tuple(Text(*one) for one in windows))}
-        found.append(Scoring(place, values, wrong))
-    return found
+        pending: dict[str, Any] = {"item": items[place].id, "tokens": len(tokens), "bytes": len(text.encode())}
+        wrong = differing(row, pending | {"windows": len(windows)})
+        values = {"text": Stated(-row.nats, tuple(Text(*window) for window in windows))}
+        scorings.append(Scoring(place, values, wrong))
+    return scorings

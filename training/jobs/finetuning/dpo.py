@@ -48,9 +48,12 @@ def data_of(job: Job[DpoParameters]) -> Data:
         raise SystemExit("there is no pair to train on")
     prepared = prepare(job.inputs["model"], parameters)
     style = style_of(prepared.tokenizer, parameters, job.order.declared())
-    sides = [Sides(style, one.prompt, (one.chosen, one.rejected), one.before) for one in preferences]
-    training, kept = [sides[place] for place in split.train], [sides[place] for place in split.validation]
-    return Data(preferences, split, prepared, style, training, kept)
+    sides = [
+        Sides(style, preference.prompt, (preference.chosen, preference.rejected), preference.before)
+        for preference in preferences
+    ]
+    training, kept_sides = [sides[place] for place in split.train], [sides[place] for place in split.validation]
+    return Data(preferences, split, prepared, style, training, kept_sides)
 
 
 def build(job: Job[DpoParameters], share: Share | None = None, data: Data | None = None) -> Built:
@@ -98,14 +101,14 @@ def write_scores(job: Job[DpoParameters], data: Data, before: list[Scored], mode
             PairScore(
                 pair=place,
                 group=data.preferences[place].group,
-                chosen_tokens=one.chosen_tokens,
-                rejected_tokens=one.rejected_tokens,
-                chosen_before=one.chosen,
-                rejected_before=one.rejected,
+                chosen_tokens=value.chosen_tokens,
+                rejected_tokens=value.rejected_tokens,
+                chosen_before=value.chosen,
+                rejected_before=value.rejected,
                 chosen_after=two.chosen,
                 rejected_after=two.rejected,
             )
-            for place, one, two in zip(data.split.validation, before, after, strict=True)
+            for place, value, two in zip(data.split.validation, before, after, strict=True)
         ],
     )
 
@@ -151,17 +154,17 @@ def _reference_facts(trainer: Any, probe: dict[int, Scored], pairs: int, paramet
         return {}
     data = trainer.train_dataset
     ours: dict[tuple[int, int], float] = {}
-    for place, one in probe.items():
-        ours |= {(place, 0): one.chosen, (place, 1): one.rejected}
+    for place, value in probe.items():
+        ours |= {(place, 0): value.chosen, (place, 1): value.rejected}
     if parameters.loss == "kto":
         theirs = dict(zip(single_order(pairs, parameters.seed), data["ref_logps"], strict=True))
     else:
         theirs = {(place, 0): value for place, value in enumerate(data["ref_chosen_logps"])}
         theirs |= {(place, 1): value for place, value in enumerate(data["ref_rejected_logps"])}
-    found = [share(value, theirs[place]) for place, value in ours.items()]
-    first = [one for one in trainer.compared.values() if one.reference is not None]
-    worst = max([*found, *(one.reference for one in first)])
+    values = [share(value, theirs[place]) for place, value in ours.items()]
+    first = [value for value in trainer.compared.values() if value.reference is not None]
+    worst = max([*values, *(value.reference for value in first)])
     return {
         "reference_difference": float(worst),
-        "reference_responses": len(ours) + sum(one.responses for one in first),
+        "reference_responses": len(ours) + sum(value.responses for value in first),
     }

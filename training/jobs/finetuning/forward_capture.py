@@ -31,7 +31,9 @@ class Witness:
         whole = trainer.model
         self._model: Any = whole.get_base_model() if hasattr(whole, "get_base_model") else whole
         drift = [mismatched(inputs)] if "KL_input_ids" in inputs else []
-        self._begins = {one.key: one.begin for view in (*views(inputs), *drift) for one in _responses(view)}
+        self._begins = {
+            response.key: response.begin for view in (*views(inputs), *drift) for response in _responses(view)
+        }
         self._passes: list[dict[bytes, Any]] = []
         self._answer: Any = None
 
@@ -44,16 +46,16 @@ class Witness:
         finally:
             handle.remove()
 
-    def _heard(self, _: Any, given: tuple[Any, ...], named: dict[str, Any], answer: Any) -> None:
-        ids = named["input_ids"] if "input_ids" in named else given[0]
+    def _heard(self, _: Any, arguments: tuple[Any, ...], named: dict[str, Any], answer: Any) -> None:
+        ids = named["input_ids"] if "input_ids" in named else arguments[0]
         hidden = answer.last_hidden_state.detach()
-        found: dict[bytes, Any] = {}
+        results: dict[bytes, Any] = {}
         for row, places in _sequences(ids, named):
             name = key(ids[row, places].cpu().numpy())
             if name in self._begins:
                 # The tokens before those of the response are what these are predicted from.
-                found[name] = hidden[row, places][self._begins[name] - 1 : -1].clone()
-        self._passes.append(found)
+                results[name] = hidden[row, places][self._begins[name] - 1 : -1].clone()
+        self._passes.append(results)
         self._answer = type(answer)
 
     def responses(self, view: View) -> list[Response]:
@@ -61,28 +63,30 @@ class Witness:
         import torch
 
         wanted = list(_responses(view))
-        heard = next((one for one in self._passes if all(sequence.key in one for sequence in wanted)), None)
+        heard = next((pass_ for pass_ in self._passes if all(sequence.key in pass_ for sequence in wanted)), None)
         if heard is None:
             raise NotGiven(f"the model was not given the {len(wanted)} sequences of the batch as they are in it")
-        new = [one for one in wanted if not isinstance(heard[one.key], Response)]
+        new = [response for response in wanted if not isinstance(heard[response.key], Response)]
         if new:
-            hidden = torch.cat([heard[one.key] for one in new])
-            ids = torch.cat([torch.as_tensor(one.ids, device=hidden.device) for one in new])
-            parts = self._picked(hidden, ids).double().split([len(one.ids) for one in new])
+            hidden = torch.cat([heard[response.key] for response in new])
+            ids = torch.cat([torch.as_tensor(response.ids, device=hidden.device) for response in new])
+            parts = self._picked(hidden, ids).double().split([len(response.ids) for response in new])
             # In place of what they were computed from, which is not needed again.
-            heard |= {one.key: Response(float(part.sum()), len(part)) for one, part in zip(new, parts, strict=True)}
-        return [heard[one.key] for one in wanted]
+            heard |= {
+                response.key: Response(float(part.sum()), len(part)) for response, part in zip(new, parts, strict=True)
+            }
+        return [heard[response.key] for response in wanted]
 
     def _picked(self, hidden: Any, wanted: Any) -> Any:
         """Return the log-probability of each wanted token [tokens] after hidden states [tokens, width]."""
         import torch
 
-        found: list[Any] = []
+        results: list[Any] = []
         with torch.no_grad(), self._trainer.accelerator.autocast():
             for states, ids in zip(hidden.split(_PIECE), wanted.split(_PIECE), strict=True):
                 logits = self._logits(states).float()
-                found.append(logits.gather(-1, ids[:, None]).squeeze(-1) - logits.logsumexp(-1))
-        return torch.cat(found)
+                results.append(logits.gather(-1, ids[:, None]).squeeze(-1) - logits.logsumexp(-1))
+        return torch.cat(results)
 
     def _logits(self, hidden: Any) -> Any:
         """Return the model's logits after hidden states; scales and caps of logits are the model's."""

@@ -39,33 +39,33 @@ class KeptExamples:
         self.examples = divided(job).kept
         self._size, most = job.parameters.batch_size, job.parameters.max_length
         self._encoded: dict[int, tuple[list[int], int]] = {}
-        for line, one in self.examples.items():
-            encoded = Sides(style, one.prompt, (one.completion,), one.before).encoded(tokenizer)
+        for line, example in self.examples.items():
+            encoded = Sides(style, example.prompt, (example.completion,), example.before).encoded(tokenizer)
             self._encoded[line] = encoded.wholes[0][:most], encoded.begins()[0]
 
     def read(self, model: Any, lines: list[int] | None = None) -> dict[int, tuple[float, int]]:
         """Return log-probability and tokens of each response, by line; the model stays in its mode."""
         chosen = self._encoded if lines is None else {line: self._encoded[line] for line in lines}
-        found: dict[int, tuple[float, int]] = dict.fromkeys(chosen, (0.0, 0))
+        pairs: dict[int, tuple[float, int]] = dict.fromkeys(chosen, (0.0, 0))
         answered = [line for line, (ids, begin) in chosen.items() if begin < len(ids)]
         order = sorted(answered, key=lambda line: len(chosen[line][0]))
         with evaluating(model):
             for begin in range(0, len(order), self._size):
                 some = order[begin : begin + self._size]
-                found |= zip(some, sums(model, [chosen[line] for line in some]), strict=True)
-        return found
+                pairs |= zip(some, sums(model, [chosen[line] for line in some]), strict=True)
+        return pairs
 
     def rows(self, trainer: Any) -> list[ValidationRow]:
         """Return what a trainer with :func:`watching` read."""
-        found: list[ValidationRow] = []
+        validation_rows: list[ValidationRow] = []
         for entry in trainer.state.log_history:
             for line, value, tokens in entry.get(_LOGGED, ()):
                 read: dict[str, Any] = {"step": entry["step"], "tokens": tokens, "log_probability": value}
-                found.append(ValidationRow(example=line, group=self.examples[line].group, **read))
-        return found
+                validation_rows.append(ValidationRow(example=line, group=self.examples[line].group, **read))
+        return validation_rows
 
 
-def watching(kept: KeptExamples) -> Any:
+def watching(kept_examples: KeptExamples) -> Any:
     """Return a callback that reads the kept examples when it is time.
 
     What was read is kept in the trainer's log, which its checkpoints hold: a resumed run has what was read before.
@@ -73,8 +73,8 @@ def watching(kept: KeptExamples) -> Any:
     from transformers import TrainerCallback
 
     def read(state: Any, model: Any) -> None:
-        found = [[line, value, tokens] for line, (value, tokens) in sorted(kept.read(model).items())]
-        state.log_history.append({"step": state.global_step, _LOGGED: found})
+        results = [[line, value, tokens] for line, (value, tokens) in sorted(kept_examples.read(model).items())]
+        state.log_history.append({"step": state.global_step, _LOGGED: results})
 
     class Watching(TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:

@@ -34,16 +34,16 @@ class LateReferences:
         with torch.random.fork_rng(devices=[]):
             batches = sorted({place // self._size for place in self._read(trainer, part)})
             wanted = [place for batch in batches for place in every[batch * self._size : (batch + 1) * self._size]]
-            found = self._compute(self._rows.select(wanted))
+            result = self._compute(self._rows.select(wanted))
         columns = {name: [math.nan] * len(self._rows) for name in self._columns}
         for name, column in columns.items():
-            for place, value in zip(wanted, found[name], strict=True):
+            for place, value in zip(wanted, result[name], strict=True):
                 column[place] = float(value)
         return self._with(columns)
 
     def _read(self, trainer: Any, part: Segment) -> set[int]:
         """Return the places of the rows that the batches of some steps hold."""
-        found: set[int] = set()
+        counts: set[int] = set()
         trainer.train_dataset = self.numbered()
         loader, each = trainer.get_train_dataloader(), trainer.args.gradient_accumulation_steps
         an_epoch = math.ceil(len(loader) / each)
@@ -51,8 +51,8 @@ class LateReferences:
             loader.set_epoch(epoch)
             for number, batch in enumerate(loader):
                 if part.after <= epoch * an_epoch + number // each < part.until:
-                    found |= {int(one) for one in batch[self._columns[0]].tolist()}
-        return found
+                    counts |= {int(value) for value in batch[self._columns[0]].tolist()}
+        return counts
 
     def _with(self, columns: dict[str, list[float]]) -> Any:
         from datasets import Dataset, concatenate_datasets

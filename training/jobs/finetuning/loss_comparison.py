@@ -116,21 +116,21 @@ def _held(trainer: Any, name: str, theirs: float, ours: float, most: float) -> f
 
 def _shortest(inputs: dict[str, Any]) -> View:
     """Return the shortest sequence of a batch, of several the last: in a packed row it has the others before it."""
-    found = [View(*(part[n : n + 1] for part in view)) for view in views(inputs) for n in range(len(view.ids))]
-    return min(reversed(found), key=lambda one: int(one.real.sum()))
+    matching_views = [View(*(part[n : n + 1] for part in view)) for view in views(inputs) for n in range(len(view.ids))]
+    return min(reversed(matching_views), key=lambda view: int(view.real.sum()))
 
 
 def _references(name: str, inputs: dict[str, Any], witness: Witness) -> Iterator[tuple[float, float]]:
     """Yield (ours, the trainer's) log-probabilities of the reference, for the responses of a batch."""
     if name in ("dpo", "ipo"):
         parts = [*inputs["ref_chosen_logps"].tolist(), *inputs["ref_rejected_logps"].tolist()]
-        ours = [one for view in views(inputs) for one in witness.responses(view)]
+        ours = [response for view in views(inputs) for response in witness.responses(view)]
     elif name == "kto":
         parts = [*inputs["ref_logps"].tolist(), *inputs["ref_KL_logps"].tolist()]
-        ours = [one for view in (*views(inputs), mismatched(inputs)) for one in witness.responses(view)]
+        ours = [response for view in (*views(inputs), mismatched(inputs)) for response in witness.responses(view)]
     else:
         return
-    yield from ((one.total, value) for one, value in zip(ours, parts, strict=True))
+    yield from ((response.total, value) for response, value in zip(ours, parts, strict=True))
 
 
 def loss_of(trainer: Any, loss: str, inputs: dict[str, Any], score: Score) -> float:
@@ -138,23 +138,23 @@ def loss_of(trainer: Any, loss: str, inputs: dict[str, Any], score: Score) -> fl
 
     The trainer gives the constants of the loss, ``score`` the log-probabilities.
     """
-    found = [score(view) for view in views(inputs)]
+    responses = [score(view) for view in views(inputs)]
     if loss == "sft":
-        return sft_loss([one for part in found for one in part])
+        return sft_loss([response for part in responses for response in part])
     if loss == "orpo":
-        return orpo_loss(found[0], found[1], trainer.beta)
+        return orpo_loss(responses[0], responses[1], trainer.beta)
     if loss == "simpo":
-        return simpo_loss(found[0], found[1], trainer.beta, trainer.simpo_gamma)
+        return simpo_loss(responses[0], responses[1], trainer.beta, trainer.simpo_gamma)
     if loss == "kto":
         drift = score(mismatched(inputs))
         before = inputs["ref_KL_logps"].tolist()
-        difference = sum(one.total - old for one, old in zip(drift, before, strict=True)) / len(drift)
+        difference = sum(response.total - old for response, old in zip(drift, before, strict=True)) / len(drift)
         good = inputs["label"].bool().tolist()
-        return kto_loss(found[0], inputs["ref_logps"].tolist(), good, difference, trainer.beta)
-    half = len(found[0]) // 2
+        return kto_loss(responses[0], inputs["ref_logps"].tolist(), good, difference, trainer.beta)
+    half = len(responses[0]) // 2
     rule = {"dpo": dpo_loss, "ipo": ipo_loss}[loss]
     references = inputs["ref_chosen_logps"].tolist(), inputs["ref_rejected_logps"].tolist()
-    return rule(found[0][:half], found[0][half:], *references, trainer.beta)
+    return rule(responses[0][:half], responses[0][half:], *references, trainer.beta)
 
 
 def alone(model: Any, view: View) -> list[Response]:
@@ -183,16 +183,22 @@ def score(model: Any, tokenizer: Any, pairs: list[Sides], *, batch_size: int, ma
     cut at ``max_length`` tokens.
     """
     sides = [pair.encoded(tokenizer) for pair in pairs]
-    encoded = [(whole[:max_length], min(one.begins())) for one in sides for whole in one.wholes]
+    encoded = [(whole[:max_length], min(side.begins())) for side in sides for whole in side.wholes]
     order = sorted(range(len(encoded)), key=lambda place: len(encoded[place][0]))
-    found: dict[int, tuple[float, int]] = {}
+    matching_pairs: dict[int, tuple[float, int]] = {}
     with evaluating(model):
         for begin in range(0, len(order), batch_size):
             places = order[begin : begin + batch_size]
             for place, value in zip(places, sums(model, [encoded[place] for place in places]), strict=True):
-                found[place] = value
+                matching_pairs[place] = value
     return [
-        Scored(found[2 * n][0], found[2 * n + 1][0], found[2 * n][1], found[2 * n + 1][1]) for n in range(len(pairs))
+        Scored(
+            matching_pairs[2 * n][0],
+            matching_pairs[2 * n + 1][0],
+            matching_pairs[2 * n][1],
+            matching_pairs[2 * n + 1][1],
+        )
+        for n in range(len(pairs))
     ]
 
 
@@ -200,7 +206,7 @@ def sums(model: Any, batch: list[tuple[list[int], int]]) -> list[tuple[float, in
     """Return (log-probability, tokens) of the ids from a place on, for each (ids, place) of one batch."""
     import torch
 
-    ids, mask = padded([one for one, _ in batch], next(model.parameters()).device)
+    ids, mask = padded([counts for counts, _ in batch], next(model.parameters()).device)
     longest = ids.shape[1]
     logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
     # In pieces: float32 copies of all logits would be the largest tensor of the whole run.
@@ -211,6 +217,6 @@ def sums(model: Any, batch: list[tuple[list[int], int]]) -> list[tuple[float, in
         pieces.append(part.gather(-1, next_ids).squeeze(-1) - part.logsumexp(-1))
     picked = torch.cat(pieces, dim=1)
     return [
-        (float(picked[row, begin - 1 : len(one) - 1].double().sum()), len(one) - begin)
-        for row, (one, begin) in enumerate(batch)
+        (float(picked[row, begin - 1 : len(counts) - 1].double().sum()), len(counts) - begin)
+        for row, (counts, begin) in enumerate(batch)
     ]

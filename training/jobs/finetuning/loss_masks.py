@@ -54,8 +54,8 @@ def expected(tokenizer: Any, examples: Iterable[Sides]) -> Prompts:
     """Encode every prompt up to where its responses begin."""
     known: set[bytes] = set()
     merged = 0
-    for one in examples:
-        encoded = one.encoded(tokenizer)
+    for sides in examples:
+        encoded = sides.encoded(tokenizer)
         merged += min(encoded.begins()) < len(encoded.prompt)
         # TRL cuts a pair where the first of its two responses parts from the prompt.
         known |= {key(encoded.prompt[:length]) for length in encoded.begins()}
@@ -116,15 +116,17 @@ class MaskProof:
 
 def views(inputs: dict[str, Any]) -> Iterator[View]:
     """Yield the sequences of a batch that carry loss, as each of TRL's trainers lays them out."""
-    found = {name: _array(inputs[name]) for name in inputs if name.endswith(("ids", "mask", "labels"))}
-    if "chosen_labels" in found:
+    results = {name: _array(inputs[name]) for name in inputs if name.endswith(("ids", "mask", "labels"))}
+    if "chosen_labels" in results:
         for side in ("chosen", "rejected"):
-            ids, mask, labels = (found[f"{side}_{name}"] for name in ("input_ids", "attention_mask", "labels"))
+            ids, mask, labels = (results[f"{side}_{name}"] for name in ("input_ids", "attention_mask", "labels"))
             yield View(ids, mask == 1, labels != -100)
-    elif "attention_mask" in found:
-        real = found["attention_mask"] == 1
-        carried = (found["completion_mask"] == 1) & real if "completion_mask" in found else found["labels"] != -100
-        yield View(found["input_ids"], real, carried)
+    elif "attention_mask" in results:
+        real = results["attention_mask"] == 1
+        carried = (
+            (results["completion_mask"] == 1) & real if "completion_mask" in results else results["labels"] != -100
+        )
+        yield View(results["input_ids"], real, carried)
     else:
         yield from _packed(inputs)
 

@@ -77,12 +77,12 @@ def _response_orpo() -> type[Any]:
         """ORPO whose supervised term is that of the chosen responses."""
 
         def concatenated_forward(self, model: Any, batch: Any) -> Any:
-            found: list[Any] = list(super().concatenated_forward(model, batch))
+            results: list[Any] = list(super().concatenated_forward(model, batch))
             # Log-probabilities of both sides, logits of both sides, then the supervised term.
-            logits, labels = found[2], batch["chosen_labels"][:, 1:].to(found[2].device)
+            logits, labels = results[2], batch["chosen_labels"][:, 1:].to(results[2].device)
             labels = pad(labels, (0, logits.shape[1] - labels.shape[1]), value=-100)
-            found[4] = cross_entropy(logits.flatten(0, 1), labels.flatten())
-            return tuple(found)
+            results[4] = cross_entropy(logits.flatten(0, 1), labels.flatten())
+            return tuple(results)
 
     return ResponseOrpo
 
@@ -91,19 +91,23 @@ def _rows(pairs: list[Sides], parameters: DpoParameters, tokenizer: Any) -> list
     if parameters.loss == "kto":
         singles = [(pairs[place], side) for place, side in single_order(len(pairs), parameters.seed)]
         return [
-            {"prompt": one.prompt(), "completion": one.response(one.responses[side]), "label": side == 0}
-            for one, side in singles
+            {"prompt": sides.prompt(), "completion": sides.response(sides.responses[side]), "label": side == 0}
+            for sides, side in singles
         ]
     if parameters.loss in REFERENCE_FREE:
         # These two trainers add an end token even where a chat template has closed the text.
         texts = [
-            (one.prompt_text(tokenizer), *(one.response_text(tokenizer, text) for text in one.responses))
-            for one in pairs
+            (sides.prompt_text(tokenizer), *(sides.response_text(tokenizer, text) for text in sides.responses))
+            for sides in pairs
         ]
         return [{"prompt": prompt, "chosen": chosen, "rejected": rejected} for prompt, chosen, rejected in texts]
     return [
-        {"prompt": one.prompt(), "chosen": one.response(one.responses[0]), "rejected": one.response(one.responses[1])}
-        for one in pairs
+        {
+            "prompt": sides.prompt(),
+            "chosen": sides.response(sides.responses[0]),
+            "rejected": sides.response(sides.responses[1]),
+        }
+        for sides in pairs
     ]
 
 
@@ -114,7 +118,7 @@ def single_order(pairs: int, seed: int) -> list[tuple[int, int]]:
     separated.
     """
     single = [(place, side) for place in range(pairs) for side in (0, 1)]
-    return sorted(single, key=lambda one: file_order(f"{one[0]}/{one[1]}", seed))
+    return sorted(single, key=lambda pair: file_order(f"{pair[0]}/{pair[1]}", seed))
 
 
 def _loss_settings(trainer: Any) -> dict[str, Any]:

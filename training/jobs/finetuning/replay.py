@@ -72,7 +72,7 @@ def steps_of(job: Job[Any], trainer: Any, segment: Segment) -> list[ReplayedStep
         trainer.train_dataset = trainer.references.of_steps(trainer, segment)
     trainer.last_step, trainer.begins = segment.until, begin
     train_from(trainer, _snapshot(job, segment.after))
-    entries = [one for one in logged(trainer) if segment.after < one["step"] <= segment.until]
+    entries = [value for value in logged(trainer) if segment.after < value["step"] <= segment.until]
     rows: list[ReplayedStep] = []
     for entry in entries:
         before = rows[-1].sketch if rows else tuple(beginning[0])

@@ -63,10 +63,10 @@ def apart_from_end(job: Job[Any], ours: Mapping[str, Any]) -> float:
     else:
         folder = folder / "adapter"
     saved, far, moved = _tensors(folder), 0.0, 0.0
-    for name, one in ours.items():
+    for name, mine in ours.items():
         if name not in saved or (start and name not in start):
             raise NotAsked(f"there is no {name} among the weights in {folder.name}")
-        here = one.cpu().float()
+        here = mine.cpu().float()
         far += float((saved[name].float() - here).square().sum())
         if start:
             moved += float((here - start[name].float()).square().sum())
@@ -96,15 +96,15 @@ def _tensors(folder: Path) -> dict[str, Any]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     try:
         for path in sorted(folder.glob("*.safetensors")):
-            found |= load_file(path)
+            results |= load_file(path)
     except (SafetensorError, OSError) as error:
         raise NotAsked(f"the weights in {folder.name} cannot be read: {error}") from error
-    if not found:
+    if not results:
         raise NotAsked(f"there are no weights in {folder.name}")
-    return found
+    return results
 
 
 def _merge_facts(job: Job[Any], folder: Path, adapter: dict[str, Any]) -> dict[str, Any]:
@@ -118,11 +118,11 @@ def _merge_facts(job: Job[Any], folder: Path, adapter: dict[str, Any]) -> dict[s
     for name, was in base.items():
         if name not in saved:
             continue
-        now, due = saved[name].float(), was.to(saved[name].dtype).float()
+        now, pending = saved[name].float(), was.to(saved[name].dtype).float()
         if name in pairs:
             down, up = pairs[name]
-            due = was.float() + scale * (up.float() @ down.float())
-        apart = float((now - due).norm() / (due.norm() or 1.0))
+            pending = was.float() + scale * (up.float() @ down.float())
+        apart = float((now - pending).norm() / (pending.norm() or 1.0))
         if name in pairs:
             merged = max(merged, apart)
         else:
@@ -134,8 +134,8 @@ def _merge_facts(job: Job[Any], folder: Path, adapter: dict[str, Any]) -> dict[s
 def _factors(adapter: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:
     """Yield for each adapted tensor of the model its two factors."""
     for name, down in adapter.items():
-        head, found, tail = name.partition(".lora_A.")
-        if found:
+        head, text, tail = name.partition(".lora_A.")
+        if text:
             yield f"{head.removeprefix('base_model.model.')}.{tail}", (down, adapter[f"{head}.lora_B.{tail}"])
 
 
@@ -143,16 +143,16 @@ def _loss_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
     """Return the loss of the saved weights on some of the granted examples, in nats per token."""
     model, tokenizer = checkpoint.load(folder)
     style = style_of(tokenizer, job.parameters, job.order.declared())
-    some = sorted(examples_of(job), key=lambda one: file_order(f"{one.item}/{one.sample} {seed}", 0))[:READ]
-    found: list[tuple[float, int]] = []
+    some = sorted(examples_of(job), key=lambda example: file_order(f"{example.item}/{example.sample} {seed}", 0))[:READ]
+    pairs: list[tuple[float, int]] = []
     with checkpoint.evaluating(model):
-        for one in some:
-            encoded = Sides(style, one.prompt, (one.completion,), one.before).encoded(tokenizer)
+        for example in some:
+            encoded = Sides(style, example.prompt, (example.completion,), example.before).encoded(tokenizer)
             whole, begin = encoded.wholes[0][: job.parameters.max_length], encoded.begins()[0]
             if begin < len(whole):
-                found += sums(model, [(whole, begin)])
-    tokens = sum(count for _, count in found)
-    return {"read_loss": -sum(total for total, _ in found) / tokens if tokens else None, "read": len(found)}
+                pairs += sums(model, [(whole, begin)])
+    tokens = sum(count for _, count in pairs)
+    return {"read_loss": -sum(total for total, _ in pairs) / tokens if tokens else None, "read": len(pairs)}
 
 
 def _kept_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
@@ -161,11 +161,11 @@ def _kept_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
         return {}
     prepared = prepare(job.inputs["model"], job.parameters)
     style = style_of(prepared.tokenizer, job.parameters, job.order.declared())
-    kept = KeptExamples(job, style, prepared.tokenizer)
-    some = sorted(kept.examples, key=lambda line: file_order(f"{line} {seed}", 0))[:READ]
-    before = kept.read(prepared.model, some)
+    kept_examples = KeptExamples(job, style, prepared.tokenizer)
+    some = sorted(kept_examples.examples, key=lambda line: file_order(f"{line} {seed}", 0))[:READ]
+    before = kept_examples.read(prepared.model, some)
     _take_trained(job, prepared, folder)
-    after = kept.read(prepared.model, some)
+    after = kept_examples.read(prepared.model, some)
     return {"kept": [[line, before[line][0], after[line][0]] for line in some]}
 
 
@@ -198,7 +198,7 @@ def _pair_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
     _take_trained(job, data.prepared, folder)
     after = scored(data.prepared.model, data.prepared, some, job.parameters)
     parts = [
-        [line, one.chosen, one.rejected, two.chosen, two.rejected]
-        for line, one, two in zip(lines, before, after, strict=True)
+        [line, value.chosen, value.rejected, two.chosen, two.rejected]
+        for line, value, two in zip(lines, before, after, strict=True)
     ]
     return {"pairs": parts}

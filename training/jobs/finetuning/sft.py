@@ -60,14 +60,14 @@ def sft(job: Job[SftParameters]) -> Done:
     parameters = job.parameters
     built = build(job)
     trainer = built.trainer
-    kept = None
+    remaining = None
     if parameters.validation_share:
-        kept = KeptExamples(job, built.style, built.prepared.tokenizer)
-        trainer.add_callback(watching(kept))
+        remaining = KeptExamples(job, built.style, built.prepared.tokenizer)
+        trainer.add_callback(watching(remaining))
     train(trainer, job.folder / "trainer")
     job.write_rows("rows", [step_of(entry) for entry in trainer_args.logged(trainer)])
-    if kept is not None:
-        job.write_rows("validation", kept.rows(trainer))
+    if remaining is not None:
+        job.write_rows("validation", remaining.rows(trainer))
     effective = trainer.settings() | built.style.settings()
     facts = built.facts | trainer_args.seen_facts(trainer, built.proof)
     facts |= trainer_args.lengths(built.sides, built.prepared.tokenizer, parameters.max_length)
@@ -106,22 +106,22 @@ def require_packing(model: Any, device: str) -> float:
 
 def balance(examples: list[Example], per_kind: int | None, seed: int) -> list[Example]:
     """Return at most ``per_kind`` examples of each kind, spread over topics, in an order fixed by the seed."""
-    shuffled = sorted(examples, key=lambda one: file_order(f"{one.item}/{one.sample}", seed))
+    shuffled = sorted(examples, key=lambda example: file_order(f"{example.item}/{example.sample}", seed))
     if per_kind is None:
         return shuffled
     # First the first example of every topic, then the second: a topic with many must not crowd out others.
-    seen = Counter[tuple[str, str]]()
+    seen_counts = Counter[tuple[str, str]]()
     ranked: list[tuple[int, Example]] = []
-    for one in shuffled:
-        ranked.append((seen[one.kind, one.group], one))
-        seen[one.kind, one.group] += 1
-    taken = Counter[str]()
-    kept: list[Example] = []
-    for _, one in sorted(ranked, key=lambda pair: pair[0]):
-        taken[one.kind] += 1
-        if taken[one.kind] <= per_kind:
-            kept.append(one)
-    return sorted(kept, key=lambda one: file_order(f"{one.item}/{one.sample}", seed))
+    for example in shuffled:
+        ranked.append((seen_counts[example.kind, example.group], example))
+        seen_counts[example.kind, example.group] += 1
+    counts = Counter[str]()
+    kept_examples: list[Example] = []
+    for _, example in sorted(ranked, key=lambda pair: pair[0]):
+        counts[example.kind] += 1
+        if counts[example.kind] <= per_kind:
+            kept_examples.append(example)
+    return sorted(kept_examples, key=lambda example: file_order(f"{example.item}/{example.sample}", seed))
 
 
 def _trainer(job: Job[SftParameters], prepared: Prepared, sides: list[Sides], proof: MaskProof) -> Any:
@@ -135,10 +135,10 @@ def _trainer(job: Job[SftParameters], prepared: Prepared, sides: list[Sides], pr
         completion_only_loss=True,
         packing=parameters.packing,
     )
-    rows = [{"prompt": one.prompt(), "completion": one.response(one.responses[0])} for one in sides]
+    rows = [{"prompt": side.prompt(), "completion": side.response(side.responses[0])} for side in sides]
     trainer = trainer_hooks.build(SFTTrainer, config, job, prepared, rows, proof)
     if parameters.packing:
         # Only now it is known how many rows the packing makes, and with them the steps of the warm-up.
-        given = parameters.model_dump()
-        trainer.args.warmup_steps = warmup_of(steps_of(len(trainer.train_dataset), given), given)
+        arguments = parameters.model_dump()
+        trainer.args.warmup_steps = warmup_of(steps_of(len(trainer.train_dataset), arguments), arguments)
     return trainer

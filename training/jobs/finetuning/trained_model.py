@@ -79,7 +79,7 @@ def adapter(model: Any, parameters: TrainingParameters) -> Any | None:
     wanted = list(parameters.target_modules or ())
     linear = {name for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     ends = {name.rsplit(".", 1)[-1] for name in linear}
-    unknown = sorted(one for one in wanted if not any(f".{name}".endswith(f".{one}") for name in linear))
+    unknown = sorted(module for module in wanted if not any(f".{name}".endswith(f".{module}") for name in linear))
     if unknown:
         refuse(f"target_modules names {', '.join(unknown)}, the linear layers here are {', '.join(sorted(ends))}")
     return LoraConfig(

@@ -71,10 +71,10 @@ def seen_facts(trainer: Any, proof: MaskProof) -> dict[str, Any]:
         "trained_rows": len(trainer.train_dataset),
         "epochs_done": trainer.state.epoch,
         "resumed_from": trainer.resumed_from,
-        "loss_difference": max((one.loss for one in trainer.compared.values()), default=None),
-        "batches_computed_again": sum(one.whole for one in trainer.compared.values()),
+        "loss_difference": max((value.loss for value in trainer.compared.values()), default=None),
+        "batches_computed_again": sum(value.whole for value in trainer.compared.values()),
         "mask": proof.facts(),
-        "step_seconds": [round(one, 4) for one in trainer.step_seconds],
+        "step_seconds": [round(step_second, 4) for step_second in trainer.step_seconds],
         "attention": attention_of(trainer.model),
     }
 
@@ -91,8 +91,8 @@ def attention_of(model: Any) -> dict[str, Any]:
 def lengths(sides: list[Sides], tokenizer: Any, most: int) -> dict[str, int]:
     """Count sequences that are cut at ``most`` tokens, and those without a response token after that."""
     cut = dropped = 0
-    for one in sides:
-        encoded = one.encoded(tokenizer)
+    for side in sides:
+        encoded = side.encoded(tokenizer)
         cut += sum(len(whole) > most for whole in encoded.wholes)
         dropped += len(encoded.wholes) * (len(encoded.prompt) >= most)
     return {"cut": cut, "dropped": dropped}
@@ -112,13 +112,13 @@ def read_back(trainer: Any, wanted_modules: tuple[str, ...] | None = None) -> di
     args, optimizer = trainer.args, getattr(trainer.optimizer, "optimizer", trainer.optimizer)
     group = optimizer.param_groups[0]
     parameters = list(trainer.model.parameters())
-    trained = sum(_size(one) for one in parameters if one.requires_grad)
-    found = {
+    trained = sum(_size(parameter) for parameter in parameters if parameter.requires_grad)
+    results = {
         "learning_rate": group.get("initial_lr", group["lr"]),
         "epochs": int(args.num_train_epochs) if args.max_steps <= 0 else trainer.state.num_train_epochs,
         "batch_size": trainer._train_batch_size,
         "gradient_accumulation": args.gradient_accumulation_steps,
-        "weight_decay": max(one["weight_decay"] for one in optimizer.param_groups),
+        "weight_decay": max(param_group["weight_decay"] for param_group in optimizer.param_groups),
         "max_grad_norm": args.max_grad_norm,
         "seed": args.seed,
         "optimizer": type(optimizer).__name__,
@@ -130,13 +130,13 @@ def read_back(trainer: Any, wanted_modules: tuple[str, ...] | None = None) -> di
         "steps": trainer.state.global_step,
         "planned_steps": trainer.state.max_steps,
         "trained_parameters": trained,
-        "trained_share": trained / sum(_size(one) for one in parameters),
+        "trained_share": trained / sum(_size(parameter) for parameter in parameters),
     }
     if hasattr(args, "max_length"):
-        found["max_length"] = args.max_length
+        results["max_length"] = args.max_length
     if hasattr(args, "packing"):
-        found["packing"] = bool(args.packing)
-    return found | _schedule(trainer) | _adapters(trainer.model, wanted_modules)
+        results["packing"] = bool(args.packing)
+    return results | _schedule(trainer) | _adapters(trainer.model, wanted_modules)
 
 
 def differing(granted: dict[str, Any], effective: dict[str, Any]) -> list[str]:
@@ -180,9 +180,13 @@ def _schedule(trainer: Any) -> dict[str, Any]:
 
 
 def _precision(trainer: Any) -> str:
-    weights = {str(one.dtype).removeprefix("torch.") for one in trainer.model.parameters() if not one.requires_grad}
+    weights = {
+        str(parameter.dtype).removeprefix("torch.")
+        for parameter in trainer.model.parameters()
+        if not parameter.requires_grad
+    }
     # Adapters are in float32 over weights of bfloat16; the base says what is computed in.
-    every = weights or {str(one.dtype).removeprefix("torch.") for one in trainer.model.parameters()}
+    every = weights or {str(parameter.dtype).removeprefix("torch.") for parameter in trainer.model.parameters()}
     if trainer.accelerator.mixed_precision == "bf16":
         return "mixed" if every == {"float32"} else "bfloat16"
     # What is packed into bytes is computed in the precision of the layers beside it.
@@ -197,15 +201,15 @@ def _adapters(model: Any, wanted: tuple[str, ...] | None) -> dict[str, Any]:
 
     layers = {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
     ends = {name.rsplit(".", 1)[-1] for name in layers}
-    ordered = [name for name in wanted or () if any(one == name or one.endswith(f".{name}") for one in layers)]
-    extra = sorted(one for one in ends if not any(name.rsplit(".", 1)[-1] == one for name in ordered))
+    ordered = [name for name in wanted or () if any(layer == name or layer.endswith(f".{name}") for layer in layers)]
+    extra = sorted(end for end in ends if not any(name.rsplit(".", 1)[-1] == end for name in ordered))
     dropouts = {float(getattr(layer.lora_dropout["default"], "p", 0.0)) for layer in layers.values()}
     ranks = {layer.r["default"] for layer in layers.values()}
-    four = any(getattr(one, "quant_state", None) is not None for one in model.parameters())
+    four = any(getattr(parameter, "quant_state", None) is not None for parameter in model.parameters())
     return {
         "method": "qlora" if four else "lora",
         "lora_rank": _only(ranks),
-        "lora_alpha": _only({round(one.scaling["default"] * one.r["default"], 6) for one in layers.values()}),
+        "lora_alpha": _only({round(layer.scaling["default"] * layer.r["default"], 6) for layer in layers.values()}),
         "lora_dropout": _only(dropouts),
         "target_modules": [*ordered, *extra],
         "adapted_layers": len(layers),

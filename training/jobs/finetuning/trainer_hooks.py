@@ -102,8 +102,8 @@ def guarded(trainer: type[Any], modules: tuple[str, ...] | None, more: Callable[
                 raise Diverged(f"the loss of step {step} is {value}; stopped before the weights were changed by it")
             return result
 
-        def _get_grad_norm(self, *given: Any, **named: Any) -> Any:
-            norm = super()._get_grad_norm(*given, **named)
+        def _get_grad_norm(self, *arguments: Any, **named: Any) -> Any:
+            norm = super()._get_grad_norm(*arguments, **named)
             value = float(norm)
             if not math.isfinite(value):
                 step = self.state.global_step + 1
@@ -137,7 +137,7 @@ def _watched(
     loss: Callable[[Any], str],
     more: Callable[[Any], dict[str, Any]],
 ) -> type[Any]:
-    seen = _Seen()
+    seen_values = _Seen()
 
     class Watched(guarded(trainer, modules, more)):
         """Counts what the steps read, and stops at the first that cannot be right."""
@@ -147,15 +147,17 @@ def _watched(
 
         def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
             step = self.state.global_step + 1
-            seen.add(proof.see(inputs, step), digest_of(inputs), num_items_in_batch)
-            due = not self.compared or (step == self.state.max_steps and step not in self.compared)
-            self.witness = Witness(self, inputs) if due else None
+            seen_values.add(proof.see(inputs, step), digest_of(inputs), num_items_in_batch)
+            flag = not self.compared or (step == self.state.max_steps and step not in self.compared)
+            self.witness = Witness(self, inputs) if flag else None
             result = super().training_step(model, inputs, num_items_in_batch)
             if self.witness is not None:
                 # After the backward pass, whose memory is free now; the weights are still those of the loss.
                 witness, self.witness = self.witness, None
                 beginning = step == 1 and not self.resumed_from
-                self.compared[step] = compare(self, witness, inputs, loss(self), seen.scale(), beginning=beginning)
+                self.compared[step] = compare(
+                    self, witness, inputs, loss(self), seen_values.scale(), beginning=beginning
+                )
             return result
 
         def compute_loss(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
@@ -167,7 +169,7 @@ def _watched(
             return result
 
         def counted(self) -> dict[str, Any]:
-            return seen.take(self.state.global_step)
+            return seen_values.take(self.state.global_step)
 
     Watched.compared, Watched.witness = {}, None
     return Watched
@@ -204,9 +206,9 @@ class _Seen:
                 f"step {step}: the loss was divided by {self._divisor:g}, its batches hold {self.carried} response "
                 "tokens"
             )
-        found = {"tokens": self.carried, "sequences": self.rows, "masked": self.masked, "batches": self.batches}
+        results = {"tokens": self.carried, "sequences": self.rows, "masked": self.masked, "batches": self.batches}
         self.__init__()
-        return found
+        return results
 
 
 def _begin_snapshots(job: Job[Any], saved: Path, steps: int, resumed: int) -> tuple[int, ...]:
@@ -214,10 +216,10 @@ def _begin_snapshots(job: Job[Any], saved: Path, steps: int, resumed: int) -> tu
     if job.order.challenge or not job.parameters.leaves_snapshots:
         return ()
     (job.out / SNAPSHOTS).mkdir(exist_ok=True)
-    due = job.parameters.snapshots_of(steps)
-    if resumed in due:
+    pending = job.parameters.snapshots_of(steps)
+    if resumed in pending:
         keep(saved / f"checkpoint-{resumed}", job.out / SNAPSHOTS)
-    return due
+    return pending
 
 
 def _reports(job: Job[Any]) -> Any:
@@ -235,8 +237,8 @@ def _reports(job: Job[Any]) -> Any:
                 state.log_history[-1]["sketch"] = list(sketch(trained(self.trainer.model)))
                 if not job.order.challenge:
                     # A witness counts the steps of its challenge itself.
-                    shown = {name: float(logs[name]) for name in ("loss", "learning_rate") if name in logs}
-                    job.progress(state.global_step, state.max_steps, "steps", **shown)
+                    visible = {name: float(logs[name]) for name in ("loss", "learning_rate") if name in logs}
+                    job.progress(state.global_step, state.max_steps, "steps", **visible)
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.trainer.begins(self.trainer.model)
@@ -265,8 +267,8 @@ def _reports(job: Job[Any]) -> Any:
 
 def digest_of(inputs: dict[str, Any]) -> str:
     """Return the digest of the ids, labels and masks of a batch; what a reference computed is left out."""
-    found = hashlib.sha256()
+    result = hashlib.sha256()
     for name, value in sorted(inputs.items()):
         if hasattr(value, "is_floating_point") and not value.is_floating_point():
-            found.update(f"{name} {tuple(value.shape)} ".encode() + value.cpu().long().numpy().tobytes())
-    return found.hexdigest()[:16]
+            result.update(f"{name} {tuple(value.shape)} ".encode() + value.cpu().long().numpy().tobytes())
+    return result.hexdigest()[:16]

@@ -48,8 +48,8 @@ class Sides:
         if self.style.mode == "chat":
             return [*(turn.model_dump() for turn in self.before), {"role": "user", "content": self.text}]
         # As an untrained base model is asked: the texts of the turns, an empty line after each.
-        asked = "\n\n".join([*(turn.content for turn in self.before), self.text])
-        return self.style.format.replace("{prompt}", asked)
+        text = "\n\n".join([*(turn.content for turn in self.before), self.text])
+        return self.style.format.replace("{prompt}", text)
 
     def response(self, text: str) -> Any:
         """Return a response as TRL takes it."""

@@ -15,8 +15,8 @@ _PART = 1 << 20
 
 def trained(model: Any) -> dict[str, Any]:
     """Return the weights that training changes, by the names under which they are saved."""
-    found = {name: one.detach() for name, one in model.named_parameters() if one.requires_grad}
-    return {_saved_name(name): one for name, one in found.items()}
+    results = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
+    return {_saved_name(name): value for name, value in results.items()}
 
 
 def sketch(weights: Mapping[str, Any]) -> tuple[float, ...]:
@@ -30,7 +30,7 @@ def sketch(weights: Mapping[str, Any]) -> tuple[float, ...]:
     squares = torch.stack([_square(weights[name]) for name in names])
     picked = torch.stack([_point(weights[name], place).double() for name, place in _places(names, weights)])
     parts = [math.sqrt(float(squares.sum())), *picked.tolist()]
-    return tuple(float(f"{one:.9g}") for one in parts)
+    return tuple(float(f"{part:.9g}") for part in parts)
 
 
 def _places(names: list[str], weights: Mapping[str, Any]) -> Iterable[tuple[str, int]]:

@@ -59,21 +59,23 @@ def answer(engine: Engine, which: Which, form: Form, parameters: BaseModelCheckP
     """Give every sentinel to a model in one form, greedily."""
     encode = encode_bare if form == "completion" else encode_chat
     encoded = [encode(engine.tokenizer, sentinel.prompt) for sentinel in SENTINELS]
-    outputs = engine.complete([one.ids for one in encoded], Sampling(parameters.max_new_tokens), seed=parameters.seed)
+    outputs = engine.complete(
+        [value.ids for value in encoded], Sampling(parameters.max_new_tokens), seed=parameters.seed
+    )
     return [
         BaseModelCheckRow(
             sentinel=sentinel.id,
             model=which,
             form=form,
-            prompt=one.text,
-            ids=one.ids,
-            ids_with_special=one.ids_with_special,
-            decoded=one.decoded,
-            template_ids=one.template_ids,
+            prompt=value.text,
+            ids=value.ids,
+            ids_with_special=value.ids_with_special,
+            decoded=value.decoded,
+            template_ids=value.template_ids,
             has_chat_template=engine.tokenizer.chat_template is not None,
             **output.as_row(),
         )
-        for sentinel, one, (output,) in zip(SENTINELS, encoded, outputs, strict=True)
+        for sentinel, value, (output,) in zip(SENTINELS, encoded, outputs, strict=True)
     ]
 
 
@@ -86,23 +88,23 @@ def asked(job: Job[BaseModelCheckParameters], tokenizer: Any, places: Sequence[i
         ("declared", "model", tokenizer),
         ("control", "control", tokenizer_in(job.inputs["control"])),
     )
-    due = [
+    pending = [
         (which, weights, form, sentinel, (encode_bare if form == "completion" else encode_chat)(own, sentinel.prompt))
         for which, weights, own in models
         for form in forms_of(own)
         for sentinel in SENTINELS
     ]
     sampling = Sampling(job.parameters.max_new_tokens)
-    found: list[Asked] = []
+    results: list[Asked] = []
     for place, row in left_rows(job, BaseModelCheckRow, places):
-        if place >= len(due):
+        if place >= len(pending):
             raise NotAsked(f"row {place} is one more than was asked")
-        which, weights, form, sentinel, prompt = due[place]
+        which, weights, form, sentinel, prompt = pending[place]
         if (row.model, row.form, row.sentinel, row.ids) != (which, form, sentinel.id, tuple(prompt.ids)):
             raise NotAsked(f"row {place} is not what '{sentinel.id}' was for the {which} model as {form}")
-        found.append(
+        results.append(
             one_answer(
                 place, prompt.ids, sampling, ids=row.answer_ids, text=row.output, finish=row.finish, weights=weights
             )
         )
-    return found
+    return results

@@ -72,41 +72,44 @@ def generate(job: Job[GenerateParameters]) -> Done:
     return Done(engine.device, engine.dtype, tokens, effective, engine.stated(why))
 
 
-def _prompt(tokenizer: Any, item: Item, given: GenerateParameters, task: str, form: Form) -> list[int]:
-    shown = worked_example(task, item) if given.worked_example else None
-    return sample_ids(tokenizer, item.prompt, shown, given, form)
+def _prompt(tokenizer: Any, item: Item, generate_parameters: GenerateParameters, task: str, form: Form) -> list[int]:
+    pair = worked_example(task, item) if generate_parameters.worked_example else None
+    return sample_ids(tokenizer, item.prompt, pair, generate_parameters, form)
 
 
-def _sampling(given: GenerateParameters) -> Sampling:
-    return Sampling(given.max_new_tokens, given.temperature, given.top_p, stops=given.stops)
+def _sampling(parameters: GenerateParameters) -> Sampling:
+    return Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_p, stops=parameters.stops)
 
 
 def asked(job: Job[GenerateParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
     """Return what the model was asked for these rows, the items' prompts; raises NotAsked and EncodingFault."""
-    given, form = job.parameters, form_of(job.order.declared())
+    parameters, form = job.parameters, form_of(job.order.declared())
 
     def prompt(item: Item) -> list[int]:
-        return _prompt(tokenizer, item, given, job.order.task, form)
+        return _prompt(tokenizer, item, parameters, job.order.task, form)
 
-    rows, items = left_rows(job, GenerationRow, places), choose(load_items(job.inputs["prompts"]), given.max_prompts)
-    return of_items(rows, items, prompt, lambda row: row.completion, _sampling(given))
+    rows, items = (
+        left_rows(job, GenerationRow, places),
+        choose(load_items(job.inputs["prompts"]), parameters.max_prompts),
+    )
+    return of_items(rows, items, prompt, lambda row: row.completion, _sampling(parameters))
 
 
 def _sampled(
     job: Job[GenerateParameters], engine: Engine, items: list[Item], prompts: list[list[int]]
 ) -> tuple[list[GenerationRow], str]:
     """Return every sample of every item, in their order, and why sampling stopped early, or nothing."""
-    given, each = job.parameters, job.parameters.samples_per_prompt
-    sampling = _sampling(given)
+    parameters, each = job.parameters, job.parameters.samples_per_prompt
+    sampling = _sampling(parameters)
     shard = job.shard("samples", GenerationRow)
     # The batched engine takes one stream of random numbers through all batches.
     draws = None
     if isinstance(engine, Batched):
-        draws = Draws(job.folder / "shards" / "draws", given.seed, engine.device, len(shard.groups))
+        draws = Draws(job.folder / "shards" / "draws", parameters.seed, engine.device, len(shard.groups))
         engine.generator = draws.generator
 
     def sampled(number: int, batch: Sequence[int]) -> list[GenerationRow]:
-        seed = seed_of(given.seed, "generate", number)
+        seed = seed_of(parameters.seed, "generate", number)
         outputs = engine.complete([prompts[index] for index in batch], sampling, samples=each, seed=seed)
         if draws is not None:
             draws.keep(number + 1)
@@ -118,14 +121,14 @@ def _sampled(
 
     # Sorted by length, as decoding would sort them: prompts of one batch are padded little.
     order = sorted(range(len(items)), key=lambda index: (len(prompts[index]), index))
-    size = group_size(given.quality, max(1, given.batch_size // each) * engine.at_once, each)
-    tally = Tally(given.quality)
+    size = group_size(parameters.quality, max(1, parameters.batch_size // each) * engine.at_once, each)
+    tally = Tally(parameters.quality)
     why = job.fill(
         shard,
         batches_of(order, size),
         sampled,
         "prompts",
-        lambda rows: tally.look(of_samples(rows, given.stops)),
+        lambda rows: tally.look(of_samples(rows, parameters.stops)),
     )
     rows = shard.rows()
     by_place = {index: rows[each * at : each * (at + 1)] for at, index in enumerate(order)}
@@ -148,10 +151,10 @@ def accept(task: str, items: list[Item], rows: list[GenerationRow]) -> list[Exam
     """Return what may be trained on: verified and whole, each (prompt, completion) once."""
     by_id = {item.id: item for item in items}
     whole = [row for row in rows if not row.truncated]
-    said = judged(task, [(by_id[row.item], row.completion) for row in whole])
-    kept: dict[tuple[str, str], Example] = {}
-    for row, one in zip(whole, said, strict=True):
-        if one.passed:
+    judgements = judged(task, [(by_id[row.item], row.completion) for row in whole])
+    examples: dict[tuple[str, str], Example] = {}
+    for row, judgement in zip(whole, judgements, strict=True):
+        if judgement.passed:
             example = example_of(row, row.prompt, row.completion.strip())
-            kept.setdefault((example.prompt, example.completion), example)
-    return list(kept.values())
+            examples.setdefault((example.prompt, example.completion), example)
+    return list(examples.values())

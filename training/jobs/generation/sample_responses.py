@@ -51,7 +51,7 @@ def respond(job: Job[SampleResponsesParameters]) -> Done:
 
 def _answers(
     engine: Engine,
-    given: SampleResponsesParameters,
+    responses_parameters: SampleResponsesParameters,
     form: Form,
     sampling: Sampling,
     number: int,
@@ -60,19 +60,22 @@ def _answers(
 ) -> list[SampleResponsesRow]:
     """Return the rows of a shard: every sample of every instruction; report how many instructions are done."""
     # The name of the random stream, not of the kind: another one would draw other answers.
-    seed = seed_of(given.seed, "respond", number)
-    encoded = [prompt_ids(engine.tokenizer, answer_prompt(item.prompt, given.shots, form), form) for item in items]
+    seed = seed_of(responses_parameters.seed, "respond", number)
+    encoded = [
+        prompt_ids(engine.tokenizer, answer_prompt(item.prompt, responses_parameters.shots, form), form)
+        for item in items
+    ]
     outputs = engine.complete(
-        [one.ids for one in encoded],
+        [value.ids for value in encoded],
         sampling,
-        samples=given.samples_per_instruction,
+        samples=responses_parameters.samples_per_instruction,
         seed=seed,
         on_batch=on_batch,
     )
     rows: list[SampleResponsesRow] = []
     for item, prompt, samples in zip(items, encoded, outputs, strict=True):
         for sample, output in enumerate(samples):
-            cleaned = clean(output.text, given.cleaning)
+            cleaned = clean(output.text, responses_parameters.cleaning)
             rows.append(
                 SampleResponsesRow(
                     item=item.id,
@@ -89,7 +92,9 @@ def _answers(
                     completion=cleaned.text,
                     completion_tokens=len(engine.tokenizer(cleaned.text, add_special_tokens=False)["input_ids"]),
                     cleaned_by=cleaned.by,
-                    marks=marks_of(cleaned.text, item.prompt, output.finish, given.stops, given.scope),
+                    marks=marks_of(
+                        cleaned.text, item.prompt, output.finish, responses_parameters.stops, responses_parameters.scope
+                    ),
                 )
             )
     return rows
@@ -97,11 +102,11 @@ def _answers(
 
 def asked(job: Job[SampleResponsesParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
     """Return what the model was asked for these rows, the instructions; raises NotAsked and EncodingFault."""
-    given, form = job.parameters, form_of(job.order.model_kind)
+    parameters, form = job.parameters, form_of(job.order.model_kind)
 
     def prompt(item: Item) -> Sequence[int]:
-        return prompt_ids(tokenizer, answer_prompt(item.prompt, given.shots, form), form).ids
+        return prompt_ids(tokenizer, answer_prompt(item.prompt, parameters.shots, form), form).ids
 
-    items = load_items(job.inputs["instructions"])[: given.max_instructions]
+    items = load_items(job.inputs["instructions"])[: parameters.max_instructions]
     rows = left_rows(job, SampleResponsesRow, places)
-    return of_items(rows, items, prompt, lambda row: row.raw, Sampling.of(given, given.stops))
+    return of_items(rows, items, prompt, lambda row: row.raw, Sampling.of(parameters, parameters.stops))

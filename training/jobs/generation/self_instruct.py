@@ -72,7 +72,7 @@ class Writer:
         seed = seed_of(self._parameters.seed, shard, round, part)
         encoded = [prompt_ids(self._tokenizer, call.text, self._form) for call in calls]
         self._used = Sampling.of(self._parameters, stops_of_round(self._parameters, self._form, calls[0].first))
-        outputs = self._engine.complete([one.ids for one in encoded], self._used, seed=seed)
+        outputs = self._engine.complete([value.ids for value in encoded], self._used, seed=seed)
         return [
             SelfInstructRow(
                 shard=shard,
@@ -82,7 +82,7 @@ class Writer:
                 seed=seed,
                 form=self._form,
                 topic=call.topic,
-                shown=tuple(one.id for one in call.shown),
+                shown=tuple(value.id for value in call.shown),
                 first=call.first,
                 prompt=prompt.text,
                 prompt_tokens=len(prompt.ids),
@@ -106,7 +106,7 @@ def _shard(
 ) -> tuple[list[SelfInstructRow], str]:
     """Run or resume a shard to its end; return its rows and why it stopped early, or nothing."""
     parameters = job.parameters
-    kept = job.shard(f"{number:04}", SelfInstructRow)
+    grouped_rows = job.shard(f"{number:04}", SelfInstructRow)
     shard = Shard(seeds, parameters.similarity)
 
     def take(rows: list[SelfInstructRow]) -> str:
@@ -114,26 +114,26 @@ def _shard(
         low = tally.look(of_calls(rows))
         return shard.why_broken_off(parameters) or low
 
-    why = take(kept.rows())
-    while not why and not shard.has_enough(parameters) and len(kept.groups) < parameters.max_rounds:
-        rows = writer.round(number, len(kept.groups), seeds, shard.grown)
-        kept.add(rows)
+    why = take(grouped_rows.rows())
+    while not why and not shard.has_enough(parameters) and len(grouped_rows.groups) < parameters.max_rounds:
+        rows = writer.round(number, len(grouped_rows.groups), seeds, shard.grown)
+        grouped_rows.add(rows)
         why = take(rows)
         target = wanted(parameters) // parameters.shards
         note = {"shard": number, "repeats": shard.candidates - len(shard.grown)}
         job.progress(min(len(shard.grown), target), target, "instructions", **note)
-    return kept.rows(), why
+    return grouped_rows.rows(), why
 
 
 def asked(job: Job[SelfInstructParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
     """Return what the model was asked for these rows; that prompts are due is checked elsewhere (``text.prompts``)."""
-    given, form = job.parameters, form_of(job.order.model_kind)
+    parameters, form = job.parameters, form_of(job.order.model_kind)
     return [
         answer(
             place,
             # A row holds the whole text, the template of an instruct model with it.
             encode_bare(tokenizer, row.prompt).ids,
-            Sampling.of(given, stops_of_round(given, form, row.first)),
+            Sampling.of(parameters, stops_of_round(parameters, form, row.first)),
             ids=row.answer_ids,
             text=row.raw,
             finish=row.finish,

@@ -19,18 +19,20 @@ from training.rules.tasks import load_items
 
 def bench(job: Job[BenchParameters]) -> Done:
     """Write ``rows``: tokens and seconds of each round; raises SystemExit where nothing is written in a round."""
-    given = job.parameters
+    parameters = job.parameters
     form = form_of(job.order.declared())
-    probes = load_items(job.inputs["items"])[: given.probe_items]
-    engine = make_engine(given.engine, job.inputs["model"], given.batch_size, scratch=job.folder)
-    prompts = [one.ids for one in encoded(engine.tokenizer, [item.prompt for item in probes], form)]
+    probes = load_items(job.inputs["items"])[: parameters.probe_items]
+    engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
+    prompts = [value.ids for value in encoded(engine.tokenizer, [item.prompt for item in probes], form)]
     model = engine.model if engine.name == "batched" else load(job.inputs["model"])[0]
     runs: dict[Any, Callable[[], int]] = {
-        "engine": lambda: sum(len(one.ids) for (one,) in engine.complete(prompts, Sampling(given.max_new_tokens))),
-        "plain": lambda: _plain(model, prompts, given.max_new_tokens),
+        "engine": lambda: sum(
+            len(output.ids) for (output,) in engine.complete(prompts, Sampling(parameters.max_new_tokens))
+        ),
+        "plain": lambda: _plain(model, prompts, parameters.max_new_tokens),
     }
     rows: list[BenchRow] = []
-    for round in range(given.rounds + 1):
+    for round in range(parameters.rounds + 1):
         for name, run in runs.items():
             started = time.perf_counter()
             tokens = run()
@@ -39,10 +41,10 @@ def bench(job: Job[BenchParameters]) -> Done:
                 raise SystemExit(f"the {name} run writes no token: there is nothing to time")
             # The first round of each loads and compiles.
             rows += [BenchRow(round=round, run=name, tokens=tokens, seconds=seconds)] if round else []
-        job.progress(round, given.rounds, "rounds")
+        job.progress(round, parameters.rounds, "rounds")
     job.write_rows("rows", rows)
     device, dtype = (engine.device, engine.dtype) if engine.name != "batched" else device_of(model)
-    effective = given.model_dump(mode="json") | {"engine": engine.name, "form": form}
+    effective = parameters.model_dump(mode="json") | {"engine": engine.name, "form": form}
     return Done(device, dtype, sum(row.tokens for row in rows), effective, engine.stated())
 
 
@@ -61,8 +63,8 @@ def _plain(model: Any, prompts: Sequence[Sequence[int]], max_new_tokens: int) ->
                 attention_mask=torch.ones_like(ids),
                 max_new_tokens=max_new_tokens,
                 do_sample=False,
-                pad_token_id=min((one for one in ends if one is not None), default=0),
+                pad_token_id=min((end for end in ends if end is not None), default=0),
             )
         # The engine does not count the end token either.
-        written += sum(one not in ends for one in made[0, len(prompt) :].tolist())
+        written += sum(value not in ends for value in made[0, len(prompt) :].tolist())
     return written

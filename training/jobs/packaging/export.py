@@ -33,60 +33,62 @@ def export(job: Job[ExportParameters]) -> Done:
     """
     import torch
 
-    given = job.parameters
+    parameters = job.parameters
     target = job.out / "export"
     target.mkdir(exist_ok=True)
     try:
-        held = write_gguf(job.inputs["model"], target / FILE, given.format, vocabulary=True)
+        gguf = write_gguf(job.inputs["model"], target / FILE, parameters.format, vocabulary=True)
     except NoGguf as error:
         raise SystemExit(f"the model cannot be written for llama.cpp: {error}") from error
     job.progress(1, 3, "steps")
     form = form_of(job.order.declared())
-    probes = load_items(job.inputs["items"])[: given.probe_items]
+    probes = load_items(job.inputs["items"])[: parameters.probe_items]
     # llama.cpp computes in float32 on the CPU: another precision here would be measured as a fault of the export.
     model, tokenizer = load(job.inputs["model"], "cpu", torch.float32)
-    asked = encoded(tokenizer, [item.prompt for item in probes], form)
-    expected = greedy(model, tokenizer, asked, given.max_new_tokens)
+    requests = encoded(tokenizer, [item.prompt for item in probes], form)
+    expected = greedy(model, tokenizer, requests, parameters.max_new_tokens)
     job.progress(2, 3, "steps")
     rows = [ExportRow(item=item.id, expected=tuple(ids)) for item, ids in zip(probes, expected, strict=True)]
     texts: list[ExportTextRow] = []
-    facts: dict[str, Any] = {"tensors": held, "bytes": (target / FILE).stat().st_size}
-    if given.verify == "llama_cpp":
-        read = _Reading(job, target / FILE, asked, expected)
-        every = [*TEXTS, *(one.text for one in asked)]
+    facts: dict[str, Any] = {"tensors": gguf, "bytes": (target / FILE).stat().st_size}
+    if parameters.verify == "llama_cpp":
+        read = _Reading(job, target / FILE, requests, expected)
+        every = [*TEXTS, *(value.text for value in requests)]
         ours = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in every]
         theirs = read.texts(every)
         texts = [
-            ExportTextRow(text=text, expected=tuple(one), read=tuple(other))
-            for text, one, other in dict(zip(every, zip(every, ours, theirs, strict=True), strict=True)).values()
+            ExportTextRow(text=text, expected=tuple(value), read=tuple(other))
+            for text, value, other in dict(zip(every, zip(every, ours, theirs, strict=True), strict=True)).values()
         ]
         rows = [
             ExportRow(item=item.id, expected=tuple(ids), **_compared(model, prompt.ids, ids, logits))
-            for item, prompt, ids, logits in zip(probes, asked, expected, read.logits(), strict=True)
+            for item, prompt, ids, logits in zip(probes, requests, expected, read.logits(), strict=True)
         ]
         facts["read_by"] = read.told
     job.write_rows("rows", rows)
     job.write_rows("texts", texts)
     job.progress(3, 3, "steps")
-    effective = given.model_dump(mode="json") | {"form": form}
+    effective = parameters.model_dump(mode="json") | {"form": form}
     return Done(*device_of(model), sum(len(row.expected) for row in rows), effective, facts)
 
 
 class _Reading:
     """What a process with llama.cpp makes of an export."""
 
-    def __init__(self, job: Job[ExportParameters], file: Path, asked: list[Encoded], answers: list[list[int]]) -> None:
+    def __init__(
+        self, job: Job[ExportParameters], file: Path, asked_entry: list[Encoded], answers: list[list[int]]
+    ) -> None:
         self._folder = job.folder / "read"
         self._folder.mkdir(exist_ok=True)
-        self._file, self._asked, self._answers = file, asked, answers
+        self._file, self._asked, self._answers = file, asked_entry, answers
         self.told = ""
 
     def texts(self, every: list[str]) -> list[list[int]]:
         """Have llama.cpp read all there is to read, and return the token ids of the texts."""
         questions = self._folder / "questions.json"
         pairs = zip(self._asked, self._answers, strict=True)
-        asked = [{"prompt": list(one.ids), "answer": ids} for one, ids in pairs]
-        questions.write_text(json.dumps({"texts": every, "asked": asked}), encoding="utf-8")
+        counts = [{"prompt": list(value.ids), "answer": ids} for value, ids in pairs]
+        questions.write_text(json.dumps({"texts": every, "asked": counts}), encoding="utf-8")
         command = [sys.executable, "-P", "-m", llama_process.__name__]
         done = subprocess.run(
             [*command, str(self._file), str(questions), str(self._folder)],
@@ -99,9 +101,9 @@ class _Reading:
             # llama.cpp says why on its own, and its binding only that it failed.
             print(*done.stdout.decode("utf-8", "replace").splitlines()[-_LOG_LINES:], sep="\n", file=sys.stderr)
             raise SystemExit(f"llama.cpp cannot read the export (exit code {done.returncode})")
-        said = json.loads((self._folder / "answers.json").read_bytes())
-        self.told = said["told"]
-        return said["texts"]
+        statement = json.loads((self._folder / "answers.json").read_bytes())
+        self.told = statement["told"]
+        return statement["texts"]
 
     def logits(self) -> list[Any]:
         """Return the logits at each place of each answer. [answer, vocabulary] each."""

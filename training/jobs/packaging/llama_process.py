@@ -18,12 +18,12 @@ def main(arguments: list[str]) -> None:
     import numpy
 
     file, questions, folder = map(Path, arguments)
-    given = json.loads(questions.read_bytes())
+    value = json.loads(questions.read_bytes())
     opened = LlamaFile(file)
-    for number, one in enumerate(given["asked"]):
-        numpy.save(folder / f"{number}.npy", opened.read(one["prompt"], one["answer"])[:-1])
-    said = {"told": opened.told, "texts": [opened.encode(text) for text in given["texts"]]}
-    (folder / "answers.json").write_text(json.dumps(said), encoding="utf-8")
+    for number, element in enumerate(value["asked"]):
+        numpy.save(folder / f"{number}.npy", opened.read(element["prompt"], element["answer"])[:-1])
+    statements = {"told": opened.told, "texts": [opened.encode(text) for text in value["texts"]]}
+    (folder / "answers.json").write_text(json.dumps(statements), encoding="utf-8")
 
 
 if __name__ == "__main__":

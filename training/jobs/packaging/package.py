@@ -35,15 +35,15 @@ def package(job: Job[PackageParameters]) -> Done:
     target = job.out / "package"
     target.mkdir(exist_ok=True)
     # Copied, because saved again weights would have the type in which this machine computes.
-    for path in sorted(one for one in job.inputs["model"].iterdir() if one.is_file()):
+    for path in sorted(path for path in job.inputs["model"].iterdir() if path.is_file()):
         shutil.copyfile(path, target / path.name)
     job.progress(1, 3, "steps")
     prompts = [item.prompt for item in probes]
     expected = greedy(model, tokenizer, encoded(tokenizer, prompts, form), parameters.max_new_tokens)
     job.progress(2, 3, "steps")
     questions, answers = job.folder / "questions.json", job.folder / "answers.json"
-    asked = {"prompts": prompts, "form": form, "max_new_tokens": parameters.max_new_tokens}
-    questions.write_text(json.dumps(asked), encoding="utf-8")
+    requests = {"prompts": prompts, "form": form, "max_new_tokens": parameters.max_new_tokens}
+    questions.write_text(json.dumps(requests), encoding="utf-8")
     device, dtype = device_of(model)
     # The fresh process loads the package beside this one: two of 32 billion parameters do not fit on a GPU of 80 GB.
     del model
@@ -79,8 +79,8 @@ def answer(folder: Path, prompts: list[str], form: Form, max_new_tokens: int) ->
 def main(arguments: list[str]) -> None:
     """Read the questions, write the answers."""
     folder, questions, answers = map(Path, arguments)
-    found = answer(folder, **json.loads(questions.read_bytes()))
-    answers.write_text(json.dumps(found), encoding="utf-8")
+    counts = answer(folder, **json.loads(questions.read_bytes()))
+    answers.write_text(json.dumps(counts), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -23,9 +23,9 @@ def encoded(tokenizer: Any, prompts: list[str], form: Form) -> list[Encoded]:
     return [dialogue_ids(tokenizer, [{"role": "user", "content": prompt}], form) for prompt in prompts]
 
 
-def greedy(model: Any, tokenizer: Any, asked: list[Encoded], max_new_tokens: int) -> list[list[int]]:
+def greedy(model: Any, tokenizer: Any, requests: list[Encoded], max_new_tokens: int) -> list[list[int]]:
     """Return the token ids of the greedy answers."""
-    prompts = [one.ids for one in asked]
+    prompts = [value.ids for value in requests]
     outputs = Batched(model, tokenizer, len(prompts), share=False).complete(prompts, Sampling(max_new_tokens))
     return [list(output.ids) for (output,) in outputs]
 
@@ -41,19 +41,19 @@ def asked_probes(
 
     ``weights`` names for each field of the row that holds an answer the input whose weights gave it.
     """
-    given = job.parameters
-    form, sampling = form_of(job.order.declared()), Sampling(given.max_new_tokens)
-    probes = load_items(job.inputs["items"])[: given.probe_items]
+    parameters = job.parameters
+    form, sampling = form_of(job.order.declared()), Sampling(parameters.max_new_tokens)
+    probes = load_items(job.inputs["items"])[: parameters.probe_items]
     watch = Watch(tokenizer, sampling.stops, keep_special=sampling.keep_special)
-    found: list[Asked] = []
-    for place, one in left_rows(job, row, places):
-        if place >= len(probes) or one.item != probes[place].id:
+    results: list[Asked] = []
+    for place, value in left_rows(job, row, places):
+        if place >= len(probes) or value.item != probes[place].id:
             raise NotAsked(f"row {place} is no answer to probe {place}")
         (prompt,) = encoded(tokenizer, [probes[place].prompt], form)
         for part, input_name in weights.items():
-            ids: Sequence[int] = getattr(one, part)
-            finish: Finish = "eos" if len(ids) < given.max_new_tokens else "length"
+            ids: Sequence[int] = getattr(value, part)
+            finish: Finish = "eos" if len(ids) < parameters.max_new_tokens else "length"
             # The row holds no text: it cannot differ from that of its ids.
             text = output_of(ids, finish, watch).text
-            found.append(Asked(place, prompt.ids, sampling, ids, text, finish, part, input_name))
-    return found
+            results.append(Asked(place, prompt.ids, sampling, ids, text, finish, part, input_name))
+    return results

@@ -21,7 +21,7 @@ ROUNDS = 3
 def main(arguments: list[str]) -> None:
     """Read the questions, write the answers. Nothing but safetensors is loaded, and no code of the folder."""
     folder, questions, answers = map(Path, arguments)
-    given = json.loads(questions.read_bytes())
+    value = json.loads(questions.read_bytes())
     leave_out_scipy()
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -31,26 +31,26 @@ def main(arguments: list[str]) -> None:
     safe = {"local_files_only": True, "trust_remote_code": False}
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, **safe)
     library: Any = AutoModelForCausalLM
-    model, found = library.from_pretrained(
+    model, result = library.from_pretrained(
         folder, **safe, use_safetensors=True, dtype=torch.float32, output_loading_info=True
     )
     model.eval()
-    asked = encoded(tokenizer, given["prompts"], "chat" if tokenizer.chat_template else "completion")
+    requests = encoded(tokenizer, value["prompts"], "chat" if tokenizer.chat_template else "completion")
     rates: list[float] = []
     ids: list[list[int]] = []
     for _ in range(ROUNDS):
         started = time.perf_counter()
-        ids = greedy(model, tokenizer, asked, given["max_new_tokens"])
+        ids = greedy(model, tokenizer, requests, value["max_new_tokens"])
         rates.append(sum(map(len, ids)) / (time.perf_counter() - started))
-    said = {
-        "missing": sorted(map(str, found["missing_keys"])),
-        "unexpected": sorted(map(str, found["unexpected_keys"])),
-        "prompts": [list(one.ids) for one in asked],
+    statements = {
+        "missing": sorted(map(str, result["missing_keys"])),
+        "unexpected": sorted(map(str, result["unexpected_keys"])),
+        "prompts": [list(value.ids) for value in requests],
         "answers": ids,
-        "texts": [tokenizer(text, add_special_tokens=False)["input_ids"] for text in given["texts"]],
+        "texts": [tokenizer(text, add_special_tokens=False)["input_ids"] for text in value["texts"]],
         "rates": rates,
     }
-    answers.write_text(json.dumps(said), encoding="utf-8")
+    answers.write_text(json.dumps(statements), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -21,18 +21,18 @@ from training.rules.tasks import load_items
 
 def write_programs(job: Job[CodeEvalParameters]) -> Done:
     """Write ``rows``: every answer to every problem; raises EncodingFault if the ids of a prompt are not its text."""
-    given = job.parameters
-    problems = load_items(job.inputs["items"])[: given.max_problems]
+    parameters = job.parameters
+    problems = load_items(job.inputs["items"])[: parameters.max_problems]
     form = form_of(job.order.declared())
-    engine = make_engine(given.engine, job.inputs["model"], given.batch_size, scratch=job.folder)
-    sampling = _sampling(given)
+    engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
+    sampling = _sampling(parameters)
     shard = job.shard("answers", CodeRow)
 
     def answered(number: int, some: Sequence[Item]) -> list[CodeRow]:
         prompts = [_prompt(engine.tokenizer, item, form) for item in some]
         # The name of the random stream: each group has its own, whatever was done before it.
-        seed = seed_of(given.seed, "programs", number)
-        outputs = engine.complete(prompts, sampling, samples=given.samples, seed=seed)
+        seed = seed_of(parameters.seed, "programs", number)
+        outputs = engine.complete(prompts, sampling, samples=parameters.samples, seed=seed)
         return [
             CodeRow(
                 item=item.id,
@@ -46,22 +46,22 @@ def write_programs(job: Job[CodeEvalParameters]) -> Done:
             for sample, output in enumerate(samples)
         ]
 
-    groups = batches_of(problems, max(1, given.batch_size // given.samples))
+    groups = batches_of(problems, max(1, parameters.batch_size // parameters.samples))
     job.fill(shard, groups, answered, "problems")
     rows = shard.rows()
     job.write_rows("rows", rows)
-    effective = given.model_dump(mode="json") | sampling.read_back(given) | {"engine": engine.name}
+    effective = parameters.model_dump(mode="json") | sampling.read_back(parameters) | {"engine": engine.name}
     tokens = sum(row.output_tokens for row in rows)
     return Done(engine.device, engine.dtype, tokens, effective, engine.stated() | {"problems": len(problems)})
 
 
 def asked(job: Job[CodeEvalParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
     """Return what the model was asked for these rows, the problems; raises NotAsked and EncodingFault."""
-    given, form = job.parameters, form_of(job.order.declared())
-    problems = load_items(job.inputs["items"])[: given.max_problems]
+    parameters, form = job.parameters, form_of(job.order.declared())
+    problems = load_items(job.inputs["items"])[: parameters.max_problems]
     rows = left_rows(job, CodeRow, places)
     return of_items(
-        rows, problems, lambda item: _prompt(tokenizer, item, form), lambda row: row.output, _sampling(given)
+        rows, problems, lambda item: _prompt(tokenizer, item, form), lambda row: row.output, _sampling(parameters)
     )
 
 
@@ -69,5 +69,5 @@ def _prompt(tokenizer: Any, item: Item, form: Form) -> Sequence[int]:
     return prompt_ids(tokenizer, question(item.prompt, form), form).ids
 
 
-def _sampling(given: CodeEvalParameters) -> Sampling:
-    return Sampling(given.max_new_tokens, given.temperature, given.top_p)
+def _sampling(parameters: CodeEvalParameters) -> Sampling:
+    return Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_p)

@@ -50,17 +50,17 @@ class NotTaken(Exception):
     """The checkpoint is refused, with one sentence that says why."""
 
 
-def take_checkpoint(left: Path, base: Path, target: Path) -> Change:
+def take_checkpoint(source: Path, base: Path, target: Path) -> Change:
     """Adopt a checkpoint; return what differs from the base it was trained from.
 
-    ``left`` came out of the sandbox (regular files under checked names); ``target`` must not exist, and is written
+    ``source`` came out of the sandbox (regular files under checked names); ``target`` must not exist, and is written
     whole or not at all. Raises NotTaken with the first fault, OSError if a file cannot be read or written.
     """
-    if not left.is_dir():
-        raise NotTaken(f"it left no folder '{left.name}' with weights in it")
-    files = sorted(left.rglob("*"))
+    if not source.is_dir():
+        raise NotTaken(f"it left no folder '{source.name}' with weights in it")
+    files = sorted(source.rglob("*"))
     for path in files:
-        _require_name(path.relative_to(left).as_posix(), path)
+        _require_name(path.relative_to(source).as_posix(), path)
     described = [path for path in files if path.name in _NAMES]
     for path in described:
         most = _MOST_CONFIGURATION if path.name.endswith("config.json") else _MOST_BYTES
@@ -68,14 +68,14 @@ def take_checkpoint(left: Path, base: Path, target: Path) -> Change:
             raise NotTaken(f"{path.name} has {size} bytes, allowed are {most}")
     _require_own(described, base)
     try:
-        _require_headers(left, base)
-        change = weight_files.compare(base, left)
+        _require_headers(source, base)
+        change = weight_files.compare(base, source)
     except WrongWeights as error:
         raise NotTaken(str(error)) from error
     if not change.changed:
         raise NotTaken(f"all {change.tensors} tensors are those of the base: nothing was trained")
     with new_folder(target) as partial:
-        _write(left, base, partial)
+        _write(source, base, partial)
     return change
 
 
@@ -145,10 +145,10 @@ def _holds(data: Any, name: str) -> bool:
     """Say whether a configuration has an entry of this name, at any depth."""
     waiting: list[Any] = [data]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict) and name in one:
+        value = waiting.pop()
+        if isinstance(value, dict) and name in value:
             return True
-        waiting += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return False
 
 
@@ -168,20 +168,20 @@ def _save_again(base: Path, folder: Path) -> None:
         tokenizer.save_pretrained(folder)
 
 
-def _require_headers(left: Path, base: Path) -> None:
+def _require_headers(source: Path, base: Path) -> None:
     """Compare the length of each header with the base's, then have the format's library read it."""
     from safetensors import SafetensorError, safe_open
 
     most = 2 * sum(_header_bytes(path) for path in base.glob("*.safetensors")) + _HEADER_ROOM
-    for path in sorted(left.glob("*.safetensors")):
+    for path in sorted(source.glob("*.safetensors")):
         if (length := _header_bytes(path)) > most:
             raise NotTaken(f"the header of {path.name} has {length} bytes, allowed are {most}")
         try:
             with safe_open(path, framework="np") as opened:
                 opened.keys()
         except (SafetensorError, OSError) as error:
-            said = " ".join(plain(str(error), 200).split())
-            raise NotTaken(f"{path.name} is no weight file: {said}") from error
+            text = " ".join(plain(str(error), 200).split())
+            raise NotTaken(f"{path.name} is no weight file: {text}") from error
 
 
 def _header_bytes(path: Path) -> int:
@@ -189,7 +189,7 @@ def _header_bytes(path: Path) -> int:
         return int.from_bytes(handle.read(8), "little")
 
 
-def _write(left: Path, base: Path, folder: Path) -> None:
+def _write(source: Path, base: Path, folder: Path) -> None:
     """Write the weights like the libraries do, in one file; copy everything else from the base."""
     for name, path in describing(base).items():
         shutil.copyfile(path, folder / name)
@@ -197,11 +197,15 @@ def _write(left: Path, base: Path, folder: Path) -> None:
 
     known = weight_files.tensors_of(base)
     mapped = [
-        (name, one, weight_files.raw(one)) for name, one in weight_files.tensors_of(left).items() if name in known
+        (name, tensor, weight_files.raw(tensor))
+        for name, tensor in weight_files.tensors_of(source).items()
+        if name in known
     ]
     specs = {
-        name: TensorSpec(dtype=_DTYPES[one.dtype], shape=list(one.shape), data_ptr=data.ctypes.data, data_len=one.size)
-        for name, one, data in mapped
+        name: TensorSpec(
+            dtype=_DTYPES[tensor.dtype], shape=list(tensor.shape), data_ptr=data.ctypes.data, data_len=tensor.size
+        )
+        for name, tensor, data in mapped
     }
     serialize_file(specs, str(folder / WEIGHTS), {"format": "pt"})
 

@@ -75,8 +75,8 @@ def send(out: str, stream: BinaryIO) -> None:
         if depth > DEPTH:
             raise TooDeep(f"it left more than {DEPTH} folders in one another")
         try:
-            with os.scandir(folder) as found:
-                entries = sorted(found, key=lambda entry: entry.name)
+            with os.scandir(folder) as scandir_iterator:
+                entries = sorted(scandir_iterator, key=lambda entry: entry.name)
         except OSError:
             left_out += 1
             continue
@@ -95,11 +95,11 @@ def send_file(path: str, name: str, stream: BinaryIO) -> bool:
     except OSError:
         return False
     with os.fdopen(handle, "rb") as source:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
+        stat_result = os.fstat(handle)
+        if not stat.S_ISREG(stat_result.st_mode):
             return False
-        stream.write(json.dumps({"path": name, "size": found.st_size}).encode() + b"\n")
-        copy(source, stream, found.st_size)
+        stream.write(json.dumps({"path": name, "size": stat_result.st_size}).encode() + b"\n")
+        copy(source, stream, stat_result.st_size)
     return True
 
 

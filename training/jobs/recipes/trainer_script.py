@@ -84,17 +84,17 @@ def _for_a_processor(config: dict[str, Any]) -> None:
 
 
 def _axolotl_set(path: Path, chat: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"path": str(path), "ds_type": "json", "split": "train"}
+    results: dict[str, Any] = {"path": str(path), "ds_type": "json", "split": "train"}
     if SETTINGS["held"] == "texts":
-        return found | {"type": "completion", "field": "text"}
+        return results | {"type": "completion", "field": "text"}
     if SETTINGS["held"] == "preferences":
-        return found | {"type": "chat_template.default", "field_messages": "messages"}
+        return results | {"type": "chat_template.default", "field_messages": "messages"}
     if chat:
         # Else every turn of the assistant would be learned, those before the prompt too.
         learned = {"roles_to_train": [], "message_field_training": "train"}
-        return found | {"type": "chat_template", "field_messages": "messages", **learned}
+        return results | {"type": "chat_template", "field_messages": "messages", **learned}
     plain = {"field_instruction": "prompt", "field_output": "completion"}
-    return found | {"type": {**plain, "format": "{instruction}", "no_input_format": "{instruction}"}}
+    return results | {"type": {**plain, "format": "{instruction}", "no_input_format": "{instruction}"}}
 
 
 def _written(work: Path, name: str, chat: bool) -> Path:
@@ -113,13 +113,13 @@ def _row(row: dict[str, Any], chat: bool) -> dict[str, Any]:
     sides = ("chosen", "rejected") if SETTINGS["held"] == "preferences" else ("completion",)
     if not chat:
         return {"prompt": row["prompt"], **{side: row[side] for side in sides}}
-    asked = [*row.get("before", ()), {"role": "user", "content": row["prompt"]}]
-    said = {side: {"role": "assistant", "content": row[side]} for side in sides}
+    requests = [*row.get("before", ()), {"role": "user", "content": row["prompt"]}]
+    statements = {side: {"role": "assistant", "content": row[side]} for side in sides}
     if SETTINGS["trainer"] == "trl":
-        return {"prompt": asked, **{side: [turn] for side, turn in said.items()}}
-    if len(said) == 2:
-        return {"messages": asked, **said}
-    return {"messages": [{**turn, "train": False} for turn in asked] + [{**said["completion"], "train": True}]}
+        return {"prompt": requests, **{side: [turn] for side, turn in statements.items()}}
+    if len(statements) == 2:
+        return {"messages": requests, **statements}
+    return {"messages": [{**turn, "train": False} for turn in requests] + [{**statements["completion"], "train": True}]}
 
 
 def _has_template() -> bool:

@@ -24,18 +24,18 @@ GROUP = 64
 
 def replay_traces(job: Job[ReplayTracesParameters]) -> Done:
     """Write ``rows`` (every answer to every state) and ``pairs``."""
-    given, states = job.parameters, _states(job)
-    engine = make_engine(given.engine, job.inputs["model"], given.batch_size, scratch=job.folder)
-    sampling, form = Sampling.of(given, given.stops), form_of(job.order.model_kind)
+    parameters, states = job.parameters, _states(job)
+    engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
+    sampling, form = Sampling.of(parameters, parameters.stops), form_of(job.order.model_kind)
     shard = job.shard("answers", TraceAnswer)
 
     def answered(number: int, some: Sequence[Item]) -> list[TraceAnswer]:
         encoded = [prompt_ids(engine.tokenizer, item.prompt, form) for item in some]
         outputs = engine.complete(
-            [one.ids for one in encoded],
+            [value.ids for value in encoded],
             sampling,
-            samples=given.answers,
-            seed=seed_of(given.seed, "traces", number),
+            samples=parameters.answers,
+            seed=seed_of(parameters.seed, "traces", number),
             on_batch=lambda done: job.progress(number * GROUP + done, len(states.shown), "states"),
         )
         return [
@@ -54,7 +54,7 @@ def replay_traces(job: Job[ReplayTracesParameters]) -> Done:
 
     job.fill(shard, batches_of(states.items(), GROUP), answered, "states")
     rows = shard.rows()
-    made = pairs_of(states, rows, given)
+    made = pairs_of(states, rows, parameters)
     job.write_rows("rows", rows)
     job.write_rows("pairs", made.pairs)
     account = states.account
@@ -66,7 +66,7 @@ def replay_traces(job: Job[ReplayTracesParameters]) -> Done:
         "pairs": len(made.pairs),
         "agreement": made.agreement.model_dump(mode="json"),
     }
-    effective = given.model_dump(mode="json") | sampling.read_back(given) | {"engine": engine.name}
+    effective = parameters.model_dump(mode="json") | sampling.read_back(parameters) | {"engine": engine.name}
     return Done(engine.device, engine.dtype, sum(row.tokens for row in rows), effective, facts)
 
 

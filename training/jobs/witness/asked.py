@@ -44,10 +44,10 @@ Asking = Callable[[Job[Any], Any, Sequence[int]], list[Asked]]
 
 def left_rows(job: Job[Any], row: type[Row], places: Sequence[int], output: str = "rows") -> list[tuple[int, Row]]:
     """Return rows of the judged job with their places, or raise NotAsked where there are fewer."""
-    found = read_rows(job.inputs[LEFT + output], row)
-    if missing := [place for place in places if place >= len(found)]:
+    rows = read_rows(job.inputs[LEFT + output], row)
+    if missing := [place for place in places if place >= len(rows)]:
         raise NotAsked(f"there is no row {missing[0]}")
-    return [(place, found[place]) for place in places]
+    return [(place, rows[place]) for place in places]
 
 
 class ItemRow(Protocol):
@@ -81,13 +81,13 @@ def of_items(
 ) -> list[Asked]:
     """Return what was asked for rows that each answer one of these items; raises NotAsked for one that does not."""
     known = {item.id: item for item in items}
-    found: list[Asked] = []
+    results: list[Asked] = []
     for place, row in rows:
         if row.item not in known:
             raise NotAsked(f"row {place} answers '{row.item}', which was not asked")
         prompt = prompt_of(known[row.item])
-        found.append(answer(place, prompt, sampling, ids=row.answer_ids, text=text_of(row), finish=row.finish))
-    return found
+        results.append(answer(place, prompt, sampling, ids=row.answer_ids, text=text_of(row), finish=row.finish))
+    return results
 
 
 def answer(
@@ -114,21 +114,21 @@ def copies_of(read: Sequence[Asked], every: Sequence[Asked]) -> dict[tuple[int, 
     It counts answers that were not read again and those read before it, so that no two count each other: each
     comparison is with answers that a draw does not depend on. What is due to repeat another row counts nowhere.
     """
-    read, every = [one for one in read if not one.again], [one for one in every if not one.again]
-    known = {(one.row, one.part) for one in read}
+    read, every = [value for value in read if not value.again], [value for value in every if not value.again]
+    known = {(value.row, value.part) for value in read}
     before: dict[tuple[object, ...], Counter[tuple[int, ...]]] = defaultdict(Counter)
-    for one in every:
-        if (one.row, one.part) not in known:
-            before[_drawn_from(one)][tuple(one.ids)] += 1
-    found: dict[tuple[int, str], Copies] = {}
-    for one in sorted(read, key=lambda one: (one.row, one.part)):
-        others, ids = before[_drawn_from(one)], tuple(one.ids)
-        if others and one.sampling.temperature is not None:
-            found[one.row, one.part] = Copies(of=others.total(), same=others[ids])
+    for value in every:
+        if (value.row, value.part) not in known:
+            before[_drawn_from(value)][tuple(value.ids)] += 1
+    copies: dict[tuple[int, str], Copies] = {}
+    for value in sorted(read, key=lambda value: (value.row, value.part)):
+        others, ids = before[_drawn_from(value)], tuple(value.ids)
+        if others and value.sampling.temperature is not None:
+            copies[value.row, value.part] = Copies(of=others.total(), same=others[ids])
         others[ids] += 1
-    return found
+    return copies
 
 
-def _drawn_from(one: Asked) -> tuple[object, ...]:
+def _drawn_from(value: Asked) -> tuple[object, ...]:
     """Return what the distribution of an answer depends on."""
-    return tuple(one.prompt), one.sampling, one.weights
+    return tuple(value.prompt), value.sampling, value.weights

@@ -27,26 +27,26 @@ def judgement(
     place: int,
     row: CritiqueRow | ComparisonRow | DuelRow,
     prompts: Prompts,
-    due: Mapping[str, Any],
+    pending: Mapping[str, Any],
     *,
     follows: bool,
 ) -> Scoring:
-    """Return what a row of both orders scored; ``due`` are its other fields, ``follows`` is said of its verdict.
+    """Return what a row of both orders scored; ``pending`` are its other fields, ``follows`` is said of its verdict.
 
     Raises as :func:`labels_of` and :func:`encode_prompt`.
     """
     values: dict[str, Stated] = {}
-    wrong = list(differing(row, due))
+    wrong = list(differing(row, pending))
     for order, prompt in prompts._asdict().items():
         stated, ids = getattr(row, order).scores, tuple(encode_prompt(judge.tokenizer, prompt, judge.form))
         if (stated.prompt, stated.prompt_tokens) != (digest_bytes(prompt.encode()), len(ids)):
             wrong.append(f"{order} prompt")
         for name, id in labels_of(judge.tokenizer)._asdict().items():
-            given = getattr(stated, name)
-            if (given is None) != (id is None):
+            arguments = getattr(stated, name)
+            if (arguments is None) != (id is None):
                 wrong.append(f"{order} {name}")
             elif id is not None:
-                values[f"{order} {name}"] = Stated(given, (Text((*ids, id), len(ids)),))
+                values[f"{order} {name}"] = Stated(arguments, (Text((*ids, id), len(ids)),))
     if not follows:
         wrong.append("verdict")
     return Scoring(place, values, tuple(wrong), judge.weights)

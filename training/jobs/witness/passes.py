@@ -36,27 +36,27 @@ def read_through(model: Any, contexts: Sequence[Context]) -> Iterator[tuple[Cont
 def _passes(contexts: Sequence[Context]) -> Iterator[list[Context]]:
     """Divide contexts into passes: those of which half begins alike together, the rest by their length."""
     groups: list[list[Context]] = []
-    for one in sorted(contexts):
-        if groups and common(groups[-1][-1].ids, one.ids) >= max(HEAD, len(one.ids) // 2):
-            groups[-1].append(one)
+    for context in sorted(contexts):
+        if groups and common(groups[-1][-1].ids, context.ids) >= max(HEAD, len(context.ids) // 2):
+            groups[-1].append(context)
         else:
-            groups.append([one])
+            groups.append([context])
     alone = [some[0] for some in groups if len(some) == 1]
     for group in (alone, *(some for some in groups if len(some) > 1)):
         some: list[Context] = []
-        for one in sorted(group, key=lambda one: (len(one.ids), one.ids)):
-            grown = [*some, one]
-            if some and len(grown) * (len(one.ids) - _shared(grown)) > TOKENS:
+        for context in sorted(group, key=lambda context: (len(context.ids), context.ids)):
+            grown = [*some, context]
+            if some and len(grown) * (len(context.ids) - _shared(grown)) > TOKENS:
                 yield some
                 some = []
-            some.append(one)
+            some.append(context)
         if some:
             yield some
 
 
 def _shared(some: Sequence[Context]) -> int:
     """Return how many tokens all contexts begin with, before the first place whose logits are wanted."""
-    alike = min(common(*(one.ids for one in some)), min(one.first for one in some))
+    alike = min(common(*(context.ids for context in some)), min(context.first for context in some))
     return alike if len(some) > 1 and alike >= HEAD else 0
 
 
@@ -66,15 +66,15 @@ def _logits(model: Any, some: Sequence[Context]) -> Iterator[torch.Tensor]:
     shared = _shared(some)
     before = _read_once(model, some[0].ids[:shared]) if shared else None
     shared = shared if before is not None else 0
-    ids, mask = padded([one.ids[shared:] for one in some], model.device)
-    first, width = min(one.first for one in some) - shared, ids.shape[1]
+    ids, mask = padded([context.ids[shared:] for context in some], model.device)
+    first, width = min(context.first for context in some) - shared, ids.shape[1]
     named: dict[str, Any] = {}
     if before is not None:
         before.batch_repeat_interleave(len(some))
         mask = torch.cat([mask.new_ones((len(some), shared)), mask], dim=1)
         named = {"past_key_values": before}
     with torch.inference_mode():
-        kept = torch.arange(first, width, device=model.device)
+        tensor = torch.arange(first, width, device=model.device)
         positions = torch.arange(shared, shared + width, device=model.device)[None].expand(len(some), -1)
         # Padded on the right: under a causal mask nothing before it is changed.
         logits = model(
@@ -82,11 +82,11 @@ def _logits(model: Any, some: Sequence[Context]) -> Iterator[torch.Tensor]:
             attention_mask=mask,
             position_ids=positions,
             use_cache=bool(shared),
-            logits_to_keep=kept,
+            logits_to_keep=tensor,
             **named,
         ).logits
-    for place, one in enumerate(some):
-        yield logits[place, one.first - shared - first : len(one.ids) - shared - first]
+    for place, context in enumerate(some):
+        yield logits[place, context.first - shared - first : len(context.ids) - shared - first]
 
 
 def _read_once(model: Any, ids: Sequence[int]) -> Any:
@@ -98,4 +98,4 @@ def _read_once(model: Any, ids: Sequence[int]) -> Any:
         out = model(input_ids=torch.tensor([ids], device=model.device), use_cache=True, logits_to_keep=1)
     cache = getattr(out, "past_key_values", None)
     layers = getattr(cache, "layers", None) or [None]
-    return cache if all(type(one) in (DynamicLayer, DynamicSlidingWindowLayer) for one in layers) else None
+    return cache if all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers) else None

@@ -18,36 +18,36 @@ RANKED = 1024
 """Tokens that mostly hold the nucleus: sorting a whole vocabulary takes longer than the pass through the model."""
 
 
-def read(model: Any, tokenizer: Any, asked: Sequence[Asked]) -> Iterator[WitnessRow]:
+def read(model: Any, tokenizer: Any, requests: Sequence[Asked]) -> Iterator[WitnessRow]:
     """Yield how the model reads each answer, in any order; raise NotAsked for a token that it does not have."""
     ends = ends_in(model.generation_config, tokenizer)
     known = model.get_output_embeddings().weight.shape[0]
-    if wrong := next((one for one in asked if max(one.ids, default=0) >= known), None):
+    if wrong := next((value for value in requests if max(value.ids, default=0) >= known), None):
         raise NotAsked(f"row {wrong.row} has a token id that the model does not know")
     by_context: dict[Context, list[Asked]] = {}
-    for one in asked:
-        by_context.setdefault(Context((*one.prompt, *one.ids), len(one.prompt) - 1), []).append(one)
+    for value in requests:
+        by_context.setdefault(Context((*value.prompt, *value.ids), len(value.prompt) - 1), []).append(value)
     for context, logits in read_through(model, list(by_context)):
-        for one in by_context[context]:
-            yield _row(tokenizer, one, logits, ends)
+        for value in by_context[context]:
+            yield _row(tokenizer, value, logits, ends)
 
 
-def _row(tokenizer: Any, one: Asked, logits: torch.Tensor, ends: frozenset[int]) -> WitnessRow:
+def _row(tokenizer: Any, value: Asked, logits: torch.Tensor, ends: frozenset[int]) -> WitnessRow:
     import torch
 
-    sampling, ids = one.sampling, list(one.ids)
+    sampling, ids = value.sampling, list(value.ids)
     logits = logits.float()
     if sampling.repetition_penalty != 1:
-        logits = _penalised(logits, one)
+        logits = _penalised(logits, value)
     chosen = list(ids)
-    if one.finish == "eos":
+    if value.finish == "eos":
         known = sorted(end for end in ends if end < logits.shape[-1])
         chosen.append(known[int(logits[len(ids), known].argmax())])
     places = torch.arange(len(chosen), device=logits.device)
     picked = logits[places, torch.tensor(chosen, dtype=torch.long, device=logits.device)]
-    text, ending = _as_written(tokenizer, one, ends)
+    text, ending = _as_written(tokenizer, value, ends)
     row = WitnessRow(
-        row=one.row, part=one.part, tokens=len(chosen), text=text, ending=ending, again=one.again, gap=None
+        row=value.row, part=value.part, tokens=len(chosen), text=text, ending=ending, again=value.again, gap=None
     )
     if sampling.temperature is None:
         gap = (logits[: len(chosen)].amax(-1) - picked).amax() if chosen else torch.zeros(())
@@ -56,26 +56,28 @@ def _row(tokenizer: Any, one: Asked, logits: torch.Tensor, ends: frozenset[int])
     return row.model_copy(update={"beyond": beyond, "drawn": drawn})
 
 
-def _as_written(tokenizer: Any, one: Asked, ends: frozenset[int]) -> tuple[bool, bool]:
+def _as_written(tokenizer: Any, value: Asked, ends: frozenset[int]) -> tuple[bool, bool]:
     """Say whether the text is that of the ids, and whether an answer of these ids ends here and so."""
-    watch = Watch(tokenizer, one.sampling.stops, keep_special=one.sampling.keep_special)
-    text = output_of(one.ids, one.finish, watch).text
-    limit, stopped = one.sampling.max_new_tokens, watch.found_in(one.ids) is not None
-    went_on = any(id in ends for id in one.ids) or watch.found_in(one.ids[:-1]) is not None
-    ended = {"eos": len(one.ids) < limit, "stop": len(one.ids) <= limit, "length": len(one.ids) == limit}[one.finish]
-    return one.text in (text, text.strip()), ended and not went_on and stopped == (one.finish == "stop")
+    watch = Watch(tokenizer, value.sampling.stops, keep_special=value.sampling.keep_special)
+    text = output_of(value.ids, value.finish, watch).text
+    limit, stopped = value.sampling.max_new_tokens, watch.found_in(value.ids) is not None
+    went_on = any(id in ends for id in value.ids) or watch.found_in(value.ids[:-1]) is not None
+    ended = {"eos": len(value.ids) < limit, "stop": len(value.ids) <= limit, "length": len(value.ids) == limit}[
+        value.finish
+    ]
+    return value.text in (text, text.strip()), ended and not went_on and stopped == (value.finish == "stop")
 
 
-def _penalised(logits: torch.Tensor, one: Asked) -> torch.Tensor:
+def _penalised(logits: torch.Tensor, value: Asked) -> torch.Tensor:
     """Return logits with the repetition penalty of the prompt and of what each place had before it."""
     import torch
 
-    seen = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
-    seen[:, list(one.prompt)] = True
-    for place, id in enumerate(one.ids):
-        seen[place + 1 :, id] = True
-    strength = one.sampling.repetition_penalty
-    return torch.where(seen, torch.where(logits < 0, logits * strength, logits / strength), logits)
+    seen_tensor = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
+    seen_tensor[:, list(value.prompt)] = True
+    for place, id in enumerate(value.ids):
+        seen_tensor[place + 1 :, id] = True
+    strength = value.sampling.repetition_penalty
+    return torch.where(seen_tensor, torch.where(logits < 0, logits * strength, logits / strength), logits)
 
 
 def _drawn(
@@ -102,5 +104,5 @@ def _drawn(
     # A token just past the border belongs to the nucleus of the engine that drew it.
     total = torch.maximum(whole, likelier + own)
     uniform_draws = torch.cat([likelier / total, own / total, *tilted], -1).tolist()
-    tokens = [[round(value, 9) for value in one] for one in uniform_draws]
+    tokens = [[round(value, 9) for value in uniform_draw] for uniform_draw in uniform_draws]
     return round(beyond, 9), tuple(Token(before=before, own=own, tilted=tuple(tilts)) for before, own, *tilts in tokens)

@@ -42,25 +42,25 @@ ScoringOf = Callable[[Job[Any], str, Sequence[int]], list[Scoring]]
 """Given the witness's job, an output and places of its rows: what was scored for them. Raises NotAsked."""
 
 
-def differing(row: Contract, due: Mapping[str, Any]) -> tuple[str, ...]:
+def differing(row: Contract, pending: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the fields of a row that have other values than those that are due."""
-    return tuple(name for name, value in due.items() if getattr(row, name) != value)
+    return tuple(name for name, value in pending.items() if getattr(row, name) != value)
 
 
 def score(model: Any, output: str, scorings: Sequence[Scoring]) -> Iterator[ScoredRow]:
     """Yield how the model scores each row; raises ValueError for a text that does not fit in its context."""
-    texts = [text for one in scorings for stated in one.values.values() for text in stated.texts]
-    found = _log_probabilities(model, texts)
-    for one in scorings:
+    texts = [text for scoring in scorings for stated in scoring.values.values() for text in stated.texts]
+    results = _log_probabilities(model, texts)
+    for scoring in scorings:
         scores = {
             name: Score(
                 stated=stated.value,
-                read=round(math.fsum(found[text] for text in stated.texts), 6),
+                read=round(math.fsum(results[text] for text in stated.texts), 6),
                 tokens=sum(len(text.ids) - text.start for text in stated.texts),
             )
-            for name, stated in one.values.items()
+            for name, stated in scoring.values.items()
         }
-        yield ScoredRow(output=output, row=one.row, differs=one.differs, scores=scores)
+        yield ScoredRow(output=output, row=scoring.row, differs=scoring.differs, scores=scores)
 
 
 def _log_probabilities(model: Any, texts: Sequence[Text]) -> dict[Text, float]:
@@ -72,14 +72,14 @@ def _log_probabilities(model: Any, texts: Sequence[Text]) -> dict[Text, float]:
     limit = getattr(model.config, "max_position_embeddings", None)
     if limit is not None and (longest := max(map(len, by_ids), default=0)) > limit:
         raise ValueError(f"a text has {longest} tokens before its last, the model reads {limit}")
-    found: dict[Text, float] = {}
+    results: dict[Text, float] = {}
     # All tokens but the last are read.
     contexts = [Context(ids, min(text.start for text in some) - 1) for ids, some in by_ids.items()]
     for context, logits in read_through(model, contexts):
         # Only one row is held in float32 at once: logits are as wide as the vocabulary.
         logs = torch.log_softmax(logits.float(), -1)
         for text in by_ids[context.ids]:
-            due = torch.tensor(text.ids[text.start :], device=logs.device)
-            own = logs[text.start - 1 - context.first :].gather(-1, due[:, None])
-            found[text] = float(own.double().sum())
-    return found
+            tensor = torch.tensor(text.ids[text.start :], device=logs.device)
+            own = logs[text.start - 1 - context.first :].gather(-1, tensor[:, None])
+            results[text] = float(own.double().sum())
+    return results

@@ -21,36 +21,38 @@ from training.jobs.witness.scoring import Scoring, ScoringOf, score
 
 def bear_witness(job: Job) -> Done:
     """Write one row for each answer and each row of scores; raises NotAsked, and EncodingFault as the stage does."""
-    asked, scored = _asked(job), _scored(job)
-    copies = _copies(job, asked)
+    requests, scored = _asked(job), _scored(job)
+    copies = _copies(job, requests)
     answers: list[WitnessRow] = []
     scores: list[Contract] = []
-    total = len(asked) + sum(map(len, scored.values()))
-    used = {one.weights for one in asked} | {one.weights for some in scored.values() for one in some}
+    total = len(requests) + sum(map(len, scored.values()))
+    used = {value.weights for value in requests} | {scoring.weights for some in scored.values() for scoring in some}
     device = ("cpu", "float32")
     for roles in _same_weights(job, used or {"model"}):
         model, tokenizer = load(job.inputs[roles[0]])
         device = device_of(model)
-        for row in read(model, tokenizer, [one for one in asked if one.weights in roles]):
+        for row in read(model, tokenizer, [value for value in requests if value.weights in roles]):
             answers.append(row.model_copy(update={"copies": copies.get((row.row, row.part))}))
             job.progress(len(answers) + len(scores), total, "rows")
         for output, some in scored.items():
-            for one in score(model, output, [one for one in some if one.weights in roles]):
-                scores.append(one)
+            for scored_row in score(model, output, [scoring for scoring in some if scoring.weights in roles]):
+                scores.append(scored_row)
                 job.progress(len(answers) + len(scores), total, "rows")
         del model
         free()
     job.write_rows(ROWS, [*sorted(answers, key=lambda row: (row.row, row.part)), *scores])
-    read_tokens = sum(row.tokens for row in answers) + sum(len(one.values) for some in scored.values() for one in some)
+    read_tokens = sum(row.tokens for row in answers) + sum(
+        len(scoring.values) for some in scored.values() for scoring in some
+    )
     return Done(*device, read_tokens, {})
 
 
 def _same_weights(job: Job, used: Set[str]) -> list[list[str]]:
     """Return the inputs whose weights are read, those of one digest together: they are loaded once."""
-    found: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for role in sorted(used):
-        found.setdefault(job.order.inputs[role].digest, []).append(role)
-    return list(found.values())
+        texts.setdefault(job.order.inputs[role].digest, []).append(role)
+    return list(texts.values())
 
 
 def _asked(job: Job, places: Sequence[int] | None = None) -> list[Asked]:
@@ -64,12 +66,12 @@ def _asked(job: Job, places: Sequence[int] | None = None) -> list[Asked]:
     return asking(job, tokenizer, job.order.challenge.rows if places is None else places)
 
 
-def _copies(job: Job, asked: Sequence[Asked]) -> dict[tuple[int, str], Copies]:
+def _copies(job: Job, requests: Sequence[Asked]) -> dict[tuple[int, str], Copies]:
     """Return for each sampled answer how many others to its prompt are its copies, among all rows of the job."""
     assert job.order.challenge is not None
-    if all(one.sampling.temperature is None for one in asked):
+    if all(value.sampling.temperature is None for value in requests):
         return {}
-    return copies_of(asked, _asked(job, range(job.order.challenge.of)))
+    return copies_of(requests, _asked(job, range(job.order.challenge.of)))
 
 
 def _scored(job: Job) -> dict[str, list[Scoring]]:

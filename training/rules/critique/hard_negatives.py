@@ -52,27 +52,27 @@ def negatives(best: Sequence[Best], types: Sequence[NegativeType], seed: int) ->
 
     If a type can spoil nothing, the next one is tried. The seed decides the choice among phrases.
     """
-    found: list[Preference] = []
-    for place, one in enumerate(best):
+    preferences: list[Preference] = []
+    for place, current_best in enumerate(best):
         for step in range(len(types)):
             type = types[(place + step) % len(types)]
             rejected = _spoiled(type, place, best, seed)
-            if len(rejected) < LEAST_CHARACTERS or rejected.split() == one.chosen.split():
+            if len(rejected) < LEAST_CHARACTERS or rejected.split() == current_best.chosen.split():
                 continue
-            found.append(
+            preferences.append(
                 Preference(
-                    prompt=one.instruction,
-                    chosen=one.chosen,
+                    prompt=current_best.instruction,
+                    chosen=current_best.chosen,
                     rejected=rejected,
-                    group=one.group,
+                    group=current_best.group,
                     source="hard_negative",
-                    item=one.item,
+                    item=current_best.item,
                     negative_type=type,
                     made_by="rule",
                 )
             )
             break
-    return found
+    return preferences
 
 
 def _spoiled(type: NegativeType, place: int, best: Sequence[Best], seed: int) -> str:

@@ -38,7 +38,7 @@ class Sifted(NamedTuple):
 
     def reasons(self) -> dict[str, int]:
         """Return how many pairs were dropped for each reason, by name."""
-        return dict(sorted(Counter(one.reason for one in self.dropped).items()))
+        return dict(sorted(Counter(dropped_pair.reason for dropped_pair in self.dropped).items()))
 
 
 def sifted(offered: Iterable[Preference], most_ratio: float | None) -> Sifted:
@@ -47,12 +47,12 @@ def sifted(offered: Iterable[Preference], most_ratio: float | None) -> Sifted:
     ``most_ratio`` limits the words of the longer response, as a multiple of the shorter one's; None, and negatives made
     by rule: no limit.
     """
-    found = Sifted([], [])
+    result = Sifted([], [])
     for pair in offered:
         lengths = sorted((words(pair.chosen), words(pair.rejected)))
         apart = most_ratio is not None and pair.source != "hard_negative" and lengths[1] > most_ratio * lengths[0]
-        found.put(pair, "fault" if fault_in(pair) else "length_ratio" if apart else None)
-    return found
+        result.put(pair, "fault" if fault_in(pair) else "length_ratio" if apart else None)
+    return result
 
 
 def judged(some: Sifted, comparisons: Sequence[ComparisonRow]) -> Sifted:
@@ -60,29 +60,29 @@ def judged(some: Sifted, comparisons: Sequence[ComparisonRow]) -> Sifted:
 
     ``comparisons`` holds one for each pair that is kept so far, in their order; raises ValueError if it does not.
     """
-    found = Sifted([], list(some.dropped))
+    result = Sifted([], list(some.dropped))
     for pair, row in zip(some.kept, comparisons, strict=True):
         reason: DropReason | None = None
         if row.preferred != "first":
             reason = "original_preferred" if row.preferred == "second" else "no_preference"
         margin = None if reason else min(row.plain.margin, row.swapped.margin)
-        found.put(pair.model_copy(update={"margin": margin}), reason)
-    return found
+        result.put(pair.model_copy(update={"margin": margin}), reason)
+    return result
 
 
 def at_most(some: Sifted, of_item: int) -> Sifted:
     """Keep the first ``of_item`` pairs of each item."""
-    found, seen = Sifted([], list(some.dropped)), Counter[str | None]()
+    result, seen_counts = Sifted([], list(some.dropped)), Counter[str | None]()
     for pair in some.kept:
-        seen[pair.item] += 1
-        found.put(pair, "surplus" if seen[pair.item] > of_item else None)
-    return found
+        seen_counts[pair.item] += 1
+        result.put(pair, "surplus" if seen_counts[pair.item] > of_item else None)
+    return result
 
 
-def settled(some: Sifted, given: Pairing) -> Sifted:
+def settled(some: Sifted, pairing: Pairing) -> Sifted:
     """Balance the lengths of the kept pairs if the stage asks for it, and divide them by group."""
-    found = some if given.length_balance is None else balanced(some, given.length_balance)
-    return Sifted(divided(found.kept, given.validation_share, given.seed), found.dropped)
+    result = some if pairing.length_balance is None else balanced(some, pairing.length_balance)
+    return Sifted(divided(result.kept, pairing.validation_share, pairing.seed), result.dropped)
 
 
 def balanced(some: Sifted, most: float) -> Sifted:
@@ -103,10 +103,10 @@ def balanced(some: Sifted, most: float) -> Sifted:
             ends.pop()
         out.add(ends[-1])
         total -= ratios[ends.pop()]
-    found = Sifted([], list(some.dropped))
+    result = Sifted([], list(some.dropped))
     for place, pair in enumerate(some.kept):
-        found.put(pair, "length_balance" if place in out else None)
-    return found
+        result.put(pair, "length_balance" if place in out else None)
+    return result
 
 
 def log_length_ratio(pairs: Sequence[Preference]) -> float:
@@ -117,7 +117,7 @@ def log_length_ratio(pairs: Sequence[Preference]) -> float:
 
 def length_bias(pairs: Sequence[Preference]) -> tuple[Fraction, Fraction]:
     """Return the mean of words chosen - rejected, and its ratio to the mean words of both; no types wrong by length."""
-    counted = [(words(one.chosen), words(one.rejected)) for one in pairs if _counts(one)]
+    counted = [(words(preference.chosen), words(preference.rejected)) for preference in pairs if _counts(preference)]
     if not counted:
         return Fraction(0), Fraction(0)
     difference = Fraction(sum(chosen - rejected for chosen, rejected in counted), len(counted))
@@ -172,10 +172,10 @@ def _clusters(pairs: Sequence[Preference]) -> dict[str, str]:
             group = name[group]
         return group
 
-    seen: dict[str, str] = {}
+    seen_values: dict[str, str] = {}
     for pair in pairs:
         prompt = " ".join(pair.prompt.lower().split())
-        other = seen.setdefault(prompt, pair.group)
-        one, two = sorted((top(pair.group), top(other)))
-        name[two] = one
+        other = seen_values.setdefault(prompt, pair.group)
+        text, two = sorted((top(pair.group), top(other)))
+        name[two] = text
     return {group: top(group) for group in name}

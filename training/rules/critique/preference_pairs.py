@@ -29,9 +29,17 @@ def pairs_to_compare(rows: Iterable[CandidateRow]) -> list[Pair]:
         if eligible(row):
             by_item.setdefault(row.item, {}).setdefault(" ".join(row.response.split()), row)
     return [
-        Pair(one.item, one.group, one.instruction, one.response, other.response, one.sample, other.sample)
+        Pair(
+            candidate_row.item,
+            candidate_row.group,
+            candidate_row.instruction,
+            candidate_row.response,
+            other.response,
+            candidate_row.sample,
+            other.sample,
+        )
         for some in by_item.values()
-        for one, other in combinations(some.values(), 2)
+        for candidate_row, other in combinations(some.values(), 2)
     ]
 
 
@@ -43,7 +51,7 @@ def best_of(comparisons: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, b
     by_item: dict[str, list[ComparisonRow]] = {}
     for row in comparisons:
         by_item.setdefault(row.item, []).append(row)
-    found: list[tuple[ComparisonRow, bool]] = []
+    pairs: list[tuple[ComparisonRow, bool]] = []
     for rows in by_item.values():
         wins: dict[int, list[tuple[ComparisonRow, bool]]] = {}
         lost: set[int] = set()
@@ -58,16 +66,16 @@ def best_of(comparisons: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, b
         most = max((len(some) for some in unbeaten.values()), default=0)
         best = [some for some in unbeaten.values() if len(some) == most]
         if len(best) == 1:
-            found += best[0]
-    return found
+            pairs += best[0]
+    return pairs
 
 
 def best_pairs(comparisons: Sequence[ComparisonRow]) -> list[Preference]:
     """Return the pairs (best, other) that follow from comparisons; splits are not set yet."""
-    found: list[Preference] = []
+    preferences: list[Preference] = []
     for row, first in best_of(comparisons):
         chosen, rejected = (row.first, row.second) if first else (row.second, row.first)
-        found.append(
+        preferences.append(
             Preference(
                 prompt=row.instruction,
                 chosen=chosen.strip(),
@@ -79,17 +87,21 @@ def best_pairs(comparisons: Sequence[ComparisonRow]) -> list[Preference]:
                 made_by="sample",
             )
         )
-    return found
+    return preferences
 
 
-def all_pairs(comparisons: Sequence[ComparisonRow], given: BestOfNParameters) -> Sifted:
+def all_pairs(comparisons: Sequence[ComparisonRow], n_parameters: BestOfNParameters) -> Sifted:
     """Return what a ``best_of_n`` stage keeps: the judge's pairs, and one negative per prompt."""
     best: dict[str, Best] = {}
     for row, first in best_of(comparisons):
         chosen = row.first if first else row.second
         best.setdefault(row.item, Best(row.item, row.group, row.instruction, chosen.strip()))
-    made = negatives(list(best.values()), given.hard_negatives, given.seed) if given.hard_negatives else []
-    return settled(sifted([*best_pairs(comparisons), *made], given.max_length_ratio), given)
+    made = (
+        negatives(list(best.values()), n_parameters.hard_negatives, n_parameters.seed)
+        if n_parameters.hard_negatives
+        else []
+    )
+    return settled(sifted([*best_pairs(comparisons), *made], n_parameters.max_length_ratio), n_parameters)
 
 
 def revision_pairs(rows: Iterable[RevisionRow]) -> list[Preference]:
@@ -103,32 +115,40 @@ def revision_pairs(rows: Iterable[RevisionRow]) -> list[Preference]:
             source="revision",
             item=row.item,
             made_by="sample",
-            principles=tuple(one.principle for one in row.rounds if not one.faults),
+            principles=tuple(revision_round.principle for revision_round in row.rounds if not revision_round.faults),
         )
         for row in rows
         if row.usable and min(len(row.final.strip()), len(row.original.strip())) >= LEAST_CHARACTERS
     ]
 
 
-def revisions_to_compare(rows: Iterable[RevisionRow], given: ReviseParameters) -> list[Pair]:
+def revisions_to_compare(rows: Iterable[RevisionRow], revise_parameters: ReviseParameters) -> list[Pair]:
     """Return the pairs for a judge of revisions: each whole pair of like length, the revision first."""
     samples = {(row.item, row.final.strip(), row.original.strip()): row.sample for row in rows}
     return [
-        Pair(str(one.item), one.group, one.prompt, one.chosen, one.rejected, sample, sample)
-        for one in sifted(revision_pairs(rows), given.max_length_ratio).kept
-        for sample in (samples[str(one.item), one.chosen, one.rejected],)
+        Pair(
+            str(preference.item),
+            preference.group,
+            preference.prompt,
+            preference.chosen,
+            preference.rejected,
+            sample,
+            sample,
+        )
+        for preference in sifted(revision_pairs(rows), revise_parameters.max_length_ratio).kept
+        for sample in (samples[str(preference.item), preference.chosen, preference.rejected],)
     ]
 
 
 def all_revisions(
-    rows: Iterable[RevisionRow], given: ReviseParameters, comparisons: Sequence[ComparisonRow] | None = None
+    rows: Iterable[RevisionRow], revise_parameters: ReviseParameters, comparisons: Sequence[ComparisonRow] | None = None
 ) -> Sifted:
     """Return what a ``revise`` stage keeps of its pairs; ``comparisons`` is None without a judge.
 
     Raises ValueError if the judge did not compare the pairs of :func:`revisions_to_compare`.
     """
-    whole = sifted(revision_pairs(rows), given.max_length_ratio)
-    return settled(whole if comparisons is None else judged(whole, comparisons), given)
+    whole = sifted(revision_pairs(rows), revise_parameters.max_length_ratio)
+    return settled(whole if comparisons is None else judged(whole, comparisons), revise_parameters)
 
 
 def revised(rows: Sequence[RevisionRow]) -> list[Example]:

@@ -63,11 +63,11 @@ def plan(constitution: Constitution, chains: Sequence[str], rounds: int, seed: i
     if len(set(chains)) != len(chains):
         raise ValueError("two chains have the same name")
     by_category: dict[str, list[Principle]] = {}
-    for one in constitution.principles:
-        by_category.setdefault(one.category, []).append(one)
+    for principle in constitution.principles:
+        by_category.setdefault(principle.category, []).append(principle)
     categories = _shuffled(list(by_category), seed)
     ordered = {name: _by_order(some, seed) for name, some in by_category.items()}
-    found: dict[str, Rounds] = {}
+    matching_rounds: dict[str, Rounds] = {}
     use = 0
     for name in _shuffled(list(chains), seed):
         chosen: list[Principle] = []
@@ -75,8 +75,8 @@ def plan(constitution: Constitution, chains: Sequence[str], rounds: int, seed: i
             category = categories[use % len(categories)]
             chosen.append(ordered[category][use // len(categories) % len(ordered[category])])
             use += 1
-        found[name] = Rounds(tuple(chosen))
-    return [found[name] for name in chains]
+        matching_rounds[name] = Rounds(tuple(chosen))
+    return [matching_rounds[name] for name in chains]
 
 
 def chain_name(item: str, sample: int) -> str:
@@ -86,18 +86,18 @@ def chain_name(item: str, sample: int) -> str:
 
 def critique_prompt(instruction: str, response: str, principle: Principle, form: Form) -> str:
     """Return the prompt that asks for a critique of a response by one principle."""
-    words, asked = chain_prompts(), _asked(instruction, response, principle)
+    words, text = chain_prompts(), _asked(instruction, response, principle)
     if form == "completion":
-        return f"{words.worked}\n{asked}\nCritique:"
-    return f"{asked}\n\n{words.critique_question}"
+        return f"{words.worked}\n{text}\nCritique:"
+    return f"{text}\n\n{words.critique_question}"
 
 
 def revision_prompt(instruction: str, response: str, principle: Principle, critique: str, form: Form) -> str:
     """Return the prompt that asks for the response, rewritten after the critique."""
-    words, asked = chain_prompts(), f"{_asked(instruction, response, principle)}\nCritique: {critique}"
+    words, text = chain_prompts(), f"{_asked(instruction, response, principle)}\nCritique: {critique}"
     if form == "completion":
-        return f"{words.worked}\n{asked}\nRevision:"
-    return f"{asked}\n\n{words.revision_question}"
+        return f"{words.worked}\n{text}\nRevision:"
+    return f"{text}\n\n{words.revision_question}"
 
 
 def faults_of(
@@ -109,18 +109,18 @@ def faults_of(
     instruction is a good answer, which a revision may keep.
     """
     words = revision.split()
-    found: list[RevisionFault] = []
+    revision_faults: list[RevisionFault] = []
     if not words:
-        found.append("empty")
+        revision_faults.append("empty")
     elif len(words) < min_words:
-        found.append("short")
+        revision_faults.append("short")
     if finish == "length":
-        found.append("truncated")
+        revision_faults.append("truncated")
     if refuses(revision) and not refuses(before) and not refuses(instruction):
-        found.append("refusal")
+        revision_faults.append("refusal")
     if words and words == before.split():
-        found.append("unchanged")
-    return tuple(found)
+        revision_faults.append("unchanged")
+    return tuple(revision_faults)
 
 
 def outcome(original: str, revisions: Sequence[tuple[str, Sequence[RevisionFault]]]) -> tuple[str, bool]:
@@ -135,16 +135,20 @@ def outcome(original: str, revisions: Sequence[tuple[str, Sequence[RevisionFault
     return final, not revisions[-1][1] and final.split() != original.split()
 
 
-def contradiction_in(row: RevisionRow, given: ReviseParameters) -> str | None:
+def contradiction_in(row: RevisionRow, revise_parameters: ReviseParameters) -> str | None:
     """Return how a statement of a row contradicts its texts; None if none does."""
     text = row.original
-    for number, one in enumerate(row.rounds, 1):
-        due = faults_of(one.revision, text, row.instruction, one.revision_finish, given.min_words)
-        if due != one.faults:
-            stated, follow = (", ".join(some) or "none" for some in (one.faults, due))
+    for number, revision_round in enumerate(row.rounds, 1):
+        revision_faults = faults_of(
+            revision_round.revision, text, row.instruction, revision_round.revision_finish, revise_parameters.min_words
+        )
+        if revision_faults != revision_round.faults:
+            stated, follow = (", ".join(some) or "none" for some in (revision_round.faults, revision_faults))
             return f"round {number}: faults {stated} are stated, {follow} follow"
-        text = text if due else one.revision
-    final, usable = outcome(row.original, [(one.revision, one.faults) for one in row.rounds])
+        text = text if revision_faults else revision_round.revision
+    final, usable = outcome(
+        row.original, [(revision_round.revision, revision_round.faults) for revision_round in row.rounds]
+    )
     if final != row.final:
         return "the final text is not the newest revision without a fault"
     return None if usable == row.usable else f"usable {row.usable} is stated, {usable} follows"
@@ -152,7 +156,7 @@ def contradiction_in(row: RevisionRow, given: ReviseParameters) -> str | None:
 
 def _asked(instruction: str, response: str, principle: Principle) -> str:
     texts = {"instruction": instruction, "response": response, "principle": principle.text}
-    return _PLACE.sub(lambda found: texts[found[1]], chain_prompts().asked)
+    return _PLACE.sub(lambda match: texts[match[1]], chain_prompts().asked)
 
 
 def _shuffled(names: list[str], seed: int) -> list[str]:
@@ -160,5 +164,5 @@ def _shuffled(names: list[str], seed: int) -> list[str]:
 
 
 def _by_order(some: list[Principle], seed: int) -> list[Principle]:
-    by_id = {one.id: one for one in some}
+    by_id = {principle.id: principle for principle in some}
     return [by_id[id] for id in _shuffled(list(by_id), seed)]

@@ -37,12 +37,15 @@ class Unlabelled(ValueError):
 
 def of_items(items: Iterable[Item]) -> list[Subject]:
     """Return instructions to be judged, in their order."""
-    return [Subject(one.id, one.group, one.kind, None, one.prompt, None) for one in items]
+    return [Subject(item.id, item.group, item.kind, None, item.prompt, None) for item in items]
 
 
 def of_examples(examples: Iterable[Example]) -> list[Subject]:
     """Return responses to be judged, in their order."""
-    return [Subject(one.item, one.group, one.kind, one.sample, one.prompt, one.completion) for one in examples]
+    return [
+        Subject(example.item, example.group, example.kind, example.sample, example.prompt, example.completion)
+        for example in examples
+    ]
 
 
 def labelled(items: Iterable[Item], *, responses: bool) -> list[tuple[Subject, Literal["good", "bad"]]]:
@@ -50,26 +53,26 @@ def labelled(items: Iterable[Item], *, responses: bool) -> list[tuple[Subject, L
 
     Raises Unlabelled, with the item and what it lacks.
     """
-    found: list[tuple[Subject, Literal["good", "bad"]]] = []
-    for one in items:
-        label, response = one.constraint.get("label"), one.constraint.get("response")
+    pairs: list[tuple[Subject, Literal["good", "bad"]]] = []
+    for item in items:
+        label, response = item.constraint.get("label"), item.constraint.get("response")
         if label not in ("good", "bad"):
-            raise Unlabelled(f"item '{one.id}' has the label {label!r}; it has to be 'good' or 'bad'")
+            raise Unlabelled(f"item '{item.id}' has the label {label!r}; it has to be 'good' or 'bad'")
         if responses != isinstance(response, str):
-            raise Unlabelled(f"item '{one.id}' has {'no' if responses else 'a'} response in its constraint")
+            raise Unlabelled(f"item '{item.id}' has {'no' if responses else 'a'} response in its constraint")
         text = response if isinstance(response, str) else None
-        found.append((Subject(one.id, one.group, one.kind, 0 if text else None, one.prompt, text), label))
-    return found
+        pairs.append((Subject(item.id, item.group, item.kind, 0 if text else None, item.prompt, text), label))
+    return pairs
 
 
 def labelled_pairs(items: Iterable[Item]) -> list[tuple[Pair, Literal["first", "second"]]]:
     """Return a judge's labelled sample: constraints with ``first``, ``second``, ``label``; raises Unlabelled."""
-    found: list[tuple[Pair, Literal["first", "second"]]] = []
-    for one in items:
-        label, first, second = (one.constraint.get(name) for name in ("label", "first", "second"))
+    pairs: list[tuple[Pair, Literal["first", "second"]]] = []
+    for item in items:
+        label, first, second = (item.constraint.get(name) for name in ("label", "first", "second"))
         if label not in ("first", "second"):
-            raise Unlabelled(f"item '{one.id}' has the label {label!r}; it has to be 'first' or 'second'")
+            raise Unlabelled(f"item '{item.id}' has the label {label!r}; it has to be 'first' or 'second'")
         if not isinstance(first, str) or not isinstance(second, str):
-            raise Unlabelled(f"item '{one.id}' lacks its 'first' or 'second' response")
-        found.append((Pair(one.id, one.group, one.prompt, first, second, 0, 1), label))
-    return found
+            raise Unlabelled(f"item '{item.id}' lacks its 'first' or 'second' response")
+        pairs.append((Pair(item.id, item.group, item.prompt, first, second, 0, 1), label))
+    return pairs

@@ -26,46 +26,53 @@ def verdicts(task: str, items: Iterable[Item], samples: Sequence[GenerationRow])
     Raises KeyError if there is no such task, NotTheirs if a sample is not of these prompts.
     """
     by_id = {item.id: item for item in items}
-    asked: list[tuple[Item, str]] = []
+    pairs: list[tuple[Item, str]] = []
     for row in samples:
         item = by_id.get(row.item)
         if item is None or item.prompt != row.prompt:
             raise NotTheirs(f"sample {row.sample} of '{row.item}' is not of a prompt that came in")
-        asked.append((item, row.completion))
+        pairs.append((item, row.completion))
     return [
         VerifiedRow(
             item=row.item,
             sample=row.sample,
-            verdict="truncated" if row.truncated else "accepted" if one.passed else "refused",
+            verdict="truncated" if row.truncated else "accepted" if judgement.passed else "refused",
         )
-        for row, one in zip(samples, judged(task, asked), strict=True)
+        for row, judgement in zip(samples, judged(task, pairs), strict=True)
     ]
 
 
 def verified_pairs(
-    samples: Sequence[GenerationRow], said: Sequence[VerifiedRow], given: BestOfNVerifiedParameters
+    samples: Sequence[GenerationRow],
+    verified_rows: Sequence[VerifiedRow],
+    verified_parameters: BestOfNVerifiedParameters,
 ) -> Sifted:
     """Return the kept pairs (accepted, refused) of one prompt's samples; a sample is in one pair at most."""
     sides: dict[str, tuple[dict[str, GenerationRow], dict[str, GenerationRow]]] = {}
-    for row, one in zip(samples, said, strict=True):
-        if one.verdict != "truncated":
+    for row, verified_row in zip(samples, verified_rows, strict=True):
+        if verified_row.verdict != "truncated":
             accepted, refused = sides.setdefault(row.item, ({}, {}))
             # The same words twice are one sample.
-            (accepted if one.verdict == "accepted" else refused).setdefault(" ".join(row.completion.split()), row)
+            (accepted if verified_row.verdict == "accepted" else refused).setdefault(
+                " ".join(row.completion.split()), row
+            )
     offered = [
         _pair(good, bad)
         for accepted, refused in sides.values()
         for good, bad in zip(_long_enough(accepted), _long_enough(refused), strict=False)
     ]
-    return settled(at_most(sifted(offered, given.max_length_ratio), given.pairs_per_prompt), given)
+    return settled(
+        at_most(sifted(offered, verified_parameters.max_length_ratio), verified_parameters.pairs_per_prompt),
+        verified_parameters,
+    )
 
 
-def mixed_prompts(said: Iterable[VerifiedRow]) -> int:
+def mixed_prompts(verified_rows: Iterable[VerifiedRow]) -> int:
     """Return how many prompts have both an accepted and a refused sample."""
-    seen: dict[str, set[str]] = {}
-    for row in said:
-        seen.setdefault(row.item, set()).add(row.verdict)
-    return sum({"accepted", "refused"} <= some for some in seen.values())
+    seen_texts: dict[str, set[str]] = {}
+    for row in verified_rows:
+        seen_texts.setdefault(row.item, set()).add(row.verdict)
+    return sum({"accepted", "refused"} <= some for some in seen_texts.values())
 
 
 def _long_enough(samples: dict[str, GenerationRow]) -> list[GenerationRow]:

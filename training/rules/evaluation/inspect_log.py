@@ -73,13 +73,13 @@ def read_log(path: Path) -> Log:
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-            if len(members) > MOST_MEMBERS or sum(one.file_size for one in members) > MOST_BYTES:
+            if len(members) > MOST_MEMBERS or sum(zip_info.file_size for zip_info in members) > MOST_BYTES:
                 raise NotALog(f"it holds {len(members)} members, or more than {MOST_BYTES} bytes")
-            names = [one.filename for one in members]
+            names = [zip_info.filename for zip_info in members]
             if len(set(names)) != len(names):
                 raise NotALog("it holds two members of one name")
             header = _json(archive, HEADER) if HEADER in names else {}
-            samples = [_sample(_json(archive, one)) for one in names if one.startswith(SAMPLES)]
+            samples = [_sample(_json(archive, name)) for name in names if name.startswith(SAMPLES)]
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError) as error:
         raise NotALog(f"it is no archive that can be read: {error}") from error
     task, results = _mapping(header.get("eval")), _mapping(header.get("results"))
@@ -88,8 +88,8 @@ def read_log(path: Path) -> Log:
         task=str(task.get("task")),
         arguments=_mapping(task.get("task_args_passed")),
         scorers={
-            str(one.get("name")): (str(one.get("scorer")), _mapping(one.get("params")))
-            for one in map(_mapping, _list(results.get("scores")))
+            str(value.get("name")): (str(value.get("scorer")), _mapping(value.get("params")))
+            for value in map(_mapping, _list(results.get("scores")))
         },
         samples=tuple(samples),
     )
@@ -113,17 +113,17 @@ def _list(value: Any) -> list[Any]:
 def _sample(raw: dict[str, Any]) -> Sample:
     attached = _mapping(raw.get("attachments"))
     target = raw.get("target")
-    events = (one for one in map(_mapping, _list(raw.get("events"))) if one.get("event") == "model")
-    outputs = [_mapping(one.get("output")) for one in events]
+    events = (value for value in map(_mapping, _list(raw.get("events"))) if value.get("event") == "model")
+    outputs = [_mapping(event.get("output")) for event in events]
     scores = _mapping(raw.get("scores")).items()
     return Sample(
         id=str(raw.get("id")),
         epoch=raw["epoch"] if isinstance(raw.get("epoch"), int) else 0,
         error=raw.get("error") is not None,
-        target=tuple(str(one) for one in (target if isinstance(target, list) else [target])),
+        target=tuple(str(value) for value in (target if isinstance(target, list) else [target])),
         output=_text(_mapping(raw.get("output")), attached),
-        scores=tuple(Scored(str(name), _value(_mapping(one).get("value"))) for name, one in scores),
-        answers=tuple(Answer(str(one.get("response_id")), _text(one, attached)) for one in outputs),
+        scores=tuple(Scored(str(name), _value(_mapping(value).get("value"))) for name, value in scores),
+        answers=tuple(Answer(str(output.get("response_id")), _text(output, attached)) for output in outputs),
         metadata=_mapping(raw.get("metadata")),
     )
 
@@ -144,9 +144,12 @@ def _text(output: dict[str, Any], attached: dict[str, Any]) -> str:
 
 def write_log(path: Path, header: Mapping[str, Any], samples: Iterable[Mapping[str, Any]]) -> None:
     """Write a log that the library reads: its header, and each sample with its ``id`` and ``epoch``."""
-    members = {f"{SAMPLES}{one['id']}_epoch_{one['epoch']}.json": one for one in samples}
-    kept = ("id", "epoch", "input", "target", "metadata", "scores")
-    summaries = [{name: one[name] for name in kept if name in one} | {"completed": True} for one in members.values()]
+    members = {f"{SAMPLES}{sample['id']}_epoch_{sample['epoch']}.json": sample for sample in samples}
+    remaining = ("id", "epoch", "input", "target", "metadata", "scores")
+    summaries = [
+        {name: member[name] for name in remaining if name in member} | {"completed": True}
+        for member in members.values()
+    ]
     start = {"version": header["version"], "eval": header["eval"], "plan": header["plan"]}
     with zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED) as archive:
         for name, value in (("_journal/start.json", start), *members.items(), (SUMMARIES, summaries), (HEADER, header)):
@@ -155,6 +158,6 @@ def write_log(path: Path, header: Mapping[str, Any], samples: Iterable[Mapping[s
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    found = zipfile.ZipInfo(name, _DATE)
-    found.compress_type = zipfile.ZIP_DEFLATED
-    return found
+    zip_info = zipfile.ZipInfo(name, _DATE)
+    zip_info.compress_type = zipfile.ZIP_DEFLATED
+    return zip_info

@@ -37,49 +37,49 @@ def _includes(options: Mapping[str, Any], answer: str, targets: Sequence[str]) -
     if set(options) - {"ignore_case"}:
         return None
     folded = options.get("ignore_case", True)
-    said = answer.casefold() if folded else answer
-    return any((one.casefold() if folded else one) in said for one in targets)
+    text = answer.casefold() if folded else answer
+    return any((target.casefold() if folded else target) in text for target in targets)
 
 
 def _match(options: Mapping[str, Any], answer: str, targets: Sequence[str]) -> bool | None:
     if set(options) - {"ignore_case", "numeric", "location"}:
         return None
-    found = [_matches(options, answer.strip(), one.strip()) for one in targets]
-    return True if True in found else None if None in found else False
+    flags = [_matches(options, answer.strip(), target.strip()) for target in targets]
+    return True if True in flags else None if None in flags else False
 
 
-def _matches(options: Mapping[str, Any], said: str, due: str) -> bool | None:
+def _matches(options: Mapping[str, Any], text: str, due_text: str) -> bool | None:
     where = options.get("location", "end")
     if options.get("ignore_case", True):
-        said, due = said.casefold(), due.casefold()
+        text, due_text = text.casefold(), due_text.casefold()
     if options.get("numeric", False):
         # Numbers in other scripts, fractions and the like are read by rules of the library's own.
-        if not (said.isascii() and due.isascii()):
+        if not (text.isascii() and due_text.isascii()):
             return None
-        due = due.translate(_DROPPED)
-        return None if _number(due) is None else _same_number(where, said.translate(_DROPPED), due)
-    said, due = _bare(said), _bare(due)
+        due_text = due_text.translate(_DROPPED)
+        return None if _number(due_text) is None else _same_number(where, text.translate(_DROPPED), due_text)
+    text, due_text = _bare(text), _bare(due_text)
     match where:
         case "begin":
-            return said.startswith(due)
+            return text.startswith(due_text)
         case "end":
-            return said.endswith(due)
+            return text.endswith(due_text)
         case "any":
-            return due in said
+            return due_text in text
         case "exact":
-            return said == due
+            return text == due_text
         case _:
             return None
 
 
-def _same_number(where: str, said: str, due: str) -> bool | None:
-    words = said.split()
-    numbers = [found for word in words if (found := _number(word)) is not None]
+def _same_number(where: str, text: str, due_text: str) -> bool | None:
+    words = text.split()
+    numbers = [number for word in words if (number := _number(word)) is not None]
     # What only the library reads as a number: 1e5, 3/4, 5%.
     odd = any(any(letter.isdigit() for letter in word) and _number(word) is None for word in words)
     if odd or where == "exact":
         return None
-    wanted = _number(due)
+    wanted = _number(due_text)
     if not numbers:
         return False
     if where == "any":
@@ -105,14 +105,14 @@ def _pattern(options: Mapping[str, Any], answer: str, targets: Sequence[str]) ->
         return None
     folded, every = options.get("ignore_case", True), options.get("match_all", False)
     try:
-        found = re.search(str(options.get("pattern")), answer, re.IGNORECASE if folded else 0)
+        match = re.search(str(options.get("pattern")), answer, re.IGNORECASE if folded else 0)
     except re.error:
         return None
-    if found is None:
+    if match is None:
         return False
-    groups = [one for one in (found.groups() or (found.group(0),)) if one is not None]
-    known = {one.lower() for one in targets} if folded else set(targets)
-    named = [(one.lower() if folded else one) in known for one in groups]
+    groups = [group for group in (match.groups() or (match.group(0),)) if group is not None]
+    known = {target.lower() for target in targets} if folded else set(targets)
+    named = [(group.lower() if folded else group) in known for group in groups]
     return bool(named) and (all(named) if every else any(named))
 
 

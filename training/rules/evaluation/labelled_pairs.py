@@ -22,14 +22,16 @@ class LabelledPair(NamedTuple):
 
 def labelled_pairs(items: Iterable[Item]) -> tuple[LabelledPair, ...]:
     """Return pairs whose constraint has just ``reference``, ``candidate``, ``label``; raises ValueError without any."""
-    found: list[LabelledPair] = []
+    pairs: list[LabelledPair] = []
     for item in items:
-        given = item.constraint
-        label = given.get("label")
-        if set(given) != set(KEYS) or label not in get_args(Label):
-            raise ValueError(f"pair '{item.id}' has {sorted(given)} with label {label!r}; due are {', '.join(KEYS)}")
+        constraint = item.constraint
+        label = constraint.get("label")
+        if set(constraint) != set(KEYS) or label not in get_args(Label):
+            raise ValueError(
+                f"pair '{item.id}' has {sorted(constraint)} with label {label!r}; due are {', '.join(KEYS)}"
+            )
         side: Label = label  # pyright: ignore[reportAssignmentType]
-        found.append(LabelledPair(item, str(given["reference"]), str(given["candidate"]), side))
-    if not found:
+        pairs.append(LabelledPair(item, str(constraint["reference"]), str(constraint["candidate"]), side))
+    if not pairs:
         raise ValueError("there are no labelled pairs: a judge that is held against nothing shows nothing")
-    return tuple(found)
+    return tuple(pairs)

@@ -20,14 +20,16 @@ _INVALID = "[invalid]"
 
 def scorer_of(settings: Mapping[str, Any], metric: str, name: str) -> tuple[str, dict[str, Any]]:
     """Return how a task scores: the scorer with its options, or a name that nothing here carries out."""
-    found = [one for one in _dicts(settings.get("metric_list")) if one.get("metric") == metric]
-    filters = [one for one in _dicts(settings.get("filter_list")) if one.get("name") == name]
+    results = [value for value in _dicts(settings.get("metric_list")) if value.get("metric") == metric]
+    filters = [value for value in _dicts(settings.get("filter_list")) if value.get("name") == name]
     steps = _dicts(filters[0].get("filter")) if filters else [{"function": "take_first"}]
     own = settings.get("process_results") or settings.get("doc_to_choice") or settings.get("repeats", 1) != 1
-    if metric != "exact_match" or len(found) != 1 or own or (name != "none" and len(filters) != 1):
+    if metric != "exact_match" or len(results) != 1 or own or (name != "none" and len(filters) != 1):
         return f"lm_eval_task/{metric}", {}
-    said = {key: value for key, value in found[0].items() if key not in ("metric", "aggregation", "higher_is_better")}
-    return SCORER, {"filters": steps, **said}
+    statements = {
+        key: value for key, value in results[0].items() if key not in ("metric", "aggregation", "higher_is_better")
+    }
+    return SCORER, {"filters": steps, **statements}
 
 
 def exact_match(options: Mapping[str, Any], answer: str, targets: Sequence[str]) -> bool | None:
@@ -35,11 +37,11 @@ def exact_match(options: Mapping[str, Any], answer: str, targets: Sequence[str])
     if set(options) - _METRIC - {"filters"} or len(answer) > MOST_TEXT:
         return None
     try:
-        taken = _filtered(options.get("filters"), answer)
-        if taken is None:
+        text = _filtered(options.get("filters"), answer)
+        if text is None:
             return None
-        due = [_bare(options, one) for one in targets]
-        return _bare(options, taken) in due
+        texts = [_bare(options, target) for target in targets]
+        return _bare(options, text) in texts
     except (re.error, TypeError, IndexError):
         return None
 
@@ -63,13 +65,13 @@ def _filtered(steps: Any, answer: str) -> str | None:
 
 def _taken(step: Mapping[str, Any], answer: str) -> str:
     fallback = str(step.get("fallback", _INVALID))
-    found: list[Any] = re.findall(str(step["regex_pattern"]), answer)
-    if not found:
+    results: list[Any] = re.findall(str(step["regex_pattern"]), answer)
+    if not results:
         return fallback
-    one = found[int(step.get("group_select", 0))]
-    if isinstance(one, tuple):
-        one = next((part for part in one if part), fallback)
-    return str(one).strip()
+    value = results[int(step.get("group_select", 0))]
+    if isinstance(value, tuple):
+        value = next((part for part in value if part), fallback)
+    return str(value).strip()
 
 
 def _bare(options: Mapping[str, Any], text: str) -> str:
@@ -83,4 +85,4 @@ def _bare(options: Mapping[str, Any], text: str) -> str:
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [dict(one) for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    return [dict(element) for element in value if isinstance(element, Mapping)] if isinstance(value, list) else []

@@ -25,7 +25,7 @@ Floats = Sequence[float]
 
 def sft_loss(responses: Responses) -> float:
     """Return the mean negative log-probability of a token."""
-    return -sum(one.total for one in responses) / sum(one.tokens for one in responses)
+    return -sum(response.total for response in responses) / sum(response.tokens for response in responses)
 
 
 def dpo_loss(chosen: Responses, rejected: Responses, chosen_ref: Floats, rejected_ref: Floats, beta: float) -> float:
@@ -46,8 +46,8 @@ def kto_loss(responses: Responses, reference: Floats, good: Sequence[bool], drif
     """Return the mean loss of KTO; ``drift`` is the mean difference of mismatched responses."""
     k = max(0.0, drift)
     losses: list[float] = []
-    for one, before, is_good in zip(responses, reference, good, strict=True):
-        ratio = one.total - before
+    for response, before, is_good in zip(responses, reference, good, strict=True):
+        ratio = response.total - before
         losses.append(1 - _logistic(beta * (ratio - k if is_good else k - ratio)))
     return _mean(losses)
 
@@ -58,13 +58,13 @@ def orpo_loss(chosen: Responses, rejected: Responses, beta: float) -> float:
         (c.mean - _log_one_minus_exp(c.mean)) - (r.mean - _log_one_minus_exp(r.mean))
         for c, r in zip(chosen, rejected, strict=True)
     ]
-    return sft_loss(chosen) - beta * _mean([_log_logistic(one) for one in odds])
+    return sft_loss(chosen) - beta * _mean([_log_logistic(odd) for odd in odds])
 
 
 def simpo_loss(chosen: Responses, rejected: Responses, beta: float, gamma: float) -> float:
     """Return the mean loss of SimPO."""
     margins = [beta * (c.mean - r.mean) - gamma for c, r in zip(chosen, rejected, strict=True)]
-    return _mean([-_log_logistic(one) for one in margins])
+    return _mean([-_log_logistic(margin) for margin in margins])
 
 
 def most_difference(precision: str) -> float:

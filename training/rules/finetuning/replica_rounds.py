@@ -44,36 +44,36 @@ def merged_step(entries: Sequence[Mapping[str, Any]], how: Merging = BY_TOKENS) 
 
     Tokens are summed, the loss is the mean that ``how`` says, and gradient norm and sketch are means over replicas.
     """
-    first, whole = entries[0], sum(one[how.by] for one in entries)
-    weights = [one[how.by] / whole if whole else 1 / len(entries) for one in entries]
+    first, whole = entries[0], sum(entry[how.by] for entry in entries)
+    weights = [entry[how.by] / whole if whole else 1 / len(entries) for entry in entries]
     further: dict[str, Any] = {
-        name: _mean(weights, [one[name] for one in entries])
+        name: _mean(weights, [entry[name] for entry in entries])
         for name in how.means
-        if all(one.get(name) is not None for one in entries)
+        if all(entry.get(name) is not None for entry in entries)
     }
     if "channels" in first:
         further["channels"] = {
-            name: _merged_channel(weights, [one["channels"][name] for one in entries]) for name in first["channels"]
+            name: _merged_channel(weights, [entry["channels"][name] for entry in entries]) for name in first["channels"]
         }
     return further | {
         "step": first["step"],
         "epoch": first["epoch"],
         "learning_rate": first["learning_rate"],
-        "loss": _mean(weights, [one["loss"] for one in entries]),
-        "grad_norm": sum(one["grad_norm"] for one in entries) / len(entries),
-        "tokens": sum(one["tokens"] for one in entries),
-        "batches": [digest for one in entries for digest in one["batches"]],
-        "sketch": merged_sketch([one["sketch"] for one in entries]),
+        "loss": _mean(weights, [entry["loss"] for entry in entries]),
+        "grad_norm": sum(entry["grad_norm"] for entry in entries) / len(entries),
+        "tokens": sum(entry["tokens"] for entry in entries),
+        "batches": [digest for entry in entries for digest in entry["batches"]],
+        "sketch": merged_sketch([entry["sketch"] for entry in entries]),
     }
 
 
 def _merged_channel(weights: Sequence[float], entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what a channel did in all replicas; its gradient norm is their mean."""
     return {
-        "loss": _mean(weights, [one["loss"] for one in entries]),
-        "rows": sum(one["rows"] for one in entries),
-        "tokens": sum(one["tokens"] for one in entries),
-        "grad_norm": sum(one["grad_norm"] for one in entries) / len(entries),
+        "loss": _mean(weights, [entry["loss"] for entry in entries]),
+        "rows": sum(entry["rows"] for entry in entries),
+        "tokens": sum(entry["tokens"] for entry in entries),
+        "grad_norm": sum(entry["grad_norm"] for entry in entries) / len(entries),
     }
 
 
@@ -84,19 +84,22 @@ def _mean(weights: Sequence[float], values: Sequence[float]) -> float:
 def merged_sketch(sketches: Sequence[Sequence[float]]) -> list[float]:
     """Return the mean of sketches; equal ones stay as they are."""
     first = list(sketches[0])
-    if all(list(one) == first for one in sketches):
+    if all(list(sketch) == first for sketch in sketches):
         return first
     return [float(f"{sum(some) / len(some):.9g}") for some in zip(*sketches, strict=True)]
 
 
-def donor_of(one: ReplicaRound, others: Sequence[ReplicaRound]) -> int:
+def donor_of(replica_round: ReplicaRound, others: Sequence[ReplicaRound]) -> int:
     """Return whose steps a replica contributed at a synchronisation: its own, or those it took over.
 
     Raises ValueError if it took over weights that no replica of the same synchronisation had.
     """
-    if not one.healed:
-        return one.replica
+    if not replica_round.healed:
+        return replica_round.replica
     for other in others:
-        if other.sync == one.sync and not other.healed and other.before == one.before:
+        if other.sync == replica_round.sync and not other.healed and other.before == replica_round.before:
             return other.replica
-    raise ValueError(f"replica {one.replica} took over weights at synchronisation {one.sync} that no other one had")
+    raise ValueError(
+        f"replica {replica_round.replica} took over weights at synchronisation {replica_round.sync} "
+        f"that no other one had"
+    )

@@ -40,25 +40,30 @@ def advantages(group: Sequence[float], *, scale: bool) -> list[float]:
     """Return what each reward of a group is above their mean, in standard deviations where they are scaled."""
     middle = fmean(group)
     spread = stdev(group) + _LEAST_SPREAD if scale else 1.0
-    return [(one - middle) / spread for one in group]
+    return [(value - middle) / spread for value in group]
 
 
-def hints(texts: Sequence[str], said: Sequence[Judgement], given: SelfDistillation) -> list[Hint | None]:
+def hints(
+    texts: Sequence[str], judgements: Sequence[Judgement], self_distillation: SelfDistillation
+) -> list[Hint | None]:
     """Return what the teacher of each answer of a group reads beside the prompt; None without a hint.
 
     A right answer needs none. With the target ``span`` an answer gets none if its reason names no place.
     """
-    right = next((text.strip() for text, one in zip(texts, said, strict=True) if one.passed and text.strip()), None)
-    found: list[Hint | None] = []
-    for text, one in zip(texts, said, strict=True):
-        span = one.span if given.target == "span" else None
-        if one.passed or (given.target == "span" and span is None):
-            found.append(None)
-        elif right is not None and given.feedback != "verifier":
-            found.append(Hint(f"A right answer is:\n{right[:MOST_SHOWN]}"))
-        elif one.reason and given.feedback != "sibling":
-            reason = f"This answer was wrong:\n{text.strip()[:MOST_SHOWN]}\nThe reason: it {one.reason}."
-            found.append(Hint(reason, span))
+    right = next(
+        (text.strip() for text, judgement in zip(texts, judgements, strict=True) if judgement.passed and text.strip()),
+        None,
+    )
+    matching_hints: list[Hint | None] = []
+    for text, judgement in zip(texts, judgements, strict=True):
+        span = judgement.span if self_distillation.target == "span" else None
+        if judgement.passed or (self_distillation.target == "span" and span is None):
+            matching_hints.append(None)
+        elif right is not None and self_distillation.feedback != "verifier":
+            matching_hints.append(Hint(f"A right answer is:\n{right[:MOST_SHOWN]}"))
+        elif judgement.reason and self_distillation.feedback != "sibling":
+            reason = f"This answer was wrong:\n{text.strip()[:MOST_SHOWN]}\nThe reason: it {judgement.reason}."
+            matching_hints.append(Hint(reason, span))
         else:
-            found.append(None)
-    return found
+            matching_hints.append(None)
+    return matching_hints

@@ -7,41 +7,41 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def steps_of(rows: int, given: Mapping[str, Any]) -> int:
+def steps_of(rows: int, arguments: Mapping[str, Any]) -> int:
     """Return the optimizer steps that so many rows take in all epochs.
 
     Of prompts, those that fill whole batches; of each replica where several share them.
     """
-    if given.get("distributed"):
-        rows //= given["distributed"]["replicas"]
-    if "generations" in given:
-        at_once = given["batch_size"] * given["gradient_accumulation"] // given["generations"]
-        return rows // at_once * given["updates"] * given["epochs"]
-    batches = math.ceil(rows / given["batch_size"])
-    return math.ceil(batches / given["gradient_accumulation"]) * given["epochs"]
+    if arguments.get("distributed"):
+        rows //= arguments["distributed"]["replicas"]
+    if "generations" in arguments:
+        at_once = arguments["batch_size"] * arguments["gradient_accumulation"] // arguments["generations"]
+        return rows // at_once * arguments["updates"] * arguments["epochs"]
+    batches = math.ceil(rows / arguments["batch_size"])
+    return math.ceil(batches / arguments["gradient_accumulation"]) * arguments["epochs"]
 
 
-def warmup_of(steps: int, given: Mapping[str, Any]) -> int:
+def warmup_of(steps: int, arguments: Mapping[str, Any]) -> int:
     """Return the optimizer steps of the warm-up; a constant rate has none, whatever the ratio."""
-    if given["scheduler"] == "constant":
+    if arguments["scheduler"] == "constant":
         return 0
-    asked = given.get("warmup_steps")
-    return math.ceil(steps * given["warmup_ratio"]) if asked is None else asked
+    warmup_steps = arguments.get("warmup_steps")
+    return math.ceil(steps * arguments["warmup_ratio"]) if warmup_steps is None else warmup_steps
 
 
-def curve(steps: int, total: int, given: Mapping[str, Any]) -> list[float]:
+def curve(steps: int, total: int, arguments: Mapping[str, Any]) -> list[float]:
     """Return the rate before each of ``steps`` steps and after the last, of a schedule made for ``total`` steps."""
-    peak, scheduler = given["learning_rate"], given["scheduler"]
+    peak, scheduler = arguments["learning_rate"], arguments["scheduler"]
     if scheduler == "constant":
         return [peak] * (steps + 1)
-    warmup = warmup_of(total, given)
-    found: list[float] = []
+    warmup = warmup_of(total, arguments)
+    values: list[float] = []
     for step in range(steps + 1):
         done = (step - warmup) / max(1, total - warmup)
         if step < warmup:
-            found.append(peak * step / warmup)
+            values.append(peak * step / warmup)
         elif scheduler == "linear":
-            found.append(peak * max(0.0, 1 - done))
+            values.append(peak * max(0.0, 1 - done))
         else:
-            found.append(peak * max(0.0, 0.5 * (1 + math.cos(math.pi * done))))
-    return found
+            values.append(peak * max(0.0, 0.5 * (1 + math.cos(math.pi * done))))
+    return values

@@ -24,22 +24,22 @@ def divide(pairs: list[Preference], share: float, seed: int) -> Split:
 
     Raises ValueError if only some lines are marked, or a group is marked on both sides.
     """
-    marked = {one.split is not None for one in pairs}
+    marked = {preference.split is not None for preference in pairs}
     if marked == {True, False}:
         raise ValueError("some pairs are marked as train or validation and some are not")
     if True in marked:
-        kept = {one.group for one in pairs if one.split == "validation"}
-        both = kept & {one.group for one in pairs if one.split == "train"}
+        texts = {preference.group for preference in pairs if preference.split == "validation"}
+        both = texts & {preference.group for preference in pairs if preference.split == "train"}
         if both:
             raise ValueError(f"{len(both)} groups are on both sides, for example '{min(both)}'")
     else:
-        kept = drawn((one.group for one in pairs), share, seed)
-    return _apart([one.group for one in pairs], kept)
+        texts = drawn((preference.group for preference in pairs), share, seed)
+    return _apart([preference.group for preference in pairs], texts)
 
 
 def divide_examples(examples: Sequence[Example], share: float, seed: int) -> Split:
     """Keep a share of the groups out of training, drawn by the seed; none of a share of 0, or of a single group."""
-    groups = [one.group for one in examples]
+    groups = [example.group for example in examples]
     return _apart(groups, drawn(groups, share, seed))
 
 
@@ -48,9 +48,9 @@ def measured_after(steps: int) -> tuple[int, ...]:
     return tuple(sorted({steps * part // FIFTHS for part in range(FIFTHS + 1)}))
 
 
-def _apart(groups: Sequence[str], kept: set[str]) -> Split:
+def _apart(groups: Sequence[str], texts: set[str]) -> Split:
     places = range(len(groups))
     return Split(
-        tuple(place for place in places if groups[place] not in kept),
-        tuple(place for place in places if groups[place] in kept),
+        tuple(place for place in places if groups[place] not in texts),
+        tuple(place for place in places if groups[place] in texts),
     )

@@ -43,19 +43,19 @@ class Shard:
         self.fated: list[Fated] = []
         self.calls = 0
         self.empty_calls = 0
-        for one in seeds:
-            self._index.add(one.text)
-            self._ids.append(one.id)
+        for seed in seeds:
+            self._index.add(seed.text)
+            self._ids.append(seed.id)
 
     def take(self, rows: Iterable[SelfInstructRow]) -> None:
         """Add the rows of a round, in order."""
         for row in rows:
             listed = parse(row.raw, first=row.first, primed=row.form == "completion", cut=row.finish == "length")
             self.calls += 1
-            self.empty_calls += not any(one.fate == "candidate" for one in listed)
-            for one in listed:
-                id = f"s{row.shard}-r{row.round}-c{row.call}-n{one.number - row.first + 1}"
-                self._judge(id, row.topic, one.text, one.fate)
+            self.empty_calls += not any(value.fate == "candidate" for value in listed)
+            for value in listed:
+                id = f"s{row.shard}-r{row.round}-c{row.call}-n{value.number - row.first + 1}"
+                self._judge(id, row.topic, value.text, value.fate)
 
     def _judge(self, id: str, topic: str, text: str, fate: Fate) -> None:
         if fate != "candidate":
@@ -73,7 +73,7 @@ class Shard:
     @property
     def candidates(self) -> int:
         """How many instructions were parsed, repeats included."""
-        return sum(one.outcome in ("kept", "repeat", "near") for one in self.fated)
+        return sum(value.outcome in ("kept", "repeat", "near") for value in self.fated)
 
     def why_broken_off(self, parameters: SelfInstructParameters) -> str:
         """Say why the shard must stop early, or nothing."""
@@ -135,9 +135,9 @@ def harvest(rows: Sequence[SelfInstructRow], seeds: Sequence[Shown], parameters:
     broken_off = broken_off or why_low(of_calls(rows), parameters.quality)
     fated = _merged(shards, seeds, parameters)
     items = tuple(
-        Item(id=one.id, group=one.id, kind=one.topic or "general", prompt=one.text, constraint={})
-        for one in fated
-        if one.outcome == "kept"
+        Item(id=value.id, group=value.id, kind=value.topic or "general", prompt=value.text, constraint={})
+        for value in fated
+        if value.outcome == "kept"
     )
     calls, empty = sum(shard.calls for shard in shards), sum(shard.empty_calls for shard in shards)
     return Harvest(items, tuple(fated), calls, empty, broken_off)
@@ -146,23 +146,23 @@ def harvest(rows: Sequence[SelfInstructRow], seeds: Sequence[Shown], parameters:
 def _merged(shards: Sequence[Shard], seeds: Sequence[Shown], parameters: SelfInstructParameters) -> list[Fated]:
     """Compare all shards with each other, taking their instructions in turn, so that no shard has priority."""
     index = NearIndex(parameters.similarity)
-    ids = [one.id for one in seeds]
-    for one in seeds:
-        index.add(one.text)
+    ids = [seed.id for seed in seeds]
+    for seed in seeds:
+        index.add(seed.text)
     changed: dict[str, dict[str, Any]] = {}
-    kept = 0
+    remaining = 0
     longest = max(len(shard.grown) for shard in shards)
     for place in range(longest):
         for shard in shards:
             if place >= len(shard.grown):
                 continue
-            one = shard.grown[place]
-            near = index.add(one.text)
-            ids.append(one.id)
+            value = shard.grown[place]
+            near = index.add(value.text)
+            ids.append(value.id)
             if near is not None:
-                changed[one.id] = {"outcome": "cross_shard", "of": ids[near.of], "similarity": near.similarity}
-            elif kept >= wanted(parameters):
-                changed[one.id] = {"outcome": "surplus"}
+                changed[value.id] = {"outcome": "cross_shard", "of": ids[near.of], "similarity": near.similarity}
+            elif remaining >= wanted(parameters):
+                changed[value.id] = {"outcome": "surplus"}
             else:
-                kept += 1
-    return [one._replace(**changed.get(one.id, {})) for shard in shards for one in shard.fated]
+                remaining += 1
+    return [value._replace(**changed.get(value.id, {})) for shard in shards for value in shard.fated]

@@ -35,7 +35,7 @@ def _names(least: int, *words: str) -> Callable[[str], bool]:
 def three_primes(output: str) -> bool:
     """Say whether the first three numbers, without list numbers, are different primes."""
     plain = re.sub(r"^\s*\d+[.)]\s", "", output, flags=re.MULTILINE)
-    numbers = [int(one) for one in re.findall(r"\d{1,6}", plain)][:3]
+    numbers = [int(match) for match in re.findall(r"\d{1,6}", plain)][:3]
     return len(set(numbers)) == 3 and all(n > 1 and all(n % d for d in range(2, int(n**0.5) + 1)) for n in numbers)
 
 

@@ -62,16 +62,16 @@ def read_object(path: Path, most: int = MOST_BYTES) -> dict[str, Any]:
     return _as_object(read_json(path, most), path.name)
 
 
-def _as_object(found: Any, name: str) -> dict[str, Any]:
-    if not isinstance(found, dict):
-        raise WrongFile(name, f"holds a {type(found).__name__} instead of an object")
-    return found
+def _as_object(result: Any, name: str) -> dict[str, Any]:
+    if not isinstance(result, dict):
+        raise WrongFile(name, f"holds a {type(result).__name__} instead of an object")
+    return result
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    results = dict(pairs)
+    if len(results) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"key '{one_line(twice, 60)}' occurs twice")
-    return found
+    return results

@@ -60,10 +60,10 @@ class CheckpointFolder:
         except WrongFile as error:
             if not error.missing:
                 raise
-        given = self.tokenizer_config.get("chat_template", "")
-        if not isinstance(given, str | list):
+        chat_template = self.tokenizer_config.get("chat_template", "")
+        if not isinstance(chat_template, str | list):
             raise WrongFile(TOKENIZER_CONFIG, "has a chat_template that is no text")
-        return given if isinstance(given, str) else json.dumps(given)
+        return chat_template if isinstance(chat_template, str) else json.dumps(chat_template)
 
     @cached_property
     def token_ids(self) -> dict[str, int]:
@@ -71,17 +71,20 @@ class CheckpointFolder:
         try:
             model: Any = self.tokenizer["model"]["vocab"]
             if isinstance(model, dict):
-                found = {str(token): _natural(id) for token, id in model.items()}
+                counts = {str(token): _natural(id) for token, id in model.items()}
             else:
-                found = {str(pair[0]): place for place, pair in enumerate(model)}
-            return found | {str(one["content"]): _natural(one["id"]) for one in self.tokenizer["added_tokens"]}
+                counts = {str(pair[0]): place for place, pair in enumerate(model)}
+            return counts | {
+                str(added_token["content"]): _natural(added_token["id"])
+                for added_token in self.tokenizer["added_tokens"]
+            }
         except (KeyError, TypeError, ValueError, LookupError) as error:
             raise WrongFile(TOKENIZER, "has no vocabulary that can be read") from error
 
     def named_token(self, role: str) -> str | None:
         """Return the token that tokenizer_config.json gives a role, such as ``eos_token``; None without."""
-        given = self.tokenizer_config.get(role)
-        content = given.get("content") if isinstance(given, dict) else given
+        arguments = self.tokenizer_config.get(role)
+        content = arguments.get("content") if isinstance(arguments, dict) else arguments
         return content if isinstance(content, str) else None
 
     @property
@@ -97,9 +100,9 @@ class CheckpointFolder:
 
 def ends_of(described: dict[str, Any]) -> set[int]:
     """Return the end tokens that a configuration names; a value that is no id is left out."""
-    given = described.get("eos_token_id")
-    every = given if isinstance(given, list) else [given]
-    return {one for one in every if isinstance(one, int) and not isinstance(one, bool)}
+    eos_token_id = described.get("eos_token_id")
+    every = eos_token_id if isinstance(eos_token_id, list) else [eos_token_id]
+    return {value for value in every if isinstance(value, int) and not isinstance(value, bool)}
 
 
 def readable(read: Callable[[], Any]) -> bool:
@@ -111,7 +114,7 @@ def readable(read: Callable[[], Any]) -> bool:
     return True
 
 
-def _natural(given: Any) -> int:
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 2**31:
+def _natural(arguments: Any) -> int:
+    if isinstance(arguments, bool) or not isinstance(arguments, int) or not 0 <= arguments < 2**31:
         raise ValueError("no id")
-    return given
+    return arguments

@@ -86,20 +86,20 @@ class _Reader:
         if not isinstance(step, int) or not 1 <= step <= 1 << 16 or step & (step - 1):
             raise self._wrong("states an alignment that is no power of two up to 65536")
         begin = -(-self._read // step) * step
-        found: dict[str, GgufTensor] = {}
+        gguf_tensors: dict[str, GgufTensor] = {}
         for name, dtype, shape, offset, size in placed:
-            if name in found:
+            if name in gguf_tensors:
                 raise self._wrong(f"states tensor '{one_line(name, 60)}' twice")
-            one = GgufTensor(dtype, shape, begin + offset, begin + offset + size)
-            if offset % step or one.end > self._size:
+            gguf_tensor = GgufTensor(dtype, shape, begin + offset, begin + offset + size)
+            if offset % step or gguf_tensor.end > self._size:
                 raise self._wrong(f"places tensor '{one_line(name, 60)}' outside of the file")
-            found[name] = one
+            gguf_tensors[name] = gguf_tensor
         reached = begin
-        for one in sorted(found.values(), key=lambda one: one.start):
-            if one.start < reached:
+        for tensor in sorted(gguf_tensors.values(), key=lambda gguf_tensor: gguf_tensor.start):
+            if tensor.start < reached:
                 raise self._wrong("has tensors that overlap")
-            reached = one.end
-        return GgufHeader(metadata, found)
+            reached = tensor.end
+        return GgufHeader(metadata, gguf_tensors)
 
     def _tensor(self) -> tuple[str, str, tuple[int, ...], int, int]:
         name, dimensions = self._text(1 << 10), self._number("<I")

@@ -46,22 +46,22 @@ def gguf(folder: CheckpointFolder, path: Path) -> Iterator[Flaw]:
         config = folder.config
     except WrongFile:
         config = dict[str, Any]()
-    said = header.metadata
-    named = said.get("general.architecture")
-    due = architecture_of(config)
+    metadata = header.metadata
+    named = metadata.get("general.architecture")
+    text = architecture_of(config)
     known = sorted({*ARCHITECTURES.values()})
-    if named not in known or (due is not None and named != due):
-        why = f"general.architecture is {told(str(named))}, llama.cpp calls it {due or ' or '.join(known)}"
+    if named not in known or (text is not None and named != text):
+        why = f"general.architecture is {told(str(named))}, llama.cpp calls it {text or ' or '.join(known)}"
         yield Flaw("gguf", "architecture", path.name, why, _AGAIN)
         return
     yield from _vocabulary(path.name, header, folder)
-    yield from _tensors(path, header, said.get(f"{named}.block_count"), (*_LAYER, *_NORMS.get(str(named), ())))
+    yield from _tensors(path, header, metadata.get(f"{named}.block_count"), (*_LAYER, *_NORMS.get(str(named), ())))
     yield from settings(folder, path.name, header, str(named))
 
 
 def _vocabulary(file: str, header: GgufHeader, folder: CheckpointFolder) -> Iterator[Flaw]:
-    said = header.metadata
-    tokens: Any = said.get("tokenizer.ggml.tokens")
+    metadata = header.metadata
+    tokens: Any = metadata.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, list) or not tokens:
         yield Flaw("gguf", "no_vocabulary", file, "has no vocabulary: llama.cpp could encode no text", _AGAIN)
         return
@@ -69,49 +69,49 @@ def _vocabulary(file: str, header: GgufHeader, folder: CheckpointFolder) -> Iter
     if embedding is not None and embedding.shape[-1] != len(tokens):
         why = f"lists {len(tokens)} tokens, token_embd.weight has {embedding.shape[-1]} rows"
         yield Flaw("gguf", "vocab_size", file, why, _AGAIN)
-    if not said.get("tokenizer.ggml.model"):
+    if not metadata.get("tokenizer.ggml.model"):
         yield Flaw("gguf", "missing_key", file, "has no tokenizer.ggml.model: llama.cpp would refuse it", _AGAIN)
-    if said.get("tokenizer.ggml.model") == "gpt2":
+    if metadata.get("tokenizer.ggml.model") == "gpt2":
         for key in ("tokenizer.ggml.pre", "tokenizer.ggml.merges"):
-            if not said.get(key):
+            if not metadata.get(key):
                 yield Flaw("gguf", "missing_key", file, f"has no {key}: text would be split otherwise", _AGAIN)
     try:
         ids, end, template = folder.token_ids, folder.named_token("eos_token"), folder.template
         stops = ends_of(folder.generation) or ends_of(folder.config)
     except WrongFile:
         return
-    yield from _split(file, said.get("tokenizer.ggml.pre"), folder.tokenizer)
-    wrong = next((one for one, id in ids.items() if id >= len(tokens) or tokens[id] != one), None)
+    yield from _split(file, metadata.get("tokenizer.ggml.pre"), folder.tokenizer)
+    wrong = next((text for text, id in ids.items() if id >= len(tokens) or tokens[id] != text), None)
     if wrong is not None:
         yield Flaw("gguf", "vocabulary", file, f"has another token for {told(wrong)} than tokenizer.json", _AGAIN)
-    ended = said.get("tokenizer.ggml.eos_token_id")
+    ended = metadata.get("tokenizer.ggml.eos_token_id")
     if ended is None or (end in ids and ended != ids[end] and ended not in stops):
-        due = ids.get(end) if end is not None else None
-        yield Flaw("gguf", "end_token", file, f"tokenizer.ggml.eos_token_id is {ended}, it is {due}", _AGAIN)
-    if template and said.get("tokenizer.chat_template") != template:
+        count = ids.get(end) if end is not None else None
+        yield Flaw("gguf", "end_token", file, f"tokenizer.ggml.eos_token_id is {ended}, it is {count}", _AGAIN)
+    if template and metadata.get("tokenizer.chat_template") != template:
         yield Flaw("gguf", "template", file, "has another chat template than the checkpoint", _AGAIN)
 
 
 def _split(file: str, named: Any, described: dict[str, Any]) -> Iterator[Flaw]:
     """Compare the way to split text where both are known; llama.cpp has further names for some of them."""
     try:
-        due = split_name(described)
+        name = split_name(described)
     except (ValueError, LookupError, TypeError, AttributeError):
         return
-    if named in SPLITS.values() and named != due:
-        why = f"tokenizer.ggml.pre is {told(str(named))}, the checkpoint's tokenizer splits text as '{due}'"
+    if named in SPLITS.values() and named != name:
+        why = f"tokenizer.ggml.pre is {told(str(named))}, the checkpoint's tokenizer splits text as '{name}'"
         yield Flaw("gguf", "pre_tokenizer", file, why, _AGAIN)
 
 
 def _tensors(path: Path, header: GgufHeader, layers: Any, each: tuple[str, ...]) -> Iterator[Flaw]:
-    due = {"token_embd.weight", "output_norm.weight"}
+    texts = {"token_embd.weight", "output_norm.weight"}
     if isinstance(layers, int) and 0 < layers < 10_000:
-        due |= {f"blk.{layer}.{name}.weight" for layer in range(layers) for name in each}
-    for name in sorted(due - header.tensors.keys())[:5]:
+        texts |= {f"blk.{layer}.{name}.weight" for layer in range(layers) for name in each}
+    for name in sorted(texts - header.tensors.keys())[:5]:
         yield Flaw("gguf", "missing_tensor", path.name, f"has no tensor {name}", _AGAIN)
-    for name in sorted(one for one in header.tensors if one.startswith("blk.") and f"{_stem(one)}.weight" not in due)[
-        :5
-    ]:
+    for name in sorted(
+        tensor for tensor in header.tensors if tensor.startswith("blk.") and f"{_stem(tensor)}.weight" not in texts
+    )[:5]:
         yield Flaw("gguf", "unexpected_tensor", path.name, f"has a tensor {told(name)} of no layer", _AGAIN)
     for name, tensor in sorted(header.tensors.items()):
         if wrong := _not_finite(path, tensor):

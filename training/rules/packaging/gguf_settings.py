@@ -86,14 +86,14 @@ def settings(folder: CheckpointFolder, file: str, header: GgufHeader, name: str)
         config = folder.config
     except WrongFile:
         return
-    said = header.metadata
+    metadata = header.metadata
     for key, of in SIZES.items():
-        yield from _key(file, said, f"{name}.{of}", config.get(key))
+        yield from _key(file, metadata, f"{name}.{of}", config.get(key))
     yield from _positions(file, header, name, config)
-    yield from _attention(file, said, name, config)
+    yield from _attention(file, metadata, name, config)
     try:
-        yield from _ends(folder, file, said)
-        yield from _begin(folder, file, said)
+        yield from _ends(folder, file, metadata)
+        yield from _begin(folder, file, metadata)
         generation = folder.generation
     except WrongFile:
         generation = dict[str, Any]()
@@ -109,9 +109,9 @@ def settings(folder: CheckpointFolder, file: str, header: GgufHeader, name: str)
 
 def rope_of(config: dict[str, Any]) -> dict[str, Any]:
     """Return how positions are turned, as transformers 5 writes it; older versions have keys of their own."""
-    given: Any = config.get("rope_parameters") or config.get("rope_scaling")
-    rope: dict[str, Any] = {"rope_type": "default", **(given if isinstance(given, dict) else {})}
-    if isinstance(rope.get("type"), str) and not (isinstance(given, dict) and "rope_type" in given):
+    arguments: Any = config.get("rope_parameters") or config.get("rope_scaling")
+    rope: dict[str, Any] = {"rope_type": "default", **(arguments if isinstance(arguments, dict) else {})}
+    if isinstance(rope.get("type"), str) and not (isinstance(arguments, dict) and "rope_type" in arguments):
         rope["rope_type"] = rope["type"]
     rope.pop("type", None)
     rope.setdefault("rope_theta", config.get("rope_theta"))
@@ -120,26 +120,28 @@ def rope_of(config: dict[str, Any]) -> dict[str, Any]:
     return rope
 
 
-def _key(file: str, said: dict[str, Any], key: str, due: Any) -> Iterator[Flaw]:
-    value = said.get(key)
+def _key(file: str, statements: dict[str, Any], key: str, pending: Any) -> Iterator[Flaw]:
+    value = statements.get(key)
     if value is None:
         why = f"has no {key}: llama.cpp would refuse it or take its own default"
         yield Flaw("gguf", "missing_key", file, why, _AGAIN)
-    elif _differs(value, due):
-        yield Flaw("gguf", "other_key", file, f"{key} is {told(str(value))}, config.json says {told(str(due))}", _AGAIN)
+    elif _differs(value, pending):
+        yield Flaw(
+            "gguf", "other_key", file, f"{key} is {told(str(value))}, config.json says {told(str(pending))}", _AGAIN
+        )
 
 
-def _differs(value: Any, due: Any) -> bool:
-    if not isinstance(due, int | float) or not isinstance(value, int | float):
-        return isinstance(due, str) and value != due
-    return not abs(value - due) <= 1e-6 * abs(due)
+def _differs(value: Any, pending: Any) -> bool:
+    if not isinstance(pending, int | float) or not isinstance(value, int | float):
+        return isinstance(pending, str) and value != pending
+    return not abs(value - pending) <= 1e-6 * abs(pending)
 
 
 def _positions(file: str, header: GgufHeader, name: str, config: dict[str, Any]) -> Iterator[Flaw]:
-    rope, said = rope_of(config), header.metadata
-    yield from _key(file, said, f"{name}.rope.freq_base", rope["rope_theta"])
+    rope, metadata = rope_of(config), header.metadata
+    yield from _key(file, metadata, f"{name}.rope.freq_base", rope["rope_theta"])
     kind, scaling = rope["rope_type"], f"{name}.rope.scaling"
-    stated = said.get(f"{scaling}.type", "none")
+    stated = metadata.get(f"{scaling}.type", "none")
     factors = header.tensors.get("rope_freqs.weight")
     mend = "export it with a converter that writes rope scaling; llama.cpp computes another model without a word"
     if kind == "llama3":
@@ -147,16 +149,16 @@ def _positions(file: str, header: GgufHeader, name: str, config: dict[str, Any])
             why = "has no rope_freqs.weight: config.json scales positions by llama3"
             yield Flaw("gguf", "rope_scaling", file, why, mend)
     elif kind in ("default", "linear", "yarn"):
-        due = {"default": "none"}.get(kind, kind)
-        if stated != due or factors is not None:
-            found = told(str(stated if factors is None else "rope_freqs.weight"))
-            why = f"scales positions by {found}, config.json by {due}"
+        text = {"default": "none"}.get(kind, kind)
+        if stated != text or factors is not None:
+            matching_text = told(str(stated if factors is None else "rope_freqs.weight"))
+            why = f"scales positions by {matching_text}, config.json by {text}"
             yield Flaw("gguf", "rope_scaling", file, why, mend)
         elif kind != "default":
-            yield from _key(file, said, f"{scaling}.factor", rope.get("factor"))
-        if kind == "yarn" and stated == due:
+            yield from _key(file, metadata, f"{scaling}.factor", rope.get("factor"))
+        if kind == "yarn" and stated == text:
             original = rope.get("original_max_position_embeddings")
-            yield from _key(file, said, f"{scaling}.original_context_length", original)
+            yield from _key(file, metadata, f"{scaling}.original_context_length", original)
     elif kind == "longrope":
         for tensor in ("rope_factors_long.weight", "rope_factors_short.weight"):
             if tensor not in header.tensors:
@@ -165,35 +167,35 @@ def _positions(file: str, header: GgufHeader, name: str, config: dict[str, Any])
         raise NotRun(f"positions scaled by {told(str(kind))} were not compared: that is not known here")
 
 
-def _attention(file: str, said: dict[str, Any], name: str, config: dict[str, Any]) -> Iterator[Flaw]:
+def _attention(file: str, statements: dict[str, Any], name: str, config: dict[str, Any]) -> Iterator[Flaw]:
     hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
     usual = hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 else None
     width = config.get("head_dim") or usual
     share = rope_of(config).get("partial_rotary_factor", config.get("partial_rotary_factor")) or 1.0
     if isinstance(width, int) and isinstance(share, int | float) and math.isfinite(width * share):
-        for key, due in (
+        for key, count in (
             ("attention.key_length", width),
             ("attention.value_length", width),
             ("rope.dimension_count", int(width * share)),
         ):
-            if said.get(f"{name}.{key}", usual) != due:
-                yield from _key(file, said, f"{name}.{key}", due)
+            if statements.get(f"{name}.{key}", usual) != count:
+                yield from _key(file, statements, f"{name}.{key}", count)
     window, longest = config.get("sliding_window"), config.get("max_position_embeddings")
     if (
         config.get("use_sliding_window") is not False
         and isinstance(window, int)
         and not (isinstance(longest, int) and window >= longest)
     ):
-        yield from _key(file, said, f"{name}.attention.sliding_window", window)
+        yield from _key(file, statements, f"{name}.attention.sliding_window", window)
     if config.get("hidden_act", "silu") != "silu":
         why = f"llama.cpp computes {name} with silu, config.json says {told(str(config['hidden_act']))}"
         yield Flaw("gguf", "activation", file, why, "keep the checkpoint; llama.cpp has no such model")
 
 
-def _ends(folder: CheckpointFolder, file: str, said: dict[str, Any]) -> Iterator[Flaw]:
+def _ends(folder: CheckpointFolder, file: str, statements: dict[str, Any]) -> Iterator[Flaw]:
     """Yield ends of turn at which an answer of the export would run on."""
     stops = ends_of(folder.generation) or ends_of(folder.config)
-    stated = (said.get(f"tokenizer.ggml.{role}_token_id") for role in _ENDS)
+    stated = (statements.get(f"tokenizer.ggml.{role}_token_id") for role in _ENDS)
     carried = {id for id in stated if isinstance(id, int)}
     texts = {id: text for text, id in folder.token_ids.items()}
     for id in sorted(stops - carried):
@@ -203,16 +205,16 @@ def _ends(folder: CheckpointFolder, file: str, said: dict[str, Any]) -> Iterator
             yield Flaw("gguf", "end_token", file, why, _AGAIN)
 
 
-def _begin(folder: CheckpointFolder, file: str, said: dict[str, Any]) -> Iterator[Flaw]:
+def _begin(folder: CheckpointFolder, file: str, statements: dict[str, Any]) -> Iterator[Flaw]:
     """Yield where the export begins texts with a token that the checkpoint's tokenizer does not, or the reverse."""
     named, ids = folder.named_token("bos_token"), folder.token_ids
     if named not in ids:
         return
     adds = _adds(folder.tokenizer.get("post_processor"), named)
-    stated, added = said.get("tokenizer.ggml.bos_token_id"), said.get("tokenizer.ggml.add_bos_token")
+    stated, added = statements.get("tokenizer.ggml.bos_token_id"), statements.get("tokenizer.ggml.add_bos_token")
     if (adds or stated is not None) and stated != ids[named]:
         yield Flaw("gguf", "begin_token", file, f"tokenizer.ggml.bos_token_id is {stated}, it is {ids[named]}", _AGAIN)
-    if adds != (said.get("tokenizer.ggml.pre") in _BEGINNING if added is None else bool(added)):
+    if adds != (statements.get("tokenizer.ggml.pre") in _BEGINNING if added is None else bool(added)):
         why = f"tokenizer.ggml.add_bos_token is {added}, the checkpoint's tokenizer begins texts "
         why += f"{'with' if adds else 'without'} {told(named)}"
         yield Flaw("gguf", "begin_token", file, why, _AGAIN)

@@ -50,17 +50,17 @@ def values(folder: CheckpointFolder, path: Path) -> Iterator[Flaw]:
     if family is None:
         raise NotRun("values were not compared: config.json names no family that is known here")
     yield from _left_out(config, ours, theirs, path.name)
-    unknown = sorted({one.dtype for one in theirs.values()} - {"F32", "F16", "Q8_0"})
-    shown = 0
+    unknown = sorted({gguf_tensor.dtype for gguf_tensor in theirs.values()} - {"F32", "F16", "Q8_0"})
+    visible = 0
     for name, tensor in sorted(theirs.items()):
         source = _source(name)
         if source == HEAD and HEAD not in ours and _ties(config):
             source = EMBEDDING
-        if source is None or source not in ours or tensor.dtype in unknown or shown >= _SHOWN:
+        if source is None or source not in ours or tensor.dtype in unknown or visible >= _SHOWN:
             continue
         heads = _heads(config, name) if family == "llama" else None
         if why := _apart(tensor, path, ours[source], heads):
-            shown += 1
+            visible += 1
             yield Flaw(
                 "gguf", "values", path.name, f"tensor {told(name)} {why} {told(source)} of the checkpoint", _AGAIN
             )
@@ -88,19 +88,19 @@ def _source(name: str) -> str | None:
     """Return what a tensor is called in the checkpoint."""
     if name in _TOP:
         return _TOP[name]
-    found = _NAME.fullmatch(name)
-    return f"model.layers.{found[1]}.{_LAYER[found[2]]}.{found[3]}" if found and found[2] in _LAYER else None
+    match = _NAME.fullmatch(name)
+    return f"model.layers.{match[1]}.{_LAYER[match[2]]}.{match[3]}" if match and match[2] in _LAYER else None
 
 
 def _heads(config: dict[str, Any], name: str) -> int | None:
-    found = _NAME.fullmatch(name)
-    setting = _TURNED.get(found[2]) if found and found[3] == "weight" else None
+    match = _NAME.fullmatch(name)
+    setting = _TURNED.get(match[2]) if match and match[3] == "weight" else None
     if setting is None:
         return None
-    given = config.get(setting) or config.get("num_attention_heads")
-    if not isinstance(given, int) or given < 1:
+    arguments = config.get(setting) or config.get("num_attention_heads")
+    if not isinstance(arguments, int) or arguments < 1:
         raise NotRun(f"values were not compared: config.json has no {setting}")
-    return given
+    return arguments
 
 
 def _apart(theirs: GgufTensor, path: Path, ours: Tensor, heads: int | None) -> str:

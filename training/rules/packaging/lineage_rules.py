@@ -43,7 +43,7 @@ def trained(folder: CheckpointFolder, base: CheckpointFolder) -> Iterator[Flaw]:
     if not change.changed:
         why = f"all {change.tensors} tensors are those of the base: nothing was trained, or the base was copied"
         yield Flaw("lineage", "untrained", "model.safetensors", why, "copy the trained checkpoint, or name its base")
-    matrices = [name for name, one in folder.tensors.items() if len(one.shape) > 1]
+    matrices = [name for name, tensor in folder.tensors.items() if len(tensor.shape) > 1]
     if 2 * len(change.replaced) > len(matrices):
         why = (
             f"{len(change.replaced)} of {len(matrices)} matrices are further from the base than zeros: "
@@ -85,14 +85,15 @@ def _same_text(folder: CheckpointFolder, base: CheckpointFolder) -> Iterator[Fla
 
 
 def _encodes(folder: CheckpointFolder) -> dict[str, Any]:
-    found = folder.tokenizer
+    tokenizer = folder.tokenizer
     return {
         "vocabulary": folder.token_ids,
         "merges": [
-            tuple(one.split(" ") if isinstance(one, str) else one) for one in found["model"].get("merges") or ()
+            tuple(value.split(" ") if isinstance(value, str) else value)
+            for value in tokenizer["model"].get("merges") or ()
         ],
-        "pre-tokenizer": found.get("pre_tokenizer"),
-        "normalizer": found.get("normalizer"),
+        "pre-tokenizer": tokenizer.get("pre_tokenizer"),
+        "normalizer": tokenizer.get("normalizer"),
     }
 
 
@@ -108,13 +109,15 @@ def training_log(folder: CheckpointFolder) -> Iterator[Flaw]:
     except WrongFile as error:
         yield Flaw("training", "unreadable", LOG, error.why, "keep the log of the Trainer as it was written")
         return
-    steps = [one for one in history if isinstance(one, dict) and "loss" in one] if isinstance(history, list) else []
-    for one in steps:
-        loss, norm = one["loss"], one.get("grad_norm")
+    steps = (
+        [value for value in history if isinstance(value, dict) and "loss" in value] if isinstance(history, list) else []
+    )
+    for step in steps:
+        loss, norm = step["loss"], step.get("grad_norm")
         empty = loss == 0 and (norm is None or norm == 0)
         if empty or not _finite(loss) or (norm is not None and not _finite(norm)):
             why = (
-                f"step {told(str(one.get('step')))} has loss {told(str(loss))} and gradient norm {told(str(norm))}: "
+                f"step {told(str(step.get('step')))} has loss {told(str(loss))} and gradient norm {told(str(norm))}: "
                 "a loss that is no number is logged as 0.0"
             )
             mend = "train again with logging_nan_inf_filter=False and a lower learning rate, from the base"
@@ -122,5 +125,5 @@ def training_log(folder: CheckpointFolder) -> Iterator[Flaw]:
             return
 
 
-def _finite(given: Any) -> bool:
-    return isinstance(given, int | float) and math.isfinite(given)
+def _finite(arguments: Any) -> bool:
+    return isinstance(arguments, int | float) and math.isfinite(arguments)

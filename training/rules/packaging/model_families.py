@@ -51,8 +51,8 @@ def declared_tensors(config: dict[str, Any]) -> dict[str, tuple[int, ...]] | Non
     family = family_of(config)
     if family is None or wrong_sizes(config) or config["num_hidden_layers"] > _MOST_LAYERS:
         return None
-    given: Any = config.get("head_dim")
-    width: int = given if _is_size(given) else config["hidden_size"] // config["num_attention_heads"]
+    head_dim: Any = config.get("head_dim")
+    width: int = head_dim if _is_size(head_dim) else config["hidden_size"] // config["num_attention_heads"]
     return dict(_tensors(config, family, width))
 
 
@@ -83,5 +83,5 @@ def _tensors(config: dict[str, Any], family: Family, width: int) -> Iterator[tup
     yield HEAD, (rows, hidden)
 
 
-def _is_size(given: Any) -> bool:
-    return isinstance(given, int) and not isinstance(given, bool) and 0 < given < 2**31
+def _is_size(arguments: Any) -> bool:
+    return isinstance(arguments, int) and not isinstance(arguments, bool) and 0 < arguments < 2**31

@@ -31,19 +31,19 @@ class Outcome(NamedTuple):
 
 def apply(layer: Layer, *rules: Rule) -> Outcome:
     """Return what the rules of one layer say; what one found counts, whether or not another could not be run."""
-    found: list[Flaw] = []
+    flaws: list[Flaw] = []
     why, applies = "", False
     for rule in rules:
         try:
-            found += rule()
+            flaws += rule()
         except NotRun as error:
             if error.applies or not applies:
                 why = str(error)
             applies = applies or error.applies
         else:
             applies = True
-    status = "FAIL" if found else "NOT_RUN" if why else "PASS"
-    return Outcome(layer, status, tuple(found), why, applies)
+    status = "FAIL" if flaws else "NOT_RUN" if why else "PASS"
+    return Outcome(layer, status, tuple(flaws), why, applies)
 
 
 def check_files(
@@ -96,7 +96,7 @@ def _digests(path: Path, listed: Mapping[str, str] | None) -> Iterator[Flaw]:
     if listed is None:
         raise NotApplicable("no recorded digests are given")
     try:
-        here = {one.relative_to(path).as_posix(): one for one in list_tree(path)}
+        here = {current_path.relative_to(path).as_posix(): current_path for current_path in list_tree(path)}
     except ValueError as error:
         yield Flaw("digests", "link", path.name, str(error), "replace it by the file")
         return
@@ -105,5 +105,5 @@ def _digests(path: Path, listed: Mapping[str, str] | None) -> Iterator[Flaw]:
             yield Flaw("digests", "missing", told(name), "is recorded and missing", "copy it again")
         elif name not in listed:
             yield Flaw("digests", "unlisted", told(name), "is not recorded", "remove it")
-        elif (found := digest_file(here[name])) != listed[name]:
-            yield Flaw("digests", "changed", told(name), f"is {found}, recorded as {listed[name]}", "copy it again")
+        elif (text := digest_file(here[name])) != listed[name]:
+            yield Flaw("digests", "changed", told(name), f"is {text}, recorded as {listed[name]}", "copy it again")

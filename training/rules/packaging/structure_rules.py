@@ -73,7 +73,7 @@ def _shards(folder: CheckpointFolder) -> Iterator[Flaw]:
     except WrongFile as error:
         yield Flaw("structure", "index", INDEX, error.why, _SAVE_AGAIN)
         return
-    if not isinstance(placed, dict) or not all(isinstance(one, str) for one in placed.values()):
+    if not isinstance(placed, dict) or not all(isinstance(value, str) for value in placed.values()):
         yield Flaw("structure", "index", INDEX, "has no weight_map from tensors to files", _SAVE_AGAIN)
         return
     here, named = {path.name for path in folder.path.glob("*.safetensors")}, {*placed.values()}
@@ -94,32 +94,34 @@ def _shards(folder: CheckpointFolder) -> Iterator[Flaw]:
 def config(folder: CheckpointFolder) -> Iterator[Flaw]:
     """Yield what config.json lacks or says of no model that is known; raises NotRun for another family."""
     try:
-        found = folder.config
+        matching_config = folder.config
     except WrongFile as error:
         yield Flaw("config", "unreadable", CONFIG, error.why, _SAVE_AGAIN)
         return
-    if isinstance(quantized := found.get("quantization_config"), dict):
+    if isinstance(quantized := matching_config.get("quantization_config"), dict):
         how = told(str(quantized.get("quant_method", "no named method")))
         mend = "save the weights in 16 or 32 bits (`dequantize()`, then `save_pretrained`), and check that folder"
         yield Flaw("config", "quantized", CONFIG, f"says that the weights are quantized by {how}", mend)
-    if "auto_map" in found:
+    if "auto_map" in matching_config:
         yield Flaw("config", "remote_code", CONFIG, "has an auto_map, which loads code", "use a model of transformers")
-    kind, family = found.get("model_type"), family_of(found)
+    kind, family = matching_config.get("model_type"), family_of(matching_config)
     if kind is not None and family is None:
         raise NotRun(f"model_type {told(str(kind))} is not known here; known are {', '.join(FAMILIES)}")
     copy = "copy the value of the base's config.json"
     for name in REQUIRED:
-        if found.get(name) is None:
+        if matching_config.get(name) is None:
             yield Flaw("config", "missing_key", CONFIG, f"has no {name}: a loader would take its own default", copy)
-    rope: Any = found.get("rope_parameters")
-    theta = rope.get("rope_theta") if isinstance(rope, dict) else found.get("rope_theta")
+    rope: Any = matching_config.get("rope_parameters")
+    theta = rope.get("rope_theta") if isinstance(rope, dict) else matching_config.get("rope_theta")
     if not isinstance(theta, int | float) or not 0 < theta < float("inf"):
         why = "has no rope_theta: positions would be turned otherwise than in training"
         yield Flaw("config", "rope", CONFIG, why, "copy rope_parameters of the base's config.json")
-    for name in wrong_sizes(found):
-        if found.get(name) is not None:
-            yield Flaw("config", "size", CONFIG, f"{name} is {told(str(found[name]))}, no positive number", copy)
-    named = found.get("architectures")
+    for name in wrong_sizes(matching_config):
+        if matching_config.get(name) is not None:
+            yield Flaw(
+                "config", "size", CONFIG, f"{name} is {told(str(matching_config[name]))}, no positive number", copy
+            )
+    named = matching_config.get("architectures")
     if family is not None and named is not None and named != [family.architecture]:
         why = f"architectures is {told(str(named))}, {kind} is {family.architecture}"
         yield Flaw("config", "architecture", CONFIG, why, f'write ["{family.architecture}"]')

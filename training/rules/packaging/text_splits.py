@@ -20,23 +20,27 @@ def split_name(described: dict[str, Any]) -> str:
     normalizer = described.get("normalizer")
     if normalizer is not None and normalizer.get("type") != "NFC":
         raise ValueError(f"its tokenizer normalises text ({normalizer.get('type')}), which llama.cpp does not")
-    given: dict[str, Any] = described.get("pre_tokenizer") or {}
-    steps = given["pretokenizers"] if given.get("type") == "Sequence" else [given]
-    found = tuple(_step(one) for one in steps)
-    if found not in SPLITS:
+    arguments: dict[str, Any] = described.get("pre_tokenizer") or {}
+    steps = arguments["pretokenizers"] if arguments.get("type") == "Sequence" else [arguments]
+    pairs = tuple(_step(step) for step in steps)
+    if pairs not in SPLITS:
         raise ValueError(
-            f"its tokenizer splits text by {', '.join(str(one[0]) for one in found)}, for which llama.cpp has no name "
-            f"that is known here; known are {', '.join(SPLITS.values())}"
+            f"its tokenizer splits text by {', '.join(str(pair[0]) for pair in pairs)}, for which llama.cpp has "
+            f"no name that is known here; known are {', '.join(SPLITS.values())}"
         )
-    return SPLITS[found]
+    return SPLITS[pairs]
 
 
-def _step(given: dict[str, Any]) -> tuple[Any, Any]:
-    kind = given.get("type")
+def _step(arguments: dict[str, Any]) -> tuple[Any, Any]:
+    kind = arguments.get("type")
     if kind == "ByteLevel":
-        return ("ByteLevel with a space before", None) if given.get("add_prefix_space") else (kind, given["use_regex"])
+        return (
+            ("ByteLevel with a space before", None)
+            if arguments.get("add_prefix_space")
+            else (kind, arguments["use_regex"])
+        )
     if kind == "Digits":
-        return kind, given.get("individual_digits")
-    if kind == "Split" and given.get("behavior") == "Isolated" and not given.get("invert"):
-        return kind, given["pattern"].get("Regex")
+        return kind, arguments.get("individual_digits")
+    if kind == "Split" and arguments.get("behavior") == "Isolated" and not arguments.get("invert"):
+        return kind, arguments["pattern"].get("Regex")
     return kind, None

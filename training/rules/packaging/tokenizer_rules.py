@@ -37,7 +37,7 @@ def tokenizer(folder: CheckpointFolder) -> Iterator[Flaw]:
         yield Flaw("tokenizer", "unreadable", error.file, error.why, _COPY)
         return
     rows = _rows(folder)
-    if rows is not None and (beyond := [one for one in ids if ids[one] >= rows]):
+    if rows is not None and (beyond := [text for text in ids if ids[text] >= rows]):
         why = f"token {told(beyond[0])} has id {ids[beyond[0]]}, vocab_size is {rows}"
         yield Flaw("tokenizer", "vocab_size", TOKENIZER, why, "resize the embeddings, or copy the base's tokenizer")
     yield from _merges(folder, ids)
@@ -56,15 +56,19 @@ def tokenizer(folder: CheckpointFolder) -> Iterator[Flaw]:
 
 def _merges(folder: CheckpointFolder, ids: dict[str, int]) -> Iterator[Flaw]:
     model: Any = folder.tokenizer["model"]
-    given = model.get("merges") if isinstance(model, dict) else None
-    if given is None:
+    arguments = model.get("merges") if isinstance(model, dict) else None
+    if arguments is None:
         return
-    pairs = [one.split(" ") if isinstance(one, str) else one for one in given] if isinstance(given, list) else None
-    if pairs is None or not all(isinstance(one, list) and len(one) == 2 for one in pairs):
+    pairs = (
+        [value.split(" ") if isinstance(value, str) else value for value in arguments]
+        if isinstance(arguments, list)
+        else None
+    )
+    if pairs is None or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
         yield Flaw("tokenizer", "merges", TOKENIZER, "has merges that are no pairs", _COPY)
         return
     for pair in pairs:
-        if not all(isinstance(one, str) and one in ids for one in pair):
+        if not all(isinstance(text, str) and text in ids for text in pair):
             why = f"merge {told(str(pair))} is of tokens that the vocabulary lacks"
             yield Flaw("tokenizer", "merges", TOKENIZER, why, _COPY)
             return
@@ -76,19 +80,19 @@ def template(folder: CheckpointFolder) -> Iterator[Flaw]:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     try:
-        found = folder.template
+        text = folder.template
     except WrongFile as error:
         yield Flaw("template", "unreadable", error.file, error.why, _COPY)
         return
-    if not found:
+    if not text:
         why = "is missing: users would have to guess how the model is asked"
         yield Flaw("template", "missing", TEMPLATE, why, f"{_COPY}, or write what training used")
         return
     try:
-        ImmutableSandboxedEnvironment(extensions=["jinja2.ext.loopcontrols"]).parse(found)
+        ImmutableSandboxedEnvironment(extensions=["jinja2.ext.loopcontrols"]).parse(text)
     except (TemplateSyntaxError, RecursionError) as error:
         # `{% generation %}` is an addition of transformers.
-        if "generation" not in found:
+        if "generation" not in text:
             yield Flaw("template", "syntax", TEMPLATE, f"does not parse: {told(str(error))}", _COPY)
             return
     yield from _render_flaws(folder)
@@ -96,7 +100,7 @@ def template(folder: CheckpointFolder) -> Iterator[Flaw]:
         ids = folder.token_ids
     except WrongFile as error:
         raise NotRun(f"{error}, so the template's tokens cannot be looked up") from error
-    if unknown := sorted({*_SPECIAL.findall(found)} - ids.keys()):
+    if unknown := sorted({*_SPECIAL.findall(text)} - ids.keys()):
         why = f"writes {told(unknown[0])}, which is no token of {TOKENIZER}"
         yield Flaw("template", "unknown_token", TEMPLATE, why, "use the template of this model's tokenizer")
 
@@ -127,7 +131,7 @@ def _turns(*roles: str) -> list[Message]:
 def generation(folder: CheckpointFolder) -> Iterator[Flaw]:
     """Yield where generation would not end at the tokenizer's end token, or names tokens beyond the vocabulary."""
     try:
-        found = folder.generation
+        matching_generation = folder.generation
     except WrongFile as error:
         if error.missing:
             raise NotRun(f"{GENERATION} is missing (see structure)") from error
@@ -135,16 +139,16 @@ def generation(folder: CheckpointFolder) -> Iterator[Flaw]:
         return
     rows = _rows(folder)
     for name in _NAMED:
-        given: Any = found.get(name)
-        for one in given if isinstance(given, list) else [given]:
-            fits = one is None or (isinstance(one, int) and 0 <= one < (rows or 2**31))
+        arguments: Any = matching_generation.get(name)
+        for value in arguments if isinstance(arguments, list) else [arguments]:
+            fits = value is None or (isinstance(value, int) and 0 <= value < (rows or 2**31))
             if not fits:
-                why = f"{name} {told(str(one))} is no token: vocab_size is {rows}"
+                why = f"{name} {told(str(value))} is no token: vocab_size is {rows}"
                 yield Flaw("generation", "vocab_size", GENERATION, why, "copy that of the base")
                 return
     try:
         end, ids = folder.named_token("eos_token"), folder.token_ids
-        stops = ends_of(found) or ends_of(folder.config)
+        stops = ends_of(matching_generation) or ends_of(folder.config)
     except WrongFile as error:
         raise NotRun(f"{error}, so the end tokens cannot be compared") from error
     if end in ids and ids[end] not in stops:
@@ -155,7 +159,7 @@ def generation(folder: CheckpointFolder) -> Iterator[Flaw]:
 
 def _rows(folder: CheckpointFolder) -> int | None:
     try:
-        given = folder.config.get("vocab_size")
+        vocab_size = folder.config.get("vocab_size")
     except WrongFile:
         return None
-    return given if isinstance(given, int) and not isinstance(given, bool) else None
+    return vocab_size if isinstance(vocab_size, int) and not isinstance(vocab_size, bool) else None

@@ -19,7 +19,7 @@ _AGAIN = "take the last good checkpoint, and copy it again"
 def layout(folder: CheckpointFolder) -> Iterator[Flaw]:
     """Yield where names and shapes are not those of the configuration; raises NotRun where that declares none."""
     try:
-        found = folder.tensors
+        tensors = folder.tensors
     except WrongWeights as error:
         yield Flaw("weights", "unreadable", _names(folder), str(error), _AGAIN)
         return
@@ -33,41 +33,47 @@ def layout(folder: CheckpointFolder) -> Iterator[Flaw]:
     if declared is None:
         raise NotRun("config.json declares no layout that is known here")
     ties = config.get("tie_word_embeddings") is True
-    missing = sorted(declared.keys() - found.keys() - ({HEAD} if ties else set[str]()))
+    missing = sorted(declared.keys() - tensors.keys() - ({HEAD} if ties else set[str]()))
     for name in missing[:_SHOWN]:
         mend = "write tie_word_embeddings: true, if they were tied" if name == HEAD else _AGAIN
         why = f"tensor {told(name)} is missing: a loader would fill it with random numbers"
         yield Flaw("weights", "missing_tensor", _names(folder), why, mend)
-    for name in sorted(found.keys() - declared.keys())[:_SHOWN]:
-        file = found[name].file.name
+    for name in sorted(tensors.keys() - declared.keys())[:_SHOWN]:
+        file = tensors[name].file.name
         why = f"tensor {told(name)} of {file} is not declared by config.json: it would be ignored"
         whole = not missing and not file.startswith("model")
         mend = f"delete {file}: the whole model is beside it" if whole else "correct config.json, or drop the tensor"
         yield Flaw("weights", "unexpected_tensor", CONFIG, why, mend)
-    shared = sorted(declared.keys() & found.keys())
-    wrong = [name for name in shared if found[name].shape != declared[name]]
+    shared = sorted(declared.keys() & tensors.keys())
+    wrong = [name for name in shared if tensors[name].shape != declared[name]]
     for name in wrong[:_SHOWN]:
-        yield _shape(found[name], name, declared[name])
-    if ties and HEAD in found and EMBEDDING in found and not wrong and not _equal(found[HEAD], found[EMBEDDING]):
+        yield _shape(tensors[name], name, declared[name])
+    if (
+        ties
+        and HEAD in tensors
+        and EMBEDDING in tensors
+        and not wrong
+        and not _equal(tensors[HEAD], tensors[EMBEDDING])
+    ):
         why = f"config.json ties the embeddings, and {HEAD} is another than {EMBEDDING}: one of them is ignored"
         yield Flaw("weights", "untied", _names(folder), why, "write tie_word_embeddings: false")
 
 
-def _shape(tensor: Tensor, name: str, due: tuple[int, ...]) -> Flaw:
-    if name in (EMBEDDING, HEAD) and len(tensor.shape) == 2 and tensor.shape[1:] == due[1:]:
-        why = f"vocab_size is {due[0]}, {name} has {tensor.shape[0]} rows"
+def _shape(tensor: Tensor, name: str, counts: tuple[int, ...]) -> Flaw:
+    if name in (EMBEDDING, HEAD) and len(tensor.shape) == 2 and tensor.shape[1:] == counts[1:]:
+        why = f"vocab_size is {counts[0]}, {name} has {tensor.shape[0]} rows"
         return Flaw("weights", "vocab_size", CONFIG, why, f"write vocab_size: {tensor.shape[0]}")
-    why = f"tensor {told(name)} has the shape {list(tensor.shape)}, config.json declares {list(due)}"
+    why = f"tensor {told(name)} has the shape {list(tensor.shape)}, config.json declares {list(counts)}"
     return Flaw("weights", "shape", tensor.file.name, why, "weights and config.json are of two models: take one")
 
 
 def numbers(folder: CheckpointFolder) -> Iterator[Flaw]:
     """Yield tensors with values that are not finite, are impossibly large, or are all zero. Biases may be zero."""
     try:
-        found = folder.tensors
+        tensors = folder.tensors
     except WrongWeights as error:
         raise NotRun(str(error)) from error
-    for name, tensor in sorted(found.items()):
+    for name, tensor in sorted(tensors.items()):
         if tensor.dtype in FLOATS and (flaw := _numbers(name, tensor)) is not None:
             yield flaw
 
@@ -92,12 +98,14 @@ def _numbers(name: str, tensor: Tensor) -> Flaw | None:
     return None
 
 
-def _equal(one: Tensor, other: Tensor) -> bool:
+def _equal(tensor: Tensor, other: Tensor) -> bool:
     import numpy
 
-    if (one.dtype, one.shape) != (other.dtype, other.shape):
+    if (tensor.dtype, tensor.shape) != (other.dtype, other.shape):
         return False
-    return all(numpy.array_equal(ours, theirs) for ours, theirs in zip(values_of(one), values_of(other), strict=True))
+    return all(
+        numpy.array_equal(ours, theirs) for ours, theirs in zip(values_of(tensor), values_of(other), strict=True)
+    )
 
 
 def _names(folder: CheckpointFolder) -> str:

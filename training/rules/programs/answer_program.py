@@ -34,9 +34,9 @@ def program_in(output: str, prompt: str, form: Form, entry_point: str) -> str:
 
 def _indented(output: str) -> str:
     first, *lines = output.split("\n")
-    kept = [first]
+    texts = [first]
     for line in lines:
         if line.strip() and not line[0].isspace():
             break
-        kept.append(line)
-    return "\n".join(kept) + "\n"
+        texts.append(line)
+    return "\n".join(texts) + "\n"

@@ -31,7 +31,7 @@ def verifier(task: str) -> Verifier:
     return conversation.verify if task == CONVERSATION else _task(task).verify
 
 
-def judged(task: str, asked: Sequence[Asked], *, again: bool = False) -> Iterator[Judgement]:
+def judged(task: str, requests: Sequence[Asked], *, again: bool = False) -> Iterator[Judgement]:
     """Yield what a task's verifier says of answers, in their order; ``again``: in another process than without.
 
     A verifier of the user's own is asked for all of them at once; one of Peergate's has no process and the same answer.
@@ -41,10 +41,10 @@ def judged(task: str, asked: Sequence[Asked], *, again: bool = False) -> Iterato
         PluginFault: as :meth:`PluginTask.verify`; and what Peergate's own verifiers raise.
     """
     if own := _own(task):
-        yield from own.verify_all(asked, again=again)
+        yield from own.verify_all(requests, again=again)
         return
     judge = verifier(task)
-    for item, output in asked:
+    for item, output in requests:
         yield judge(item, output)
 
 
@@ -54,23 +54,23 @@ def _own(task: str) -> PluginTask | None:
 
 def verifier_of_right(task: str) -> Verifier:
     """Return what judges known right answers: a plug-in's may raise nothing; raises KeyError as :func:`verifier`."""
-    found = _own(task)
-    return verifier(task) if found is None else found.verify_right
+    plugin_task = _own(task)
+    return verifier(task) if plugin_task is None else plugin_task.verify_right
 
 
 def _task(name: str) -> Any:
-    found = _TASKS.get(name) or plugin_task(name)
-    if found is None:
+    result = _TASKS.get(name) or plugin_task(name)
+    if result is None:
         raise KeyError(name)
-    return found
+    return result
 
 
 def worked_example(task: str, item: Item) -> tuple[str, str]:
     """Return (instruction, answer) to show before an item while sampling; raises KeyError if the task has none."""
-    found = getattr(_task(task), "worked_example", None)
-    if found is None:
+    result = getattr(_task(task), "worked_example", None)
+    if result is None:
         raise KeyError(f"{task} has no worked example for '{item.id}'")
-    return found(item)
+    return result(item)
 
 
 def load_items(path: Path) -> list[Item]:
@@ -88,10 +88,10 @@ def write_items(path: Path, items: Iterable[Item]) -> None:
 def choose(some: Iterable[One], limit: int | None) -> list[One]:
     """Return the first ``limit``, taking the constraint kinds in turn."""
     by_kind: dict[str, list[One]] = {}
-    for one in some:
-        by_kind.setdefault(one.kind, []).append(one)
+    for item in some:
+        by_kind.setdefault(item.kind, []).append(item)
     turns = zip_longest(*by_kind.values())
-    return [one for turn in turns for one in turn if one is not None][:limit]
+    return [item for turn in turns for item in turn if item is not None][:limit]
 
 
 def spread(some: Iterable[One], limit: int | None) -> list[One]:

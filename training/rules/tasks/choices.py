@@ -14,10 +14,10 @@ DOCUMENT = "document"
 def choices_of(item: Item) -> tuple[str, ...]:
     """Return the choices in order; raises ValueError if they are not two or more different ones without a gap."""
     numbered = {key: str(value).strip() for key, value in item.constraint.items() if key not in ("answer", DOCUMENT)}
-    due = [f"choice_{number}" for number in range(1, len(numbered) + 1)]
-    if len(due) < 2 or set(numbered) != set(due):
+    texts = [f"choice_{number}" for number in range(1, len(numbered) + 1)]
+    if len(texts) < 2 or set(numbered) != set(texts):
         raise ValueError(f"question '{item.id}' has {sorted(numbered)}; choices are choice_1, choice_2, ...")
-    choices = tuple(numbered[key] for key in due)
+    choices = tuple(numbered[key] for key in texts)
     if "" in choices or len(set(choices)) != len(choices):
         raise ValueError(f"question '{item.id}' has an empty choice, or one twice")
     return choices

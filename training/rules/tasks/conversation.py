@@ -58,15 +58,15 @@ def turns_of(item: Item) -> tuple[str, ...]:
 
 def expected_of(item: Item, turn: int) -> Expected:
     """Return what the answer of a turn (from 1) must show; raises ValueError for an unknown form or number."""
-    given = item.constraint
-    groups = tuple(_words(group, "|") for group in _words(str(given.get(f"require_{turn}", "")), ";"))
-    most, form = given.get(f"most_words_{turn}"), given.get(f"form_{turn}")
+    constraint = item.constraint
+    groups = tuple(_words(group, "|") for group in _words(str(constraint.get(f"require_{turn}", "")), ";"))
+    most, form = constraint.get(f"most_words_{turn}"), constraint.get(f"form_{turn}")
     if most is not None and not isinstance(most, int):
         raise ValueError(f"conversation '{item.id}': most_words_{turn} is {most!r}, no number")
     if form is not None and (form not in FORMS or FORMS[str(form)].values != ({},)):
         raise ValueError(f"conversation '{item.id}': '{form}' is no form without values")
     return Expected(
-        groups, _words(str(given.get(f"forbid_{turn}", "")), "|"), most, None if form is None else str(form)
+        groups, _words(str(constraint.get(f"forbid_{turn}", "")), "|"), most, None if form is None else str(form)
     )
 
 
@@ -77,17 +77,17 @@ def judge_turn(item: Item, turn: int, output: str) -> Judgement:
         return Judgement(False, "is empty")
     if turn < 2:
         return Judgement(True)
-    due = expected_of(item, turn)
-    missing = [group for group in due.required if not any(_holds(text, word) for word in group)]
+    pending = expected_of(item, turn)
+    missing = [group for group in pending.required if not any(_holds(text, word) for word in group)]
     if missing:
         return Judgement(False, f"does not hold {' or '.join(missing[0])}")
-    used = [word for word in due.forbidden if _holds(text, word)]
+    used = [word for word in pending.forbidden if _holds(text, word)]
     if used:
         return Judgement(False, f"holds {used[0]}")
     words = len(re.findall(r"\w+", text))
-    if due.most_words is not None and words > due.most_words:
-        return Judgement(False, f"has {words} words, at most {due.most_words} are asked for")
-    wrong = FORMS[due.form].verify({}, text) if due.form else ""
+    if pending.most_words is not None and words > pending.most_words:
+        return Judgement(False, f"has {words} words, at most {pending.most_words} are asked for")
+    wrong = FORMS[pending.form].verify({}, text) if pending.form else ""
     return Judgement(not wrong, wrong)
 
 
@@ -117,16 +117,16 @@ def answers_to(item: Item) -> tuple[str, ...]:
 
 def tells(item: Item, text: str) -> bool:
     """Say whether a text holds a word that a later answer of the conversation must hold."""
-    due = (expected_of(item, number) for number in range(2, len(turns_of(item)) + 1))
-    return any(_holds(text, word) for one in due for group in one.required for word in group)
+    pending = (expected_of(item, number) for number in range(2, len(turns_of(item)) + 1))
+    return any(_holds(text, word) for value in pending for group in value.required for word in group)
 
 
-def _answer(due: Expected) -> str:
+def _answer(pending: Expected) -> str:
     """Return the required words, each group's first that is not forbidden, in the expected form."""
-    banned = {word.casefold() for word in due.forbidden}
-    chosen = [next((word for word in group if word.casefold() not in banned), group[0]) for group in due.required]
+    banned = {word.casefold() for word in pending.forbidden}
+    chosen = [next((word for word in group if word.casefold() not in banned), group[0]) for group in pending.required]
     text = " and ".join(chosen) or "Well"
-    return text if due.form is None else _IN_FORM[due.form](text)
+    return text if pending.form is None else _IN_FORM[pending.form](text)
 
 
 _IN_FORM: dict[str, Callable[[str], str]] = {
@@ -154,7 +154,7 @@ def donors(items: Sequence[Item], seed: int) -> list[tuple[int, ...]]:
     """
     turns = [turns_of(item) for item in items]
     order = sorted(range(len(items)), key=lambda place: file_order(items[place].id, seed))
-    found: list[tuple[int, ...]] = []
+    counts: list[tuple[int, ...]] = []
     for place, item in enumerate(items):
         chosen: list[int] = []
         for number in range(len(turns[place]) - 1):
@@ -171,5 +171,5 @@ def donors(items: Sequence[Item], seed: int) -> list[tuple[int, ...]]:
             if donor is None:
                 raise ValueError(f"conversation '{item.id}': no other kind has a turn {number + 1} to show instead")
             chosen.append(donor)
-        found.append(tuple(chosen))
-    return found
+        counts.append(tuple(chosen))
+    return counts

@@ -46,8 +46,8 @@ def reduced(text: str) -> str:
     """Return a text as it is compared; never empty unless the text is."""
     written = _EMPHASIS.sub(r"\2", _normalized(text)).split()
     words = [_bare(word) for word in written]
-    kept = [word for place, word in enumerate(words) if not _is_article(words, written, place)]
-    return " ".join(kept).casefold()
+    texts = [word for place, word in enumerate(words) if not _is_article(words, written, place)]
+    return " ".join(texts).casefold()
 
 
 def _normalized(text: str) -> str:
@@ -159,11 +159,13 @@ def verify(item: Item, output: str) -> Judgement:
     if not output.strip():
         return Judgement(False, "is empty")
     if item.constraint.get("find") == "last_number":
-        due = [last_number(answer) for answer in answers]
-        if None in due:
+        values = [last_number(answer) for answer in answers]
+        if None in values:
             raise ValueError(f"item '{item.id}' names an answer that is no number")
         number = last_number(output)
-        return Judgement(True) if number in due else Judgement(False, f"the last number is {number}, not {answers[0]}")
+        return (
+            Judgement(True) if number in values else Judgement(False, f"the last number is {number}, not {answers[0]}")
+        )
     if reduced(output) in {reduced(answer) for answer in answers}:
         return Judgement(True)
     return Judgement(False, f"is not {answers[0]!r}")

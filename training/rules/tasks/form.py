@@ -40,16 +40,16 @@ class PluginTask:
         """Judge a known right answer; raises PluginFault if the verifier raises anything at all."""
         return self._judge("verify_right", [(item, output)], again=False)[0]
 
-    def verify_all(self, asked: Sequence[Asked], *, again: bool = False) -> list[Judgement]:
+    def verify_all(self, requests: Sequence[Asked], *, again: bool = False) -> list[Judgement]:
         """Judge answers, in their order; ``again`` asks another process. Raises PluginFault as :meth:`verify`."""
-        return self._judge("verify", asked, again)
+        return self._judge("verify", requests, again)
 
     def worked_example(self, item: Item) -> tuple[str, str]:
         """Return (prompt, answer) to show before an item while sampling; raises KeyError if the task has none."""
         if "worked_example" not in verifier_process.described(self._name).parts:
             raise KeyError(f"the task has no worked example for '{item.id}'")
-        (said,) = verifier_process.ask(self._name, [{"do": "worked_example", "item": item.model_dump()}])
-        match said:
+        (statements,) = verifier_process.ask(self._name, [{"do": "worked_example", "item": item.model_dump()}])
+        match statements:
             case {"example": [str(prompt), str(answer)]}:
                 return prompt, answer
             case _:
@@ -59,30 +59,30 @@ class PluginTask:
         """Return answers with known labels; raises KeyError if there are none, PluginFault if the function breaks."""
         if "known_answers" not in verifier_process.described(self._name).parts:
             raise KeyError("the task has no known answers")
-        (said,) = verifier_process.ask(self._name, [{"do": "known_answers"}])
-        found: list[tuple[Item, str, bool]] = []
-        for one in said.get("known", [None]):
-            match one:
+        (statements,) = verifier_process.ask(self._name, [{"do": "known_answers"}])
+        results: list[tuple[Item, str, bool]] = []
+        for value in statements.get("known", [None]):
+            match value:
                 case [dict(item), str(text), bool(right)]:
-                    found.append((self._item(item), text, right))
+                    results.append((self._item(item), text, right))
                 case _:
                     raise self._formless("known_answers")
-        return found
+        return results
 
-    def _judge(self, what: Literal["verify", "verify_right"], asked: Sequence[Asked], again: bool) -> list[Judgement]:
-        requests = [{"do": what, "item": item.model_dump(), "answer": text} for item, text in asked]
-        found: list[Judgement] = []
-        for (_, text), said in zip(asked, verifier_process.ask(self._name, requests, again=again), strict=True):
-            match said:
+    def _judge(self, what: Literal["verify", "verify_right"], request: Sequence[Asked], again: bool) -> list[Judgement]:
+        requests = [{"do": what, "item": item.model_dump(), "answer": text} for item, text in request]
+        judgements: list[Judgement] = []
+        for (_, text), statements in zip(request, verifier_process.ask(self._name, requests, again=again), strict=True):
+            match statements:
                 case {"passed": bool(passed), "reason": str(reason), "span": None}:
-                    found.append(Judgement(passed, plain(reason, 200)))
+                    judgements.append(Judgement(passed, plain(reason, 200)))
                 case {"passed": bool(passed), "reason": str(reason), "span": [int(begin), int(end)]} if (
                     0 <= begin < end <= len(text)
                 ):
-                    found.append(Judgement(passed, plain(reason, 200), (begin, end)))
+                    judgements.append(Judgement(passed, plain(reason, 200), (begin, end)))
                 case _:
                     raise self._formless("verifier")
-        return found
+        return judgements
 
     def _item(self, values: dict[str, Any]) -> Item:
         try:

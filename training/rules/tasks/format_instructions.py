@@ -57,7 +57,7 @@ def _without(what: str, test: Callable[[str], bool]) -> Callable[[Constraint, st
 
 
 def _word_with(test: Callable[[str], bool]) -> Callable[[str], Span | None]:
-    return lambda text: next((one.span() for one in re.finditer(r"\S+", text) if any(map(test, one[0]))), None)
+    return lambda text: next((match.span() for match in re.finditer(r"\S+", text) if any(map(test, match[0]))), None)
 
 
 def _quoted(_: Constraint, text: str) -> str:
@@ -150,8 +150,8 @@ def prompt_of(kind: ConstraintKind, topic: str, constraint: Constraint) -> str:
 
 def asked_kinds(prompt: str) -> frozenset[str]:
     """Return the kinds whose instruction an item's text holds word for word; other wording asks for none of them."""
-    said = " ".join(prompt.split())
-    return frozenset(name for name, kind in KINDS.items() if _ending_words(kind.instruction) in said)
+    text = " ".join(prompt.split())
+    return frozenset(name for name, kind in KINDS.items() if _ending_words(kind.instruction) in text)
 
 
 def _ending_words(instruction: str) -> str:

@@ -42,102 +42,110 @@ def sentences_of(text: str) -> list[str]:
     A sentence ends at ``.``, ``!`` or ``?`` (several, and closing quotes, included) before white space, unless it is
     the full stop of an abbreviation or initial, and at an empty line.
     """
-    found: list[str] = []
+    texts: list[str] = []
     for block in re.split(r"\n\s*\n", text):
-        begun = ""
+        started_at = ""
         for piece in re.split(r"(?<=[.!?])([\"')\]]*)\s+", block.strip()):
-            begun = f"{begun}{piece}" if not piece.strip("\"')]") else f"{begun} {piece}".strip()
-            if re.search(r"[.!?][\"')\]]*$", begun) and not _ABBREVIATIONS.search(begun):
-                found.append(begun)
-                begun = ""
-        if words_of(begun):
-            found.append(begun)
-    return [sentence for sentence in found if words_of(sentence)]
+            started_at = f"{started_at}{piece}" if not piece.strip("\"')]") else f"{started_at} {piece}".strip()
+            if re.search(r"[.!?][\"')\]]*$", started_at) and not _ABBREVIATIONS.search(started_at):
+                texts.append(started_at)
+                started_at = ""
+        if words_of(started_at):
+            texts.append(started_at)
+    return [sentence for sentence in texts if words_of(sentence)]
 
 
-def _compared(found: int, relation: str, number: int, what: str) -> str:
+def _compared(count: int, relation: str, number: int, what: str) -> str:
     if relation not in _RELATIONS:
         raise ValueError(f"'{relation}' is no relation; known are {', '.join(_RELATIONS)}")
-    right = found >= number if relation == "at least" else found < number
-    return "" if right else f"has {found} {what}, asked for {relation} {number}"
+    right = count >= number if relation == "at least" else count < number
+    return "" if right else f"has {count} {what}, asked for {relation} {number}"
 
 
-def _counted(found: int, number: int, what: str) -> str:
-    return "" if found == number else f"has {found} {what} instead of {number}"
+def _counted(result: int, number: int, what: str) -> str:
+    return "" if result == number else f"has {result} {what} instead of {number}"
 
 
-def _keywords(given: Arguments, text: str) -> str:
-    missing = [word for word in given["keywords"] if str(word).lower() not in text.lower()]
+def _keywords(arguments: Arguments, text: str) -> str:
+    missing = [word for word in arguments["keywords"] if str(word).lower() not in text.lower()]
     return f"does not hold {missing[0]!r}" if missing else ""
 
 
-def _keyword_frequency(given: Arguments, text: str) -> str:
-    found = text.lower().count(str(given["keyword"]).lower())
-    return _compared(found, given["relation"], given["frequency"], f"times {given['keyword']!r}")
+def _keyword_frequency(arguments: Arguments, text: str) -> str:
+    count = text.lower().count(str(arguments["keyword"]).lower())
+    return _compared(count, arguments["relation"], arguments["frequency"], f"times {arguments['keyword']!r}")
 
 
-def _forbidden(given: Arguments, text: str) -> str:
-    used = next(_used(given, text), None)
+def _forbidden(arguments: Arguments, text: str) -> str:
+    used = next(_used(arguments, text), None)
     return f"holds the forbidden {used[0]!r}" if used else ""
 
 
-def _used(given: Arguments, text: str) -> Iterator[tuple[str, Span]]:
-    for word in map(str, given["forbidden_words"]):
-        if found := re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE):
-            yield word, found.span()
+def _used(arguments: Arguments, text: str) -> Iterator[tuple[str, Span]]:
+    for word in map(str, arguments["forbidden_words"]):
+        if match := re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE):
+            yield word, match.span()
 
 
-def _letter_frequency(given: Arguments, text: str) -> str:
-    found = text.lower().count(str(given["letter"]).lower())
-    return _compared(found, given["let_relation"], given["let_frequency"], f"times the letter {given['letter']!r}")
+def _letter_frequency(arguments: Arguments, text: str) -> str:
+    count = text.lower().count(str(arguments["letter"]).lower())
+    return _compared(
+        count, arguments["let_relation"], arguments["let_frequency"], f"times the letter {arguments['letter']!r}"
+    )
 
 
-def _language(given: Arguments, text: str) -> str:
-    found = language_of(text)
-    return "" if found == given["language"] else f"is in {found or 'no known language'} instead of {given['language']}"
+def _language(arguments: Arguments, text: str) -> str:
+    matching_text = language_of(text)
+    return (
+        ""
+        if matching_text == arguments["language"]
+        else f"is in {matching_text or 'no known language'} instead of {arguments['language']}"
+    )
 
 
-def _paragraphs(given: Arguments, text: str) -> str:
+def _paragraphs(arguments: Arguments, text: str) -> str:
     parts = [part.strip() for part in text.split("***")]
     if any(not part for part in parts[1:-1]):
         return "has an empty paragraph between two ***"
-    return _counted(sum(1 for part in parts if part), given["num_paragraphs"], "paragraphs")
+    return _counted(sum(1 for part in parts if part), arguments["num_paragraphs"], "paragraphs")
 
 
-def _nth_paragraph(given: Arguments, text: str) -> str:
+def _nth_paragraph(arguments: Arguments, text: str) -> str:
     parts = [part.strip() for part in text.split("\n\n") if part.strip()]
-    wrong = _counted(len(parts), given["num_paragraphs"], "paragraphs")
-    number = given["nth_paragraph"]
+    wrong = _counted(len(parts), arguments["num_paragraphs"], "paragraphs")
+    number = arguments["nth_paragraph"]
     if wrong or not 1 <= number <= len(parts):
         return wrong or f"has no paragraph {number}"
     first = re.match(r"[\"'(*_]*([^\s.,?!'\"]+)", parts[number - 1])
     begins = first[1].lower() if first else ""
-    due = str(given["first_word"]).lower()
-    return "" if begins == due else f"paragraph {number} begins with {begins!r} instead of {due!r}"
+    due_text = str(arguments["first_word"]).lower()
+    return "" if begins == due_text else f"paragraph {number} begins with {begins!r} instead of {due_text!r}"
 
 
-def _postscript(given: Arguments, text: str) -> str:
-    marker = str(given["postscript_marker"])
+def _postscript(arguments: Arguments, text: str) -> str:
+    marker = str(arguments["postscript_marker"])
     letters = [letter for letter in marker if letter.isalpha()]
     pattern = r"\.?\s?".join(map(re.escape, letters))
-    found = re.search(rf"^\W*{pattern}\b.*\w", text, re.IGNORECASE | re.MULTILINE)
-    return "" if found else f"has no line that begins with {marker!r} and says something"
+    match = re.search(rf"^\W*{pattern}\b.*\w", text, re.IGNORECASE | re.MULTILINE)
+    return "" if match else f"has no line that begins with {marker!r} and says something"
 
 
-def _bullets(given: Arguments, text: str) -> str:
-    return _counted(len(re.findall(r"^\s*(?:\*(?!\*)|-)\s*\S.*$", text, re.MULTILINE)), given["num_bullets"], "bullets")
+def _bullets(arguments: Arguments, text: str) -> str:
+    return _counted(
+        len(re.findall(r"^\s*(?:\*(?!\*)|-)\s*\S.*$", text, re.MULTILINE)), arguments["num_bullets"], "bullets"
+    )
 
 
-def _highlights(given: Arguments, text: str) -> str:
+def _highlights(arguments: Arguments, text: str) -> str:
     strong = [part for part in re.findall(r"\*\*([^\n*]*)\*\*", text) if part.strip()]
     rest = re.sub(r"\*\*[^\n*]*\*\*", " ", text)
     light = [part for part in re.findall(r"\*([^\n*]+)\*", rest) if part.strip()]
-    return _compared(len(strong) + len(light), "at least", given["num_highlights"], "highlighted sections")
+    return _compared(len(strong) + len(light), "at least", arguments["num_highlights"], "highlighted sections")
 
 
-def _sections(given: Arguments, text: str) -> str:
-    splitter = re.escape(str(given["section_spliter"]))
-    return _compared(len(re.findall(rf"{splitter}\s?\d+", text)), "at least", given["num_sections"], "sections")
+def _sections(arguments: Arguments, text: str) -> str:
+    splitter = re.escape(str(arguments["section_spliter"]))
+    return _compared(len(re.findall(rf"{splitter}\s?\d+", text)), "at least", arguments["num_sections"], "sections")
 
 
 def _json(_: Arguments, text: str) -> str:
@@ -153,25 +161,25 @@ def _two_responses(_: Arguments, text: str) -> str:
     parts = [part.strip() for part in re.split(r"\*{6,}", text)]
     if any(not part for part in parts[1:-1]):
         return "has an empty response"
-    said = [part for part in parts if part]
-    if len(said) != 2:
-        return f"has {len(said)} responses instead of 2, separated by ******"
-    return "gives the same response twice" if said[0] == said[1] else ""
+    texts = [part for part in parts if part]
+    if len(texts) != 2:
+        return f"has {len(texts)} responses instead of 2, separated by ******"
+    return "gives the same response twice" if texts[0] == texts[1] else ""
 
 
-def _repeats(given: Arguments, text: str) -> str:
-    request = str(given["prompt_to_repeat"]).strip().lower()
+def _repeats(arguments: Arguments, text: str) -> str:
+    request = str(arguments["prompt_to_repeat"]).strip().lower()
     return "" if text.strip().lower().startswith(request) else "does not begin with the request, word for word"
 
 
-def _ends_with(given: Arguments, text: str) -> str:
-    phrase = str(given["end_phrase"]).strip().lower()
-    return "" if text.strip().strip('"').lower().endswith(phrase) else f"does not end with {given['end_phrase']!r}"
+def _ends_with(arguments: Arguments, text: str) -> str:
+    phrase = str(arguments["end_phrase"]).strip().lower()
+    return "" if text.strip().strip('"').lower().endswith(phrase) else f"does not end with {arguments['end_phrase']!r}"
 
 
-def _capital_words(given: Arguments, text: str) -> str:
-    found = sum(word.isupper() for word in re.findall(r"\w[\w'-]*", text))
-    return _compared(found, given["capital_relation"], given["capital_frequency"], "words in capitals")
+def _capital_words(arguments: Arguments, text: str) -> str:
+    count = sum(word.isupper() for word in re.findall(r"\w[\w'-]*", text))
+    return _compared(count, arguments["capital_relation"], arguments["capital_frequency"], "words in capitals")
 
 
 def _quoted(_: Arguments, text: str) -> str:
@@ -187,18 +195,20 @@ VERIFIERS: dict[str, tuple[Verify, tuple[str, ...]]] = {
     "keywords:letter_frequency": (_letter_frequency, ("letter", "let_relation", "let_frequency")),
     "language:response_language": (_language, ("language",)),
     "length_constraints:number_sentences": (
-        lambda given, text: _compared(len(sentences_of(text)), given["relation"], given["num_sentences"], "sentences"),
+        lambda arguments, text: _compared(
+            len(sentences_of(text)), arguments["relation"], arguments["num_sentences"], "sentences"
+        ),
         ("relation", "num_sentences"),
     ),
     "length_constraints:number_paragraphs": (_paragraphs, ("num_paragraphs",)),
     "length_constraints:number_words": (
-        lambda given, text: _compared(len(words_of(text)), given["relation"], given["num_words"], "words"),
+        lambda arguments, text: _compared(len(words_of(text)), arguments["relation"], arguments["num_words"], "words"),
         ("relation", "num_words"),
     ),
     "length_constraints:nth_paragraph_first_word": (_nth_paragraph, ("num_paragraphs", "nth_paragraph", "first_word")),
     "detectable_content:number_placeholders": (
-        lambda given, text: _compared(
-            len(re.findall(r"\[.*?\]", text)), "at least", given["num_placeholders"], "placeholders"
+        lambda arguments, text: _compared(
+            len(re.findall(r"\[.*?\]", text)), "at least", arguments["num_placeholders"], "placeholders"
         ),
         ("num_placeholders",),
     ),
@@ -228,7 +238,7 @@ VERIFIERS: dict[str, tuple[Verify, tuple[str, ...]]] = {
 }
 """Type -> its verifier and the names of its arguments."""
 PLACES: dict[str, Callable[[Arguments, str], Span]] = {
-    "keywords:forbidden_words": lambda given, text: next(_used(given, text))[1],
+    "keywords:forbidden_words": lambda arguments, text: next(_used(arguments, text))[1],
     "punctuation:no_comma": lambda _, text: (text.index(","), text.index(",") + 1),
 }
 """Type -> the characters that break it, where an answer does; types that are broken by what is missing have none."""
@@ -236,19 +246,19 @@ PLACES: dict[str, Callable[[Arguments, str], Span]] = {
 
 def constraint_of(instructions: Iterable[tuple[str, Arguments]]) -> dict[str, str | int]:
     """Write instructions as the constraint of an item; raises KeyError for an unknown type or a missing argument."""
-    found: dict[str, str | int] = {}
-    for number, (type_, given) in enumerate(instructions, 1):
-        found[str(number)] = type_
+    results: dict[str, str | int] = {}
+    for number, (type_, arguments) in enumerate(instructions, 1):
+        results[str(number)] = type_
         for name in VERIFIERS[type_][1]:
-            value = given[name]
-            found[f"{number}.{name}"] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
-    return found
+            value = arguments[name]
+            results[f"{number}.{name}"] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+    return results
 
 
 def instructions_of(item: Item) -> list[tuple[str, dict[str, Any]]]:
     """Return an item's instructions with their arguments; raises ValueError if one is unknown or missing."""
     types: dict[int, str] = {}
-    given: dict[int, dict[str, Any]] = {}
+    arguments: dict[int, dict[str, Any]] = {}
     for key, value in item.constraint.items():
         parts = _NUMBERED.fullmatch(key)
         if parts is None:
@@ -257,19 +267,19 @@ def instructions_of(item: Item) -> list[tuple[str, dict[str, Any]]]:
         if name is None:
             types[number] = str(value)
         else:
-            given.setdefault(number, {})[name] = _list_of(value)
-    found: list[tuple[str, dict[str, Any]]] = []
-    for number in sorted(types.keys() | given.keys()):
+            arguments.setdefault(number, {})[name] = _list_of(value)
+    pairs: list[tuple[str, dict[str, Any]]] = []
+    for number in sorted(types.keys() | arguments.keys()):
         type_ = types.get(number, "")
         if type_ not in VERIFIERS:
             raise ValueError(f"item '{item.id}': '{type_}' is no type of instruction")
-        due, has = set(VERIFIERS[type_][1]), given.get(number, {})
-        if due != has.keys():
-            raise ValueError(f"item '{item.id}': {type_} takes {sorted(due)}, has {sorted(has)}")
-        found.append((type_, has))
-    if not found:
+        texts, has = set(VERIFIERS[type_][1]), arguments.get(number, {})
+        if texts != has.keys():
+            raise ValueError(f"item '{item.id}': {type_} takes {sorted(texts)}, has {sorted(has)}")
+        pairs.append((type_, has))
+    if not pairs:
         raise ValueError(f"item '{item.id}' has no instruction")
-    return found
+    return pairs
 
 
 def verify(item: Item, output: str) -> Judgement:
@@ -277,11 +287,11 @@ def verify(item: Item, output: str) -> Judgement:
     instructions = instructions_of(item)
     if not output.strip():
         return Judgement(False, "is empty")
-    for type_, given in instructions:
-        wrong = VERIFIERS[type_][0](given, output)
+    for type_, arguments in instructions:
+        wrong = VERIFIERS[type_][0](arguments, output)
         if wrong:
             place = PLACES.get(type_)
-            return Judgement(False, f"{type_}: {wrong}", place(given, output) if place else None)
+            return Judgement(False, f"{type_}: {wrong}", place(arguments, output) if place else None)
     return Judgement(True)
 
 

@@ -85,7 +85,7 @@ def language_of(text: str) -> str | None:
             for language, frequent in _WORDS.get(script, {}).items()
         )
     }
-    best = max(scores.items(), key=lambda one: one[1], default=(None, 0))
+    best = max(scores.items(), key=lambda pair: pair[1], default=(None, 0))
     return best[0] if best[1] > 0 else None
 
 

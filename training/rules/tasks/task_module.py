@@ -53,14 +53,17 @@ class TaskModule:
         try:
             self._own(item)
         except ValidationError as error:
-            return [(".".join(map(str, one["loc"])), plain(one["msg"], 200)) for one in error.errors()]
+            return [
+                (".".join(map(str, error_details["loc"])), plain(error_details["msg"], 200))
+                for error_details in error.errors()
+            ]
         return []
 
     def verify(self, item: Item, output: str) -> Judgement:
         """Say whether an answer is right; raises PluginFault if the verifier breaks, or answers neither yes nor no."""
-        given = self._given(item)
+        arguments = self._given(item)
         try:
-            return self._judged(given, output)
+            return self._judged(arguments, output)
         except (ValueError, TypeError) as error:
             return Judgement(False, plain(str(error), 200))
         except PluginFault:
@@ -70,9 +73,9 @@ class TaskModule:
 
     def verify_right(self, item: Item, output: str) -> Judgement:
         """Judge a known right answer; raises PluginFault if the verifier raises anything at all."""
-        given = self._given(item)
+        arguments = self._given(item)
         try:
-            return self._judged(given, output)
+            return self._judged(arguments, output)
         except PluginFault:
             raise
         except BaseException as error:
@@ -90,20 +93,20 @@ class TaskModule:
     def known_answers(self) -> list[tuple[Item, str, bool]]:
         """Return answers with known labels; raises PluginFault if the function breaks."""
         try:
-            found: Iterable[Any] = list(self._module.known_answers())
+            results: Iterable[Any] = list(self._module.known_answers())
         except Exception as error:
             message = f"its known_answers breaks: {type(error).__name__}: {plain(str(error), 200)}"
             raise PluginFault(message, where=self._place("known_answers", error)) from error
         known: list[tuple[Item, str, bool]] = []
-        for one in found:
-            match one:
+        for value in results:
+            match value:
                 case (Item() as item, str(text), bool(right)):
                     known.append((item, text, right))
                 case (BaseModel() as own, str(text), bool(right)) if self._form and isinstance(own, self._form):
                     known.append((self._as_item(own), text, right))
                 case _:
                     message = (
-                        f"its known_answers holds {plain(repr(one), 100)}, which is not (Item, text, True or False)"
+                        f"its known_answers holds {plain(repr(value), 100)}, which is not (Item, text, True or False)"
                     )
                     raise PluginFault(message, where=self._place("known_answers"))
         return known
@@ -135,20 +138,20 @@ class TaskModule:
             message = f"its known_answers holds an Item that is no row: {plain(str(error.errors()[0]), 200)}"
             raise PluginFault(message, where=self._place("known_answers")) from error
 
-    def _broken(self, error: BaseException, told: str) -> PluginFault:
-        told = f"its verifier {told}: {type(error).__name__}: {plain(str(error), 200)}"
-        return PluginFault(told, where=self._place("verify", error))
+    def _broken(self, error: BaseException, text: str) -> PluginFault:
+        text = f"its verifier {text}: {type(error).__name__}: {plain(str(error), 200)}"
+        return PluginFault(text, where=self._place("verify", error))
 
-    def _judged(self, given: Any, output: str) -> Judgement:
-        said: Any = self._module.verify(given, output)
-        if isinstance(said, Judgement):
-            return said
-        if not isinstance(said, bool):
-            kind = type(said)
+    def _judged(self, arguments: Any, output: str) -> Judgement:
+        statement: Any = self._module.verify(arguments, output)
+        if isinstance(statement, Judgement):
+            return statement
+        if not isinstance(statement, bool):
+            kind = type(statement)
             name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
             message = f"its verifier returns a {name}, not True or False"
             raise PluginFault(message, where=self._place("verify"))
-        return Judgement(said)
+        return Judgement(statement)
 
     def _place(self, name: str, error: BaseException | None = None) -> str:
         """Return who brings the task, with the line at which its code raised an error, or defines a function."""

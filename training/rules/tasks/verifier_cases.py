@@ -285,10 +285,10 @@ TALKS = (
 
 
 _ASKED: dict[str, tuple[tuple[Known, ...], Callable[[Known], tuple[str, Mapping[str, Any]]]]] = {
-    "format_instructions": (FORMAT, lambda one: (prompt_of(KINDS[one.kind], "tea", one.given), one.given)),
-    "instruction_following": (FOLLOWING, lambda one: ("Say something.", constraint_of([(one.kind, one.given)]))),
-    "exact_answer": (EXACT, lambda one: ("What?", one.given)),
-    "conversation": (TALKS, lambda one: ("Hello there.", {"turn_2": "And now?", **one.given})),
+    "format_instructions": (FORMAT, lambda value: (prompt_of(KINDS[value.kind], "tea", value.given), value.given)),
+    "instruction_following": (FOLLOWING, lambda value: ("Say something.", constraint_of([(value.kind, value.given)]))),
+    "exact_answer": (EXACT, lambda value: ("What?", value.given)),
+    "conversation": (TALKS, lambda value: ("Hello there.", {"turn_2": "And now?", **value.given})),
 }
 """Task -> its known answers, and the prompt and constraint of the item that they answer."""
 
@@ -296,12 +296,12 @@ _ASKED: dict[str, tuple[tuple[Known, ...], Callable[[Known], tuple[str, Mapping[
 def cases_of(task: str) -> tuple[Case, ...]:
     """Return the cases of a task's verifier; raises KeyError if the task has none, so that it cannot be admitted."""
     if task in _ASKED:
-        every, asked = _ASKED[task]
-        return tuple(case for number, known in enumerate(every) for case in _cases(known, number, *asked(known)))
-    found = plugin_task(task)
-    if found is None:
+        every, function = _ASKED[task]
+        return tuple(case for number, known in enumerate(every) for case in _cases(known, number, *function(known)))
+    plugin_task_result = plugin_task(task)
+    if plugin_task_result is None:
         raise KeyError(task)
-    return tuple(Case(item, output, right) for item, output, right in found.known_answers())
+    return tuple(Case(item, output, right) for item, output, right in plugin_task_result.known_answers())
 
 
 def _cases(known: Known, number: int, prompt: str, constraint: Mapping[str, Any]) -> Iterator[Case]:

@@ -25,8 +25,8 @@ def main() -> int:
     hello = json.loads(asking.readline())
     _limit(hello["limits"])
     # What the task prints is no answer.
-    for taken in (0, 1, 2):
-        os.dup2(nothing, taken)
+    for used in (0, 1, 2):
+        os.dup2(nothing, used)
     os.close(nothing)
     serve = _Serving(hello)
     _send(answering, hello, serve.describe)
@@ -65,17 +65,17 @@ class _Serving:
 
         match request["do"]:
             case "verify":
-                said = self._task.verify(item(), request["answer"])
+                judgement = self._task.verify(item(), request["answer"])
             case "verify_right":
-                said = self._task.verify_right(item(), request["answer"])
+                judgement = self._task.verify_right(item(), request["answer"])
             case "worked_example":
                 return {"example": self._task.worked_example(item())}
             case "known_answers":
                 known = self._task.known_answers()
-                return {"known": [[one.model_dump(), text, right] for one, text, right in known]}
+                return {"known": [[item.model_dump(), text, right] for item, text, right in known]}
             case _:
                 return {"misfits": self._task.misfits(item())}
-        return {"passed": bool(said.passed), "reason": str(said.reason)[:1000], "span": said.span}
+        return {"passed": bool(judgement.passed), "reason": str(judgement.reason)[:1000], "span": judgement.span}
 
 
 def _send(to: int, request: Request, answer: Callable[[], Answer]) -> None:
@@ -84,14 +84,16 @@ def _send(to: int, request: Request, answer: Callable[[], Answer]) -> None:
     from specs.task_file import TaskFault
 
     try:
-        said = answer()
+        reported_answer = answer()
     except TaskFault as fault:
-        said = {"fault": {"message": fault.message, "place": fault.place}}
+        reported_answer = {"fault": {"message": fault.message, "place": fault.place}}
     except PluginFault as fault:
-        said = {"fault": {"message": fault.message, "where": fault.where}}
+        reported_answer = {"fault": {"message": fault.message, "where": fault.where}}
     except Exception as error:
-        said = {"fault": {"message": f"its verifier breaks: {type(error).__name__}: {error}", "where": "verifier"}}
-    line = json.dumps({"n": request.get("n"), **said}).encode() + b"\n"
+        reported_answer = {
+            "fault": {"message": f"its verifier breaks: {type(error).__name__}: {error}", "where": "verifier"}
+        }
+    line = json.dumps({"n": request.get("n"), **reported_answer}).encode() + b"\n"
     while line:
         line = line[os.write(to, line) :]
 

@@ -151,13 +151,13 @@ class Conversations:
     def _place(self, record: dict[str, Any], thread: _Thread, kind: str) -> str | None:
         """Return the turn that a new one follows."""
         before = self._before(record)
-        kept = self._turns[thread.tip].kept if thread.tip is not None else ()
-        if before in (_UNKNOWN, thread.tip, *kept):
+        texts = self._turns[thread.tip].kept if thread.tip is not None else ()
+        if before in (_UNKNOWN, thread.tip, *texts):
             return thread.tip
-        left = before in thread.ends
-        if left or (kind == "prompt" and before in thread.asked_at):
+        flag = before in thread.ends
+        if flag or (kind == "prompt" and before in thread.asked_at):
             # Back to an earlier place: another branch, or one that was left and is continued.
-            self.branches += not left
+            self.branches += not flag
             if thread.tip is not None:
                 thread.ends.add(thread.tip)
             thread.ends.discard(str(before))
@@ -235,7 +235,7 @@ class Conversations:
 
     def _made(self, turn: _Growing) -> Turn:
         record = turn.record
-        calls = [one.call for one in turn.parts if isinstance(one, ToolUse)]
+        calls = [part.call for part in turn.parts if isinstance(part, ToolUse)]
         model = record["message"].get("model") if turn.kind == "action" else ""
         return Turn(
             id=_named(turn.id),
@@ -247,21 +247,21 @@ class Conversations:
             model=_short(model),
             time=_short(record.get("timestamp")),
             folder=_short(record.get("cwd")),
-            unanswered=tuple(one for one in calls if one not in turn.results),
+            unanswered=tuple(call for call in calls if call not in turn.results),
             compacted=self._behind(turn.compacted),
             kept=tuple(id for key in turn.kept for id in dict.fromkeys((_named(key), str(self._behind(key))))),
             source=_source(turn.lines),
         )
 
     def _answered(self, turn: _Growing) -> Turn:
-        calls = [one.call for one in turn.parts if isinstance(one, ToolUse)]
+        calls = [part.call for part in turn.parts if isinstance(part, ToolUse)]
         return Turn(
             id=f"{_named(turn.id)}.results",
             parent=_named(turn.id),
             thread=turn.thread,
             subagent=bool(turn.record.get("isSidechain")),
             kind="results",
-            parts=tuple(turn.results[one] for one in calls if one in turn.results),
+            parts=tuple(turn.results[call] for call in calls if call in turn.results),
             source=_source(turn.result_lines),
         )
 

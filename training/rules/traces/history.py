@@ -9,12 +9,12 @@ from specs.traces.turn import Turn
 
 def by_id(turns: Iterable[Turn]) -> dict[str, Turn]:
     """Return turns by their id."""
-    return {one.id: one for one in turns}
+    return {turn.id: turn for turn in turns}
 
 
 def states(turns: Iterable[Turn]) -> list[Turn]:
     """Return the turns in which a model acted."""
-    return [one for one in turns if one.kind == "action"]
+    return [turn for turn in turns if turn.kind == "action"]
 
 
 def history(turns: Mapping[str, Turn], state: Turn) -> list[Turn]:

@@ -37,18 +37,18 @@ def ingest(paths: Sequence[Path], masker: Masker, progress: Callable[[int, int, 
     Raises:
         UserError: a path is not there or cannot be read, or no record of a conversation is in any file.
     """
-    found, left_aside = _found(paths)
-    names = _names(found)
+    matching_paths, left_aside = _found(paths)
+    names = _names(matching_paths)
     secrets = _Counting(masker)
     maker = PartMaker(secrets.mask)
     conversations = Conversations(maker)
-    seen: set[str] = set()
+    seen_texts: set[str] = set()
     files: list[FileAccount] = []
-    for number, path in enumerate(sorted(found, key=lambda one: (_first_time(one), str(one)))):
+    for number, path in enumerate(sorted(matching_paths, key=lambda path: (_first_time(path), str(path)))):
         if progress is not None:
-            progress(number + 1, len(found), path)
+            progress(number + 1, len(matching_paths), path)
         try:
-            files.append(_read(path, names[path], conversations, seen))
+            files.append(_read(path, names[path], conversations, seen_texts))
         except OSError as error:
             raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from error
     turns = list(conversations.finished())
@@ -68,19 +68,19 @@ def ingest(paths: Sequence[Path], masker: Masker, progress: Callable[[int, int, 
 
 def _found(paths: Iterable[Path]) -> tuple[list[Path], dict[str, str]]:
     """Return the transcripts under some paths, and what else is there with the reason why it is not read."""
-    found: dict[Path, None] = {}
-    left: dict[str, str] = {}
+    results: dict[Path, None] = {}
+    remaining: dict[str, str] = {}
     for path in paths:
         if path.is_dir():
-            for one in sorted(path.rglob("*.jsonl")):
-                reason = _why_not(one)
-                left |= {str(one.relative_to(path)): reason} if reason else {}
-                found |= {} if reason else {one.resolve(): None}
+            for current_path in sorted(path.rglob("*.jsonl")):
+                reason = _why_not(current_path)
+                remaining |= {str(current_path.relative_to(path)): reason} if reason else {}
+                results |= {} if reason else {current_path.resolve(): None}
         elif path.is_file():
-            found[path.resolve()] = None
+            results[path.resolve()] = None
         else:
             raise UserError("is not there, or no file and no folder", where=str(path))
-    return list(found), left
+    return list(results), remaining
 
 
 def _why_not(path: Path) -> str:
@@ -89,12 +89,12 @@ def _why_not(path: Path) -> str:
     return "" if path.is_file() else "not a plain file"
 
 
-def _names(found: Sequence[Path]) -> dict[Path, str]:
+def _names(paths: Sequence[Path]) -> dict[Path, str]:
     """Return what each file is called in an account: its path below the folder that all of them share."""
-    shared = found[0].parent if found else Path()
-    while not all(one.is_relative_to(shared) for one in found):
+    shared = paths[0].parent if paths else Path()
+    while not all(path.is_relative_to(shared) for path in paths):
         shared = shared.parent
-    return {one: one.relative_to(shared).as_posix().encode("utf-8", "replace").decode() for one in found}
+    return {path: path.relative_to(shared).as_posix().encode("utf-8", "replace").decode() for path in paths}
 
 
 def _first_time(path: Path) -> str:
@@ -116,25 +116,25 @@ class _Kept(NamedTuple):
     record: dict[str, Any]
 
 
-def _read(path: Path, name: str, conversations: Conversations, seen: set[str]) -> FileAccount:
+def _read(path: Path, name: str, conversations: Conversations, seen_texts: set[str]) -> FileAccount:
     """Put all records of a file in their place; raises OSError if it cannot be read."""
     skipped: dict[str, list[int]] = {}
-    kept: list[_Kept] = []
+    remaining: list[_Kept] = []
     records, replaced = 0, False
     for line in read_lines(path):
         records += 1
         replaced = replaced or line.replaced
         record = line.record
-        reason = line.skipped if record is None else _reason(record, seen)
+        reason = line.skipped if record is None else _reason(record, seen_texts)
         if reason:
             skipped.setdefault(reason, []).append(line.number)
         if record is None or reason == DUPLICATE:
             continue
         conversations.know(lineage(record))
         if not reason or is_boundary(record):
-            kept.append(_Kept(line.number, record))
+            remaining.append(_Kept(line.number, record))
     used = 0
-    for number, record in kept:
+    for number, record in remaining:
         if is_boundary(record):
             conversations.compact(lineage(record))
         elif conversations.add(record, (name, number)):
@@ -145,18 +145,18 @@ def _read(path: Path, name: str, conversations: Conversations, seen: set[str]) -
     return FileAccount(file=name, records=records, used=used, skipped=ranges, replaced_bytes=replaced)
 
 
-def _reason(record: dict[str, Any], seen: set[str]) -> str:
+def _reason(record: dict[str, Any], seen_texts: set[str]) -> str:
     """Return why a record is skipped: it is a copy, or no part of a conversation."""
     uuid = record.get("uuid")
     if isinstance(uuid, str):
-        if uuid in seen:
+        if uuid in seen_texts:
             return DUPLICATE
-        seen.add(uuid)
+        seen_texts.add(uuid)
     return why_skipped(record)
 
 
 def _ranges(lines: Sequence[int]) -> Iterator[tuple[int, int]]:
-    for _, run in groupby(enumerate(lines), lambda one: one[1] - one[0]):
+    for _, run in groupby(enumerate(lines), lambda pair: pair[1] - pair[0]):
         numbers = [number for _, number in run]
         yield numbers[0], numbers[-1]
 
@@ -179,24 +179,24 @@ class _Counting:
 
 
 def _account(
-    files: list[FileAccount], left: dict[str, str], turns: list[Turn], conversations: Conversations, secrets: int
+    files: list[FileAccount], remaining: dict[str, str], turns: list[Turn], conversations: Conversations, secrets: int
 ) -> Account:
     skipped: Counter[str] = Counter()
-    for one in files:
-        for reason, ranges in one.skipped.items():
+    for file_account in files:
+        for reason, ranges in file_account.skipped.items():
             skipped[reason] += sum(last - first + 1 for first, last in ranges)
-    actions = [one for one in turns if one.kind == "action"]
+    actions = [turn for turn in turns if turn.kind == "action"]
     return Account(
         files=tuple(files),
-        left_aside=left,
-        records=sum(one.records for one in files),
-        used=sum(one.used for one in files),
+        left_aside=remaining,
+        records=sum(file_account.records for file_account in files),
+        used=sum(file_account.used for file_account in files),
         skipped=dict(sorted(skipped.items())),
         states=len(actions),
         branches=conversations.branches,
         compactions=conversations.compactions,
-        calls=sum(part.type == "tool_use" for one in actions for part in one.parts),
-        unanswered=sum(len(one.unanswered) for one in actions),
+        calls=sum(part.type == "tool_use" for turn in actions for part in turn.parts),
+        unanswered=sum(len(turn.unanswered) for turn in actions),
         orphans=conversations.orphans,
         secrets=secrets,
         turns="",

@@ -31,12 +31,12 @@ class States(NamedTuple):
     def items(self) -> list[Item]:
         """Return what is asked of each state."""
         return [
-            Item(id=one.state.id, group=one.state.thread, kind="state", prompt=asked_of(one), constraint={})
-            for one in self.shown
+            Item(id=value.state.id, group=value.state.thread, kind="state", prompt=asked_of(value), constraint={})
+            for value in self.shown
         ]
 
 
-def states_in(transcripts: Sequence[Item], given: ReplayTracesParameters) -> States:
+def states_in(transcripts: Sequence[Item], traces_parameters: ReplayTracesParameters) -> States:
     """Return the states of packed transcripts.
 
     Raises:
@@ -44,18 +44,24 @@ def states_in(transcripts: Sequence[Item], given: ReplayTracesParameters) -> Sta
         UserError: no answer of a model is in them.
     """
     with TemporaryDirectory(prefix="peergate-traces-") as folder:
-        for one in transcripts:
-            name = PurePosixPath(one.id)
+        for item in transcripts:
+            name = PurePosixPath(item.id)
             if name.is_absolute() or ".." in name.parts or not name.parts:
-                raise ValueError(f"'{one.id}' is no name of a transcript")
+                raise ValueError(f"'{item.id}' is no name of a transcript")
             path = Path(folder, *name.parts).with_suffix(".jsonl")
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(one.prompt, encoding="utf-8", newline="")
+            path.write_text(item.prompt, encoding="utf-8", newline="")
         # What a person's environment knows was masked when they were registered.
-        found = ingest([Path(folder)], forms_only())
-    turns = {one.id: one for one in found.turns}
-    shown = chosen_states(turns, given.prompt_characters, given.max_states, given.seed, forms_only().text)
-    return States(shown, found.account, authors_of(found.turns), tools_of(found.turns))
+        result = ingest([Path(folder)], forms_only())
+    turns = {turn.id: turn for turn in result.turns}
+    visible = chosen_states(
+        turns,
+        traces_parameters.prompt_characters,
+        traces_parameters.max_states,
+        traces_parameters.seed,
+        forms_only().text,
+    )
+    return States(visible, result.account, authors_of(result.turns), tools_of(result.turns))
 
 
 class Answers(NamedTuple):
@@ -75,42 +81,44 @@ def stopped(row: TraceAnswer) -> _Said:
     return _Said(row.text, "length" if row.finish == "length" else "end")
 
 
-def pairs_of(states: States, rows: Iterable[TraceAnswer], given: ReplayTracesParameters) -> Answers:
+def pairs_of(states: States, rows: Iterable[TraceAnswer], traces_parameters: ReplayTracesParameters) -> Answers:
     """Return the pairs of the states in which two answers do the same, and somebody did something else."""
-    voices = [f"{given.teacher}-{sample}" for sample in range(given.answers)]
-    said: dict[str, dict[str, _Said]] = {}
+    voices = [f"{traces_parameters.teacher}-{sample}" for sample in range(traces_parameters.answers)]
+    statements: dict[str, dict[str, _Said]] = {}
     for row in rows:
-        if row.sample < given.answers:
-            said.setdefault(row.item, {})[voices[row.sample]] = stopped(row)
-    answered = [Answered(one.state, asked_of(one), said.get(one.state.id, {})) for one in states.shown]
+        if row.sample < traces_parameters.answers:
+            statements.setdefault(row.item, {})[voices[row.sample]] = stopped(row)
+    answered = [Answered(value.state, asked_of(value), statements.get(value.state.id, {})) for value in states.shown]
     made = make_pairs(answered, {voice: voice for voice in voices}, states.tools, LEAST_FAMILIES)
-    circular = circles_of(states, given)
+    circular = circles_of(states, traces_parameters)
     pairs = [
         Preference(
-            prompt=one.prompt,
-            chosen=one.chosen,
-            rejected=one.rejected,
-            group=one.group,
+            prompt=pair.prompt,
+            chosen=pair.chosen,
+            rejected=pair.rejected,
+            group=pair.group,
             source="given",
             taught=Taught(
-                families=tuple(sorted({given.teacher} | (set(states.authors) if TRACE in one.chosen_by else set()))),
-                licenses=(f"{given.teacher}: {given.license}",),
-                student=given.student,
+                families=tuple(
+                    sorted({traces_parameters.teacher} | (set(states.authors) if TRACE in pair.chosen_by else set()))
+                ),
+                licenses=(f"{traces_parameters.teacher}: {traces_parameters.license}",),
+                student=traces_parameters.student,
                 circular=circular,
-                override=given.circular,
+                override=traces_parameters.circular,
             ),
         )
-        for one in made.pairs
+        for pair in made.pairs
     ]
     return Answers(pairs, made.agreement)
 
 
-def circles_of(states: States, given: ReplayTracesParameters) -> tuple[str, ...]:
+def circles_of(states: States, traces_parameters: ReplayTracesParameters) -> tuple[str, ...]:
     """Return why a student learns in a circle from these answers; at least that they are of one model."""
-    found = [f"all answers are of one model of the family '{given.teacher}': that they agree says nothing"]
-    if given.teacher == given.student:
-        found.append(f"the teacher is of the student's own family '{given.teacher}'")
-    if given.teacher in states.authors:
-        found.append(f"the teacher is of the family '{given.teacher}', which wrote the traces")
-    found += unknown_authors(states.authors)
-    return tuple(found)
+    texts = [f"all answers are of one model of the family '{traces_parameters.teacher}': that they agree says nothing"]
+    if traces_parameters.teacher == traces_parameters.student:
+        texts.append(f"the teacher is of the student's own family '{traces_parameters.teacher}'")
+    if traces_parameters.teacher in states.authors:
+        texts.append(f"the teacher is of the family '{traces_parameters.teacher}', which wrote the traces")
+    texts += unknown_authors(states.authors)
+    return tuple(texts)

@@ -88,9 +88,9 @@ def _text(value: Any) -> str:
 def _plain(value: Any) -> Any:
     """Return a JSON value whose texts can be written, and whose numbers are finite."""
     if isinstance(value, dict):
-        return {_text(name): _plain(one) for name, one in value.items()}
+        return {_text(name): _plain(element) for name, element in value.items()}
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(element) for element in value]
     if isinstance(value, float) and value - value != 0:
         return str(value)
     return _text(value) if isinstance(value, str) else value
@@ -100,15 +100,15 @@ def joined(parts: list[Part], more: Part) -> None:
     """Add a part of the same message: of a call, or of a text that grew, the newest form is kept."""
     if isinstance(more, (Text, Thinking)):
         # While an answer is streamed, some versions write it again and again as it grows.
-        for place, one in enumerate(parts):
-            if isinstance(one, type(more)) and more.text.startswith(one.text):
+        for place, part in enumerate(parts):
+            if isinstance(part, type(more)) and more.text.startswith(part.text):
                 parts[place] = more
                 return
-            if isinstance(one, type(more)) and one.text.startswith(more.text):
+            if isinstance(part, type(more)) and part.text.startswith(more.text):
                 return
     elif isinstance(more, ToolUse):
-        for place, one in enumerate(parts):
-            if isinstance(one, ToolUse) and one.call == more.call:
+        for place, part in enumerate(parts):
+            if isinstance(part, ToolUse) and part.call == more.call:
                 parts[place] = more
                 return
     parts.append(more)

@@ -59,8 +59,10 @@ def make_pairs(
     pairs: list[Pair] = []
     whole = agreed = split = unanimous = 0
     same: dict[tuple[str, str], list[bool]] = {}
-    for one in answered:
-        actions = {id: found for id, reply in one.replies.items() if (found := whole_action(reply, known)) is not None}
+    for value in answered:
+        actions = {
+            id: action for id, reply in value.replies.items() if (action := whole_action(reply, known)) is not None
+        }
         if len(actions) < (fewest or len(families)):
             continue
         whole += 1
@@ -72,13 +74,13 @@ def make_pairs(
             continue
         agreed += 1
         chosen = max(agreeing, key=lambda ids: (len({families[id] for id in ids}), len(ids)))
-        pair = _pair(one, actions, chosen)
+        pair = _pair(value, actions, chosen)
         if pair is None:
             unanimous += 1
         else:
             pairs.append(pair)
-    between = {f"{a}, {b}": sum(found) / len(found) for (a, b), found in sorted(same.items())}
-    with_trace = sum(TRACE in one.chosen_by for one in pairs)
+    between = {f"{a}, {b}": sum(flags) / len(flags) for (a, b), flags in sorted(same.items())}
+    with_trace = sum(TRACE in pair.chosen_by for pair in pairs)
     agreement = Agreement(
         states=whole, agreed=agreed, split=split, unanimous=unanimous, with_trace=with_trace, between=between
     )
@@ -98,24 +100,24 @@ def _key(action: Action) -> tuple[str, ...]:
 
 
 def _alike(actions: Mapping[str, Action]) -> dict[tuple[str, ...], list[str]]:
-    found: dict[tuple[str, ...], list[str]] = {}
+    texts: dict[tuple[str, ...], list[str]] = {}
     for id, action in actions.items():
-        found.setdefault(_key(action), []).append(id)
-    return found
+        texts.setdefault(_key(action), []).append(id)
+    return texts
 
 
 def _compare(
     actions: Mapping[str, Action], families: Mapping[str, str], same: dict[tuple[str, str], list[bool]]
 ) -> None:
-    for (a, one), (b, other) in combinations(actions.items(), 2):
+    for (a, action), (b, other) in combinations(actions.items(), 2):
         if families[a] != families[b]:
             first, second = sorted((families[a], families[b]))
-            same.setdefault((first, second), []).append(_key(one) == _key(other))
+            same.setdefault((first, second), []).append(_key(action) == _key(other))
 
 
-def _pair(one: Answered, actions: Mapping[str, Action], chosen: Sequence[str]) -> Pair | None:
+def _pair(value: Answered, actions: Mapping[str, Action], chosen: Sequence[str]) -> Pair | None:
     """Return the pair of a state; None if the trace and all teachers did the same."""
-    own = action_of(one.state)
+    own = action_of(value.state)
     key = _key(actions[chosen[0]])
     everybody = {**actions, TRACE: own} if len(written(own)) >= 3 else dict(actions)
     others = [id for id, action in everybody.items() if _key(action) != key]
@@ -125,12 +127,12 @@ def _pair(one: Answered, actions: Mapping[str, Action], chosen: Sequence[str]) -
     worse = TRACE if TRACE in others else others[0]
     rejected = [id for id in others if _key(everybody[id]) == _key(everybody[worse])]
     return Pair(
-        id=digest_value({"state": one.state.id, "chosen": chosen[0], "rejected": worse}).removeprefix("sha256:")[:16],
-        group=one.state.thread,
-        prompt=one.prompt,
+        id=digest_value({"state": value.state.id, "chosen": chosen[0], "rejected": worse}).removeprefix("sha256:")[:16],
+        group=value.state.thread,
+        prompt=value.prompt,
         chosen=written(actions[chosen[0]]),
         rejected=written(everybody[worse]),
-        state=one.state.id,
+        state=value.state.id,
         chosen_by=tuple(id for id, action in everybody.items() if _key(action) == key),
         rejected_by=tuple(rejected),
     )

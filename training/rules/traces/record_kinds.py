@@ -71,9 +71,9 @@ def _named(record: dict[str, Any]) -> str:
 
 def queued_prompt(record: dict[str, Any]) -> Any:
     """Return what a person typed while the agent was busy, as newer versions record it; None for anything else."""
-    given = record.get("attachment")
-    if isinstance(given, dict) and given.get("type") == "queued_command":
-        return given.get("prompt") or None
+    attachment = record.get("attachment")
+    if isinstance(attachment, dict) and attachment.get("type") == "queued_command":
+        return attachment.get("prompt") or None
     return None
 
 
@@ -100,10 +100,10 @@ def _is_typed(text: str) -> bool:
 def preserved(record: dict[str, Any]) -> tuple[str, ...]:
     """Return the records that a compaction keeps word for word behind its summary: all, or the first and last."""
     about = record.get("compactMetadata")
-    kept = about.get("preservedMessages") or about.get("preservedSegment") if isinstance(about, dict) else None
-    if not isinstance(kept, dict):
+    remaining = about.get("preservedMessages") or about.get("preservedSegment") if isinstance(about, dict) else None
+    if not isinstance(remaining, dict):
         return ()
-    uuids = kept.get("uuids") or [kept.get("headUuid"), kept.get("tailUuid")]
+    uuids = remaining.get("uuids") or [remaining.get("headUuid"), remaining.get("tailUuid")]
     return tuple(uuid for uuid in uuids if isinstance(uuid, str)) if isinstance(uuids, list) else ()
 
 
@@ -115,7 +115,7 @@ def is_boundary(record: dict[str, Any]) -> bool:
 def message_key(record: dict[str, Any]) -> str:
     """Return what all records of one answer of a model share."""
     message = record["message"]
-    for one in (message.get("id"), record.get("requestId"), record.get("uuid")):
-        if isinstance(one, str) and one:
-            return one
+    for value in (message.get("id"), record.get("requestId"), record.get("uuid")):
+        if isinstance(value, str) and value:
+            return value
     return ""

@@ -33,7 +33,7 @@ class Action(NamedTuple):
 
     def tools(self) -> tuple[str, ...]:
         """Return the names of the tools that were called, in order; empty if something was written alone."""
-        return tuple(one.tool for one in self.calls)
+        return tuple(call.tool for call in self.calls)
 
 
 def action_of(state: Turn) -> Action:
@@ -41,13 +41,17 @@ def action_of(state: Turn) -> Action:
     text = "\n".join(part.text.strip() for part in state.parts if part.type == "text").strip()
     calls = (part for part in state.parts if part.type == "tool_use")
     return Action(
-        text, tuple(Call(one.tool, one.arguments if isinstance(one.arguments, dict) else {}) for one in calls)
+        text,
+        tuple(
+            Call(tool_use.tool, tool_use.arguments if isinstance(tool_use.arguments, dict) else {})
+            for tool_use in calls
+        ),
     )
 
 
 def written(action: Action) -> str:
     """Return an action as the text that a teacher writes and a student learns."""
-    lines = [json.dumps({"tool": one.tool, "arguments": one.arguments}, ensure_ascii=False) for one in action.calls]
+    lines = [json.dumps({"tool": call.tool, "arguments": call.arguments}, ensure_ascii=False) for call in action.calls]
     return "\n".join([action.text, *lines] if action.text else lines)
 
 
@@ -83,31 +87,31 @@ def _call(line: str) -> Call | None:
 
 def tools_of(turns: Iterable[Turn]) -> dict[str, list[str]]:
     """Return the tools that traces call, each with the arguments seen: a transcript holds no schemas."""
-    found: dict[str, dict[str, None]] = {}
+    results: dict[str, dict[str, None]] = {}
     for turn in turns:
         for part in turn.parts:
             if part.type == "tool_use" and part.tool:
                 names = part.arguments if isinstance(part.arguments, dict) else {}
-                found.setdefault(part.tool, {}).update(dict.fromkeys(names))
-    return {tool: sorted(names) for tool, names in sorted(found.items())}
+                results.setdefault(part.tool, {}).update(dict.fromkeys(names))
+    return {tool: sorted(names) for tool, names in sorted(results.items())}
 
 
 def prompt_of(before: Sequence[Turn], tools: dict[str, list[str]], characters: int) -> str:
     """Return what is shown of a state: tools, and as many of the newest turns as fit, the newest cut if need be."""
     listed = "\n".join(f"- {tool}: {', '.join(names) or 'no arguments'}" for tool, names in tools.items())
     head = f"# Tools\n{listed or 'none'}\n\n# Conversation\n"
-    shown: list[str] = []
-    left = characters - len(head)
+    texts: list[str] = []
+    remaining = characters - len(head)
     for turn in reversed(before):
         text = _turn(turn)
-        if len(text) > left:
-            if not shown:
-                shown.append(f"[the beginning of this turn is left out]\n{text[-max(left, 200) :]}")
-            shown.append("[earlier turns are left out]")
+        if len(text) > remaining:
+            if not texts:
+                texts.append(f"[the beginning of this turn is left out]\n{text[-max(remaining, 200) :]}")
+            texts.append("[earlier turns are left out]")
             break
-        shown.append(text)
-        left -= len(text)
-    return head + "\n\n".join(shown[::-1])
+        texts.append(text)
+        remaining -= len(text)
+    return head + "\n\n".join(texts[::-1])
 
 
 def _turn(turn: Turn) -> str:

@@ -23,18 +23,18 @@ def chosen_states(
     turns: Mapping[str, Turn], characters: int, most: int | None, seed: int, mask: Callable[[str], str]
 ) -> list[Shown]:
     """Return states with their prompts, drawn by a seed where not all are wanted; the order is that of the traces."""
-    found = [one for one in states(turns.values()) if one.parent is not None]
-    if most is not None and most < len(found):
-        drawn = sorted(found, key=lambda one: digest_value([seed, one.id]))[:most]
-        kept = {one.id for one in drawn}
-        found = [one for one in found if one.id in kept]
+    matching_turns = [turn for turn in states(turns.values()) if turn.parent is not None]
+    if most is not None and most < len(matching_turns):
+        drawn = sorted(matching_turns, key=lambda turn: digest_value([seed, turn.id]))[:most]
+        texts = {turn.id for turn in drawn}
+        matching_turns = [turn for turn in matching_turns if turn.id in texts]
     tools = tools_of(turns.values())
-    return [Shown(one, mask(prompt_of(history(turns, one), tools, characters))) for one in found]
+    return [Shown(turn, mask(prompt_of(history(turns, turn), tools, characters))) for turn in matching_turns]
 
 
-def asked_of(shown: Shown) -> str:
+def asked_of(visible: Shown) -> str:
     """Return all that a teacher reads of a state, and later the student."""
-    return f"{INSTRUCTIONS}\n\n{shown.prompt}"
+    return f"{INSTRUCTIONS}\n\n{visible.prompt}"
 
 
 def unknown_authors(authors: Iterable[str]) -> list[str]:
@@ -48,4 +48,4 @@ def unknown_authors(authors: Iterable[str]) -> list[str]:
 
 def authors_of(turns: Iterable[Turn]) -> tuple[str, ...]:
     """Return the families of the models that wrote traces; a name that shows none stands for itself."""
-    return tuple(sorted({family_of(one.model) or one.model or "unknown" for one in turns if one.kind == "action"}))
+    return tuple(sorted({family_of(turn.model) or turn.model or "unknown" for turn in turns if turn.kind == "action"}))

@@ -23,10 +23,10 @@ class Traces(NamedTuple):
     account: Account
 
 
-def written(found: Ingested) -> dict[str, bytes]:
+def written(result: Ingested) -> dict[str, bytes]:
     """Return the files of a folder of traces, in the order in which they are to be written."""
-    turns = "".join(f"{one.model_dump_json()}\n" for one in found.turns).encode()
-    account = found.account.model_copy(update={"turns": digest_bytes(turns)})
+    turns = "".join(f"{turn.model_dump_json()}\n" for turn in result.turns).encode()
+    account = result.account.model_copy(update={"turns": digest_bytes(turns)})
     return {TURNS: turns, ACCOUNT: account.model_dump_json(indent=1).encode() + b"\n"}
 
 
@@ -43,15 +43,15 @@ def read_traces(folder: Path) -> Traces:
         raise UserError(f"holds no traces: {error.strerror}", where=str(folder), hint=hint) from error
     try:
         stated = Account.model_validate_json(account)
-        turns = {one.id: one for one in map(Turn.model_validate_json, data.splitlines())}
+        turns = {turn.id: turn for turn in map(Turn.model_validate_json, data.splitlines())}
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(one) for one in first["loc"])
+        where = ".".join(str(value) for value in first["loc"])
         raise UserError(
             f"is not in the form of traces: {where}: {first['msg']}", where=str(folder), hint=hint
         ) from None
     if digest_bytes(data) != stated.turns:
         raise UserError(f"is not the file that {ACCOUNT} names", where=str(folder / TURNS), hint=hint)
-    if lost := next((one for one in turns.values() if one.parent is not None and one.parent not in turns), None):
+    if lost := next((turn for turn in turns.values() if turn.parent is not None and turn.parent not in turns), None):
         raise UserError(f"turn {lost.id} follows {lost.parent}, which is missing", where=str(folder / TURNS), hint=hint)
     return Traces(turns, stated)

@@ -43,48 +43,50 @@ class Granted(NamedTuple):
 
 def granted(job: Job[Any]) -> Granted:
     """Return what a trainer is built from; exits where no prompt would be trained on, or a pair is too long."""
-    given: GrpoParameters = job.parameters
+    parameters: GrpoParameters = job.parameters
     items = load_items(job.inputs["prompts"])
-    kept = drawn((one.group for one in items), given.validation_share, given.seed)
-    training = [one for one in items if one.group not in kept]
-    if not steps_of(len(training), given.model_dump()):
-        replicas = given.distributed.replicas if given.distributed else 1
-        at_once = replicas * given.batch_size * given.gradient_accumulation // given.generations
+    texts = drawn((item.group for item in items), parameters.validation_share, parameters.seed)
+    training = [item for item in items if item.group not in texts]
+    if not steps_of(len(training), parameters.model_dump()):
+        replicas = parameters.distributed.replicas if parameters.distributed else 1
+        at_once = replicas * parameters.batch_size * parameters.gradient_accumulation // parameters.generations
         raise SystemExit(f"{len(training)} prompts are left to train on, a step takes {at_once}")
-    prepared = prepare(job.inputs["model"], given)
-    style = style_of(prepared.tokenizer, given, job.order.declared())
-    found = Granted(training, [one for one in items if one.group in kept], prepared, style, [], 0)
-    if given.weights.sdpo or given.weights.dpo:
+    prepared = prepare(job.inputs["model"], parameters)
+    style = style_of(prepared.tokenizer, parameters, job.order.declared())
+    result = Granted(training, [item for item in items if item.group in texts], prepared, style, [], 0)
+    if parameters.weights.sdpo or parameters.weights.dpo:
         require_plain_head(prepared.model)
-    if not isinstance(given, ComposerParameters) or not given.reads_pairs:
-        return found
-    pairs, cut = _pairs(job, given, prepared, style)
-    return found._replace(pairs=pairs, pairs_cut=cut)
+    if not isinstance(parameters, ComposerParameters) or not parameters.reads_pairs:
+        return result
+    pairs, cut = _pairs(job, parameters, prepared, style)
+    return result._replace(pairs=pairs, pairs_cut=cut)
 
 
-def _pairs(job: Job[Any], given: ComposerParameters, prepared: Prepared, style: Style) -> tuple[list[Pair], int]:
+def _pairs(
+    job: Job[Any], composer_parameters: ComposerParameters, prepared: Prepared, style: Style
+) -> tuple[list[Pair], int]:
     """Return the pairs in the order in which they are read, with references computed, and how many were cut.
 
     The beginning of a long prompt goes; what was answered stays whole, with a token to predict it from. A pair for
     which that leaves no room is left out.
     """
     rows = read_rows(job.inputs["pairs"], Preference)
-    order = sorted(range(len(rows)), key=lambda place: file_order(f"pair {place}", given.seed))
-    most, cut, sides = given.replayed_pairs.max_length, 0, list[Sequenced]()
+    order = sorted(range(len(rows)), key=lambda place: file_order(f"pair {place}", composer_parameters.seed))
+    most, cut, sides = composer_parameters.replayed_pairs.max_length, 0, list[Sequenced]()
     for row in (rows[place] for place in order):
-        one = Sides(style, row.prompt, (row.chosen, row.rejected), row.before).encoded(prepared.tokenizer)
-        found = [_shortened(whole, begin, most) for whole, begin in zip(one.wholes, one.begins(), strict=True)]
-        if all(side.begin > 0 and side.response for side in found):
-            sides += found
-            cut += any(len(whole) > most for whole in one.wholes)
+        value = Sides(style, row.prompt, (row.chosen, row.rejected), row.before).encoded(prepared.tokenizer)
+        results = [_shortened(whole, begin, most) for whole, begin in zip(value.wholes, value.begins(), strict=True)]
+        if all(side.begin > 0 and side.response for side in results):
+            sides += results
+            cut += any(len(whole) > most for whole in value.wholes)
     if not sides:
         refuse(
             f"channel dpo has a weight, and no pair of {len(rows)} fits into replayed_pairs.max_length, {most} tokens"
         )
-    size, scores = 2 * given.replayed_pairs.batch_size, list[float]()
+    size, scores = 2 * composer_parameters.replayed_pairs.batch_size, list[float]()
     with evaluating(prepared.model):
         for at in range(0, len(sides), size):
-            some = [(list(one.ids), one.begin) for one in sides[at : at + size]]
+            some = [(list(side.ids), side.begin) for side in sides[at : at + size]]
             scores += [total for total, _ in sums(prepared.model, some)]
     return [Pair(sides[at], sides[at + 1], scores[at], scores[at + 1]) for at in range(0, len(sides), 2)], cut
 
@@ -102,17 +104,17 @@ class Built(NamedTuple):
     rollouts: Rollouts
 
 
-def build(job: Job[Any], given: Granted, committed: Sequence[Rollout] | None = None) -> Built:
+def build(job: Job[Any], arguments: Granted, committed: Sequence[Rollout] | None = None) -> Built:
     """Return the watched trainer; with ``committed`` rollouts it samples none."""
     from datasets import Dataset
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     parameters: GrpoParameters = job.parameters
-    steps = steps_of(len(given.training), parameters.model_dump())
-    dtype = str(given.prepared.model.dtype).removeprefix("torch.")
+    steps = steps_of(len(arguments.training), parameters.model_dump())
+    dtype = str(arguments.prepared.model.dtype).removeprefix("torch.")
     config = GRPOConfig(
-        **trainer_args.arguments(job, parameters, steps, given.prepared.device),
+        **trainer_args.arguments(job, parameters, steps, arguments.prepared.device),
         loss_type="dapo",
         scale_rewards="group" if parameters.scale_rewards else "none",
         reward_weights=list(parameters.rewards.values()),
@@ -132,23 +134,26 @@ def build(job: Job[Any], given: Granted, committed: Sequence[Rollout] | None = N
         model_init_kwargs=None if dtype == "float32" else {"dtype": dtype},
     )
     distilled = parameters.distilled if parameters.weights.sdpo else None
-    ends = sorted(ends_in(given.prepared.model.generation_config, given.prepared.tokenizer))
-    source = Source(given.training, job.order.task, given.prepared.tokenizer, ends, distilled)
+    ends = sorted(ends_in(arguments.prepared.model.generation_config, arguments.prepared.tokenizer))
+    source = Source(arguments.training, job.order.task, arguments.prepared.tokenizer, ends, distilled)
     rollouts = Rollouts(parameters, source, committed)
-    kind = channelled(GRPOTrainer, _plan(parameters, given))
+    kind = channelled(GRPOTrainer, _plan(parameters, arguments))
     kind = trainer_hooks.guarded(kind, parameters.target_modules, _settings)
     kind = recorded(kind, rollouts, parameters.seed)
     trainer = trainer_hooks.start(
         kind,
         job,
-        model=given.prepared.model,
+        model=arguments.prepared.model,
         reward_funcs=reward_functions(rollouts, list(parameters.rewards)),
         args=config,
         train_dataset=Dataset.from_list(
-            [{"prompt": _prompt(given.style, one), "place": place} for place, one in enumerate(given.training)]
+            [
+                {"prompt": _prompt(arguments.style, item), "place": place}
+                for place, item in enumerate(arguments.training)
+            ]
         ),
-        processing_class=given.prepared.tokenizer,
-        peft_config=given.prepared.adapter,
+        processing_class=arguments.prepared.tokenizer,
+        peft_config=arguments.prepared.adapter,
     )
     return Built(trainer, rollouts)
 
@@ -157,10 +162,10 @@ def _prompt(style: Style, item: Item) -> Any:
     return Sides(style, item.prompt, (), item.before).prompt()
 
 
-def _plan(parameters: GrpoParameters, given: Granted) -> Plan:
-    plan = Plan(weights=parameters.weights, silent_steps=parameters.silent_steps, pairs=given.pairs)
+def _plan(parameters: GrpoParameters, arguments: Granted) -> Plan:
+    plan = Plan(weights=parameters.weights, silent_steps=parameters.silent_steps, pairs=arguments.pairs)
     plan.distillation = parameters.distilled
-    plan.teacher_ids = lambda row, hint: given.prompt_ids(given.training[row["place"]], hint)
+    plan.teacher_ids = lambda row, hint: arguments.prompt_ids(arguments.training[row["place"]], hint)
     if isinstance(parameters, ComposerParameters):
         plan.replayed = parameters.replayed_pairs
     return plan

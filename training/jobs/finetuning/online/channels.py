@@ -79,10 +79,10 @@ def channelled(trainer: type[Any], plan: Plan) -> type[Any]:
         """The tokens of these answers that are learned from, where only those of a span are."""
 
         def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-            found: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            result: dict[str, Any] = super()._generate_and_score_completions(inputs)
             if plan.weights.sdpo:
-                found |= _taught(self, inputs, found, plan)
-            return found
+                result |= _taught(self, inputs, result, plan)
+            return result
 
         def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
             self.running, self.left = None, []
@@ -90,12 +90,12 @@ def channelled(trainer: type[Any], plan: Plan) -> type[Any]:
                 total = super().training_step(model, inputs, num_items_in_batch)
             if self.running is not None:
                 self.counts[self.running].squares += squares()
-            for due in self.left:
+            for pending in self.left:
                 with _gradients(self.model) as squares:
                     with self.compute_loss_context_manager():
-                        loss = _learned(self, due)
+                        loss = _learned(self, pending)
                     self.accelerator.backward(loss)
-                self.counts[due.name].squares += squares()
+                self.counts[pending.name].squares += squares()
                 total = total + loss.detach()
             return total
 
@@ -103,10 +103,10 @@ def channelled(trainer: type[Any], plan: Plan) -> type[Any]:
             original = super()._compute_loss
             if not self.model.training:
                 return original(model, inputs)
-            due = list(_channels(self, model, inputs, plan, original))
-            self.running, self.left = (due[0].name if due else None), due[1:]
+            pending = list(_channels(self, model, inputs, plan, original))
+            self.running, self.left = (pending[0].name if pending else None), pending[1:]
             # Nothing to learn from in this pass: a loss of 0 that reaches the weights, so that the step is taken.
-            return _learned(self, due[0]) if due else next(_trained(model)).sum() * 0.0
+            return _learned(self, pending[0]) if pending else next(_trained(model)).sum() * 0.0
 
         def read_pairs(self, sides: Sequence[Sequenced]) -> None:
             """Hear which responses a pass reads beside its answers."""
@@ -135,13 +135,13 @@ def _channels(trainer: Any, model: Any, inputs: Any, plan: Plan, original: Calla
         yield _preferred(trainer, model, plan)
 
 
-def _learned(trainer: Any, due: _Due) -> Any:
+def _learned(trainer: Any, pending: _Due) -> Any:
     """Return the weighted loss of a channel, and count what it is of."""
-    loss, count = due.loss(), trainer.counts[due.name]
+    loss, count = pending.loss(), trainer.counts[pending.name]
     count.loss += float(loss.detach())
-    count.rows += due.rows
-    count.tokens += due.tokens
-    return loss if due.weight == 1 else due.weight * loss
+    count.rows += pending.rows
+    count.tokens += pending.tokens
+    return loss if pending.weight == 1 else pending.weight * loss
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def _gradients(model: Any) -> Generator[Callable[[], float]]:
     def hear(gradient: Any) -> None:
         heard.append(torch.linalg.vector_norm(gradient.detach(), dtype=torch.float32).square())
 
-    handles = [one.register_hook(hear) for one in _trained(model)]
+    handles = [value.register_hook(hear) for value in _trained(model)]
     try:
         yield lambda: float(sum(heard))
     finally:
@@ -164,27 +164,27 @@ def _gradients(model: Any) -> Generator[Callable[[], float]]:
 
 def _taken(trainer: Any, plan: Plan) -> dict[str, Any]:
     """Return what the channels with a weight did since the last step, and begin the next."""
-    found = {name: trainer.counts[name].told() for name in _NAMES if getattr(plan.weights, name)}
+    results = {name: trainer.counts[name].told() for name in _NAMES if getattr(plan.weights, name)}
     trainer.counts.update({name: _Count() for name in _NAMES})
-    earlier = [one["channels"] for one in trainer.state.log_history if "channels" in one]
-    last = [*earlier, found][-plan.silent_steps :]
-    for name in found:
-        if len(last) == plan.silent_steps and not any(one[name]["rows"] for one in last):
+    earlier = [value["channels"] for value in trainer.state.log_history if "channels" in value]
+    last = [*earlier, results][-plan.silent_steps :]
+    for name in results:
+        if len(last) == plan.silent_steps and not any(value[name]["rows"] for value in last):
             step = trainer.state.global_step
             raise Silent(f"step {step}: channel {name} has learned from no row in {len(last)} steps")
-    return found
+    return results
 
 
 def _trained(model: Any) -> Iterator[Any]:
-    return (one for one in model.parameters() if one.requires_grad)
+    return (parameter for parameter in model.parameters() if parameter.requires_grad)
 
 
-def _taught(trainer: Any, inputs: Any, found: dict[str, Any], plan: Plan) -> dict[str, Any]:
+def _taught(trainer: Any, inputs: Any, results: dict[str, Any], plan: Plan) -> dict[str, Any]:
     """Return the ids of what the teacher of each answer reads, padded on the right; of no hint, none."""
     import torch
 
-    device = found["completion_ids"].device
-    taught = [plan.teacher_ids(one, hint) if hint else [] for one, hint in zip(inputs, trainer.hints, strict=True)]
+    device = results["completion_ids"].device
+    taught = [plan.teacher_ids(value, hint) if hint else [] for value, hint in zip(inputs, trainer.hints, strict=True)]
     width = max(1, *map(len, taught))
     ids, mask = torch.zeros((2, len(taught), width), dtype=torch.long)
     for row, some in enumerate(taught):
@@ -192,7 +192,7 @@ def _taught(trainer: Any, inputs: Any, found: dict[str, Any], plan: Plan) -> dic
         mask[row, : len(some)] = 1
     hinted = (mask.sum(-1) > 0).to(device)
     taught_ids = {"teacher_ids": ids.to(device), "teacher_mask": mask.to(device)}
-    learned = found["completion_mask"]
+    learned = results["completion_mask"]
     if plan.distillation.target == "span":
         learned = torch.zeros_like(learned)
         for row, span in enumerate(trainer.spans):
@@ -218,7 +218,7 @@ def _distilled(model: Any, inputs: Any, plan: Plan) -> _Due:
             span = inputs.get("teacher_span")
             learned += [1] * len(answer) if span is None else span[row][: len(answer)].tolist()
     tokens = sum(learned)
-    given = plan.distillation
+    distillation = plan.distillation
 
     def loss() -> Any:
         import torch
@@ -233,10 +233,10 @@ def _distilled(model: Any, inputs: Any, plan: Plan) -> _Due:
             theirs,
             layer,
             torch.tensor(learned, device=ours.device),
-            beta=given.beta,
-            temperature=given.temperature,
-            top_k=given.top_k,
-            clip=given.token_clip,
+            beta=distillation.beta,
+            temperature=distillation.temperature,
+            top_k=distillation.top_k,
+            clip=distillation.token_clip,
         )
         return mean * (tokens / inputs["teacher_tokens"])
 
@@ -245,10 +245,13 @@ def _distilled(model: Any, inputs: Any, plan: Plan) -> _Due:
 
 def _preferred(trainer: Any, model: Any, plan: Plan) -> _Due:
     """Return the channel of the pairs of a pass: they follow from its number, so that any part can be replayed."""
-    given, passes = plan.replayed, trainer.current_gradient_accumulation_steps
-    number = trainer._step * given.batch_size
-    some = [plan.pairs[(number + place) % len(plan.pairs)] for place in range(min(given.batch_size, len(plan.pairs)))]
-    sides = [*(one.chosen for one in some), *(one.rejected for one in some)]
+    replayed_pairs, passes = plan.replayed, trainer.current_gradient_accumulation_steps
+    number = trainer._step * replayed_pairs.batch_size
+    some = [
+        plan.pairs[(number + place) % len(plan.pairs)]
+        for place in range(min(replayed_pairs.batch_size, len(plan.pairs)))
+    ]
+    sides = [*(value.chosen for value in some), *(value.rejected for value in some)]
     trainer.read_pairs(sides)
 
     def loss() -> Any:
@@ -256,11 +259,15 @@ def _preferred(trainer: Any, model: Any, plan: Plan) -> _Due:
 
         hidden = states(model, sides)
         every = losses.log_probabilities_in_pieces(hidden, head(model), targets(sides, hidden.device))
-        sums = torch.stack([part.sum() for part in every.split([len(one.response) for one in sides])])
+        sums = torch.stack([part.sum() for part in every.split([len(side.response) for side in sides])])
         references = torch.tensor(
-            [*(one.chosen_reference for one in some), *(one.rejected_reference for one in some)], device=hidden.device
+            [*(value.chosen_reference for value in some), *(value.rejected_reference for value in some)],
+            device=hidden.device,
         )
         half = len(some)
-        return losses.dpo_loss(sums[:half], sums[half:], references[:half], references[half:], given.beta) / passes
+        return (
+            losses.dpo_loss(sums[:half], sums[half:], references[:half], references[half:], replayed_pairs.beta)
+            / passes
+        )
 
-    return _Due("dpo", plan.weights.dpo, len(some), sum(len(one.response) for one in sides), loss)
+    return _Due("dpo", plan.weights.dpo, len(some), sum(len(side.response) for side in sides), loss)

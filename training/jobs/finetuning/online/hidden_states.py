@@ -26,17 +26,19 @@ def states(model: Any, sequences: Sequence[Sequenced]) -> Any:
     """Return the hidden states that predict the responses, one sequence after the other. [tokens, width]."""
     import torch
 
-    ids, mask = padded([one.ids for one in sequences], next(model.parameters()).device)
+    ids, mask = padded([sequence.ids for sequence in sequences], next(model.parameters()).device)
     # Padded on the right: nothing before the padding reads it, and positions are those of the sequence alone.
     hidden = _bare(model).base_model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
-    return torch.cat([hidden[row, one.begin - 1 : len(one.ids) - 1] for row, one in enumerate(sequences)])
+    return torch.cat(
+        [hidden[row, sequence.begin - 1 : len(sequence.ids) - 1] for row, sequence in enumerate(sequences)]
+    )
 
 
 def targets(sequences: Sequence[Sequenced], device: Any) -> Any:
     """Return the ids of the responses, one sequence after the other."""
     import torch
 
-    return torch.tensor([id for one in sequences for id in one.response], device=device)
+    return torch.tensor([id for sequence in sequences for id in sequence.response], device=device)
 
 
 class LastLayer:
@@ -47,8 +49,8 @@ class LastLayer:
 
     def __call__(self, hidden: Any) -> Any:
         """Return the logits [tokens, vocabulary] after hidden states [tokens, width]."""
-        found = self.layer(hidden)
-        return found.float() if found.element_size() < 4 else found
+        result = self.layer(hidden)
+        return result.float() if result.element_size() < 4 else result
 
 
 def head(model: Any) -> LastLayer:

@@ -20,27 +20,27 @@ from training.jobs.saved_steps import newest_whole, train
 
 def train_on_rollouts(job: Job[Any]) -> Done:
     """Write ``rows`` (steps), ``rollouts``, ``kept`` (prompts kept out), ``checkpoint``, and ``snapshots`` if due."""
-    given = granted(job)
-    before = answers(given, given.prepared.model, job.parameters)
-    built = build(job, given)
+    arguments = granted(job)
+    before = answers(arguments, arguments.prepared.model, job.parameters)
+    built = build(job, arguments)
     trainer = built.trainer
     built.rollouts.rows += kept_rows(newest_whole(job.folder / "trainer"))
     train(trainer, job.folder / "trainer")
     lines = trainer_args.logged(trainer)
     job.write_rows("rows", [step_of(line) for line in lines])
     job.write_rows("rollouts", built.rollouts.rows)
-    write_kept(job, given, before, trainer.model)
-    facts = facts_of(given) | seen_facts(trainer)
-    return finished(job, trainer, given.prepared, trainer.settings() | given.style.settings(), facts)
+    write_kept(job, arguments, before, trainer.model)
+    facts = facts_of(arguments) | seen_facts(trainer)
+    return finished(job, trainer, arguments.prepared, trainer.settings() | arguments.style.settings(), facts)
 
 
-def facts_of(given: Granted) -> dict[str, Any]:
+def facts_of(arguments: Granted) -> dict[str, Any]:
     """Return what the manifest says of the granted data."""
     return {
-        "prompts": len(given.training),
-        "kept_prompts": len(given.kept),
-        "pairs": len(given.pairs),
-        "pairs_cut": given.pairs_cut,
+        "prompts": len(arguments.training),
+        "kept_prompts": len(arguments.kept),
+        "pairs": len(arguments.pairs),
+        "pairs_cut": arguments.pairs_cut,
     }
 
 
@@ -50,28 +50,28 @@ def seen_facts(trainer: Any) -> dict[str, Any]:
         "sequences": sum(line["sequences"] for line in trainer_args.logged(trainer)),
         "epochs_done": trainer.state.epoch,
         "resumed_from": trainer.resumed_from,
-        "step_seconds": [round(one, 4) for one in trainer.step_seconds],
+        "step_seconds": [round(step_second, 4) for step_second in trainer.step_seconds],
         "attention": trainer_args.attention_of(trainer.model),
     }
 
 
-def write_kept(job: Job[Any], given: Granted, before: Sequence[Any], model: Any) -> None:
+def write_kept(job: Job[Any], arguments: Granted, before: Sequence[Any], model: Any) -> None:
     """Write ``kept``: the answers to prompts that were kept out, before and by a trained model."""
-    after = answers(given, model, job.parameters)
+    after = answers(arguments, model, job.parameters)
     job.write_rows(
         "kept",
         [
             KeptAnswer(
                 item=item.id,
                 group=item.group,
-                before=one.text,
-                before_ids=one.ids,
-                before_finish=one.finish,
+                before=value.text,
+                before_ids=value.ids,
+                before_finish=value.finish,
                 after=two.text,
                 after_ids=two.ids,
                 after_finish=two.finish,
             )
-            for item, one, two in zip(given.kept, before, after, strict=True)
+            for item, value, two in zip(arguments.kept, before, after, strict=True)
         ],
     )
 
@@ -91,14 +91,14 @@ def step_of(line: dict[str, Any]) -> RolloutStep:
     )
 
 
-def answers(given: Granted, model: Any, parameters: GrpoParameters) -> Sequence[Any]:
+def answers(arguments: Granted, model: Any, parameters: GrpoParameters) -> Sequence[Any]:
     """Return the greedy answer to each prompt that was kept out."""
-    if not given.kept:
+    if not arguments.kept:
         return []
-    prompts = [given.prompt_ids(item) for item in given.kept]
+    prompts = [arguments.prompt_ids(item) for item in arguments.kept]
     with evaluating(model):
-        engine = Batched(model, given.prepared.tokenizer, parameters.batch_size, share=False)
-        return [one for (one,) in engine.complete(prompts, greedy(parameters), seed=parameters.seed)]
+        engine = Batched(model, arguments.prepared.tokenizer, parameters.batch_size, share=False)
+        return [output for (output,) in engine.complete(prompts, greedy(parameters), seed=parameters.seed)]
 
 
 def greedy(parameters: GrpoParameters) -> Sampling:

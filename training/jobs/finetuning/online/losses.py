@@ -79,8 +79,8 @@ def divergence(
     both from their mixture, which goes to 0 towards either end: neither end is a limit. No token counts more than
     ``clip`` nats. Raises EmptyMask.
     """
-    kept = _counted(mask)
-    return token_divergence(student[kept], teacher[kept], beta, temperature, top_k, clip).mean()
+    tensor = _counted(mask)
+    return token_divergence(student[tensor], teacher[tensor], beta, temperature, top_k, clip).mean()
 
 
 def divergence_in_pieces(
@@ -102,14 +102,14 @@ def divergence_in_pieces(
     """
     import torch
 
-    kept = _counted(mask)
+    tensor = _counted(mask)
 
     def both(logits: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
             return token_divergence_and_gradient(logits, teacher_head(theirs), beta, temperature, top_k, clip)
 
     size = piece or tokens_of_a_piece(student_head, student)
-    return summed(both, student_head, student[kept], teacher[kept].detach(), size) / kept.sum()
+    return summed(both, student_head, student[tensor], teacher[tensor].detach(), size) / tensor.sum()
 
 
 def token_divergence(
@@ -125,14 +125,14 @@ def token_divergence(
         places = student.detach().topk(top_k, -1).indices
         student, teacher = _with_tail(student, places), _with_tail(teacher, places)
     if beta == 0:
-        found = _kl(teacher, student)
+        tensor = _kl(teacher, student)
     elif beta == 1:
-        found = _kl(student, teacher)
+        tensor = _kl(student, teacher)
     else:
         share = torch.tensor([beta, 1 - beta], dtype=student.dtype, device=student.device).log()
         mixed = torch.logaddexp(teacher + share[0], student + share[1])
-        found = beta * _kl(teacher, mixed) + (1 - beta) * _kl(student, mixed)
-    return found if clip is None else found.clamp(max=clip)
+        tensor = beta * _kl(teacher, mixed) + (1 - beta) * _kl(student, mixed)
+    return tensor if clip is None else tensor.clamp(max=clip)
 
 
 def token_divergence_and_gradient(
@@ -152,29 +152,29 @@ def token_divergence_and_gradient(
         places = logs.topk(top_k, -1).indices
         student, teacher = _with_tail(logs, places), _with_tail(teacher, places)
     if beta == 0:
-        found = _kl(teacher, student)
+        tensor = _kl(teacher, student)
         # By the logarithm of p T / P: G alone, -T / P, may be infinite.
-        taken = logs.sub(_of_words(student, logs, places)).add_(_of_words(teacher, logs, places)).exp_()
-        gradient = logs.exp().sub_(taken)
+        used = logs.sub(_of_words(student, logs, places)).add_(_of_words(teacher, logs, places)).exp_()
+        gradient = logs.exp().sub_(used)
     else:
-        found = torch.zeros_like(student[:, 0])
+        tensor = torch.zeros_like(student[:, 0])
         if beta < 1:
             share = torch.tensor([beta, 1 - beta], dtype=logs.dtype, device=logs.device).log()
             mixed = teacher + share[0]
             torch.logaddexp(mixed, student + share[1], out=mixed)
-            found = _dot(teacher.exp(), teacher.sub_(mixed)).mul_(beta)
+            tensor = _dot(teacher.exp(), teacher.sub_(mixed)).mul_(beta)
             teacher = mixed
         slope, weight = teacher.neg_().add_(student), 1.0 if beta == 1 else 1 - beta
         chance = student.exp()
         mean = _dot(chance, slope)
-        found += weight * mean
+        tensor += weight * mean
         gradient = _of_words(slope.sub_(mean[:, None]), logs, places)
         gradient.mul_(chance if places is None else logs.exp()).mul_(weight)
     gradient.div_(temperature)
     if clip is not None:
-        gradient.mul_((found <= clip)[:, None])
-        found = found.clamp(max=clip)
-    return found, gradient
+        gradient.mul_((tensor <= clip)[:, None])
+        tensor = tensor.clamp(max=clip)
+    return tensor, gradient
 
 
 def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
@@ -205,18 +205,18 @@ def dpo_loss(
 
 
 def _counted(mask: Tensor) -> Tensor:
-    kept = mask.bool()
-    if not bool(kept.any()):
+    tensor = mask.bool()
+    if not bool(tensor.any()):
         raise EmptyMask("no token of the batch counts")
-    return kept
+    return tensor
 
 
-def _kl(one: Tensor, other: Tensor) -> Tensor:
-    return (one.exp() * (one - other)).sum(-1)
+def _kl(tensor: Tensor, other: Tensor) -> Tensor:
+    return (tensor.exp() * (tensor - other)).sum(-1)
 
 
-def _dot(one: Tensor, other: Tensor) -> Tensor:
-    return (one * other).sum(-1)
+def _dot(tensor: Tensor, other: Tensor) -> Tensor:
+    return (tensor * other).sum(-1)
 
 
 def _of_words(outcomes: Tensor, like: Tensor, places: Tensor | None) -> Tensor:

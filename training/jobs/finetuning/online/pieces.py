@@ -31,15 +31,15 @@ def tokens_of_a_piece(head: Head, hidden: Tensor) -> int:
     return max(LEAST_TOKENS, min(MOST_TOKENS, LOGITS // vocabulary))
 
 
-def summed(both: ValuesAndGradient, head: Head, one: Tensor, other: Tensor, piece: int) -> Tensor:
-    """Return the sum of a function of logits over pieces, whose gradient by ``one`` is known by then.
+def summed(both: ValuesAndGradient, head: Head, tensor: Tensor, other: Tensor, piece: int) -> Tensor:
+    """Return the sum of a function of logits over pieces, whose gradient by ``tensor`` is known by then.
 
     That by weights of the head is computed after all other gradients: it is as large as the head, and the activations
     of the model are gone then.
     """
     import torch
 
-    pieces = list(zip(one.detach().split(piece), other.split(piece), strict=True))
+    pieces = list(zip(tensor.detach().split(piece), other.split(piece), strict=True))
     if not torch.is_grad_enabled():
         return torch.stack([both(head(some), others)[0].sum() for some, others in pieces]).sum()
     values: list[Tensor] = []
@@ -50,9 +50,9 @@ def summed(both: ValuesAndGradient, head: Head, one: Tensor, other: Tensor, piec
         values.append(value)
         by_one.append(gradient)
     value = torch.stack(values).sum()
-    found = _given().apply(value, _once(torch.cat(by_one)), one)
+    result = _given().apply(value, _once(torch.cat(by_one)), tensor)
     if weights:
-        kind = one.device.type
+        kind = tensor.device.type
         autocast = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
 
         def due() -> list[Tensor]:
@@ -63,15 +63,15 @@ def summed(both: ValuesAndGradient, head: Head, one: Tensor, other: Tensor, piec
         last = _given().apply(torch.zeros_like(value), due, *weights)
         # Nodes that are ready run from the highest number to the lowest.
         last.grad_fn._set_sequence_nr(0)
-        found = found + last
-    return found
+        result = result + last
+    return result
 
 
-def checkpointed(function: Callable[..., Tensor], one: Tensor, other: Tensor, piece: int) -> Iterator[Tensor]:
+def checkpointed(function: Callable[..., Tensor], tensor: Tensor, other: Tensor, piece: int) -> Iterator[Tensor]:
     """Yield a function of each piece, which the backward pass computes again."""
     from torch.utils.checkpoint import checkpoint
 
-    for some, others in zip(one.split(piece), other.split(piece), strict=True):
+    for some, others in zip(tensor.split(piece), other.split(piece), strict=True):
         yield checkpoint(function, some, others, use_reentrant=False)
 
 
@@ -111,26 +111,26 @@ def _by_weights(
 
 def _leaves(value: Tensor) -> list[Tensor]:
     """Return the tensors that a gradient of a value reaches."""
-    found: dict[int, Tensor] = {}
-    seen: set[Any] = set()
-    due = [value.grad_fn]
-    while due:
-        node = due.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            due += [before for before, _ in node.next_functions]
+    tensors: dict[int, Tensor] = {}
+    seen_values: set[Any] = set()
+    due_tensors = [value.grad_fn]
+    while due_tensors:
+        node = due_tensors.pop()
+        if node is not None and node not in seen_values:
+            seen_values.add(node)
+            due_tensors += [before for before, _ in node.next_functions]
             if (leaf := getattr(node, "variable", None)) is not None:
-                found[id(leaf)] = leaf
-    return list(found.values())
+                tensors[id(leaf)] = leaf
+    return list(tensors.values())
 
 
 def _once(gradient: Tensor) -> Callable[[], list[Tensor]]:
-    held = [gradient]
+    tensors = [gradient]
 
     def read() -> list[Tensor]:
-        if not held:
+        if not tensors:
             raise RuntimeError("the gradient of a loss in pieces can be read once")
-        return [held.pop()]
+        return [tensors.pop()]
 
     return read
 
@@ -148,6 +148,6 @@ def _given() -> Any:
 
         @staticmethod
         def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
-            return (None, None, *(one.mul_(grad_outputs[0]) for one in ctx.gradients()))
+            return (None, None, *(gradient.mul_(grad_outputs[0]) for gradient in ctx.gradients()))
 
     return Given

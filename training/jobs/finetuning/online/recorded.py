@@ -46,14 +46,14 @@ class Source(NamedTuple):
 class Rollouts:
     """The answers of a training, and what they are worth."""
 
-    def __init__(self, given: GrpoParameters, source: Source, committed: Sequence[Rollout] | None = None) -> None:
+    def __init__(self, arguments: GrpoParameters, source: Source, committed: Sequence[Rollout] | None = None) -> None:
         self.rows: list[Rollout] = []
         self.hints: list[str | None] = []
         self.spans: list[tuple[int, int] | None] = []
         """Of the answers that were judged last: the tokens that are learned from, where it is not all of them."""
         self.heard: Callable[[int, Sequence[Rollout]], None] = lambda _, __: None
         """Gets each step's committed rollouts before they are trained on."""
-        self._given, self._source = given, source
+        self._given, self._source = arguments, source
         self._committed = committed
         self._watch = Watch(source.tokenizer, (), keep_special=False)
         self._newest: list[Rollout] = []
@@ -65,45 +65,54 @@ class Rollouts:
 
     def of_step(self, step: int) -> list[list[int]]:
         """Return the token ids of a step's committed answers, with their end tokens; raises OtherRollouts for none."""
-        found = [one for one in self._committed or () if one.step == step]
-        if not found:
+        rollouts = [rollout for rollout in self._committed or () if rollout.step == step]
+        if not rollouts:
             raise OtherRollouts(f"there are no rollouts of step {step}")
-        self.heard(step, found)
-        return [[*one.answer_ids, *([] if one.end_id is None else [one.end_id])] for one in found]
+        self.heard(step, rollouts)
+        return [[*rollout.answer_ids, *([] if rollout.end_id is None else [rollout.end_id])] for rollout in rollouts]
 
     def judge(self, step: int, places: Sequence[int], completions: Sequence[Sequence[int]]) -> None:
         """Judge the answers of a step: to which training rows, and their token ids. Groups are neighbours.
 
         Raises PluginFault as the task's verifier, OtherRollouts where committed rows answer other prompts.
         """
-        given, source = self._given, self._source
+        grpo_parameters, source = self._given, self._source
         items = [source.items[place] for place in places]
         outputs = [self._output(ids) for ids in completions]
-        said = list(judged(source.task, [(item, one.text) for item, one in zip(items, outputs, strict=True)]))
-        weights: dict[str, float] = {**given.rewards}
+        judgements = list(
+            judged(source.task, [(item, output.text) for item, output in zip(items, outputs, strict=True)])
+        )
+        weights: dict[str, float] = {**grpo_parameters.rewards}
         valued = [
             rewards_of(
                 list(weights),
-                verified=one.passed,
+                verified=judgement.passed,
                 finish=output.finish,
                 tokens=len(output.ids),
-                most=given.max_new_tokens,
+                most=grpo_parameters.max_new_tokens,
             )
-            for one, output in zip(said, outputs, strict=True)
+            for judgement, output in zip(judgements, outputs, strict=True)
         ]
         self._newest, self.hints, self.spans = [], [], []
-        for at in range(0, len(items), given.generations):
-            group = slice(at, at + given.generations)
-            rewards = [combined(one, weights) for one in valued[group]]
-            worth = advantages(rewards, scale=given.scale_rewards)
-            texts, passed = [one.text for one in outputs[group]], [one.passed for one in said[group]]
-            hinted = hints(texts, said[group], source.distilled) if source.distilled else [None] * given.generations
-            spans = [one.span if one else None for one in hinted]
+        for at in range(0, len(items), grpo_parameters.generations):
+            group = slice(at, at + grpo_parameters.generations)
+            rewards = [combined(value, weights) for value in valued[group]]
+            worth = advantages(rewards, scale=grpo_parameters.scale_rewards)
+            texts, passed = (
+                [value.text for value in outputs[group]],
+                [judgement.passed for judgement in judgements[group]],
+            )
+            hinted = (
+                hints(texts, judgements[group], source.distilled)
+                if source.distilled
+                else [None] * grpo_parameters.generations
+            )
+            spans = [hint.span if hint else None for hint in hinted]
             tokens = [
                 None if span is None else self._tokens_of(span, output.ids, output.text)
                 for span, output in zip(spans, outputs[group], strict=True)
             ]
-            self.hints += [one.text if one else None for one in hinted]
+            self.hints += [hint.text if hint else None for hint in hinted]
             self.spans += tokens
             self._newest += [
                 Rollout(
@@ -120,23 +129,23 @@ class Rollouts:
                     rewards=valued[at + n],
                     reward=rewards[n],
                     advantage=worth[n],
-                    hint=one.text if (one := hinted[n]) else None,
+                    hint=hint.text if (hint := hinted[n]) else None,
                     span=spans[n],
                     span_tokens=tokens[n],
                 )
-                for n in range(given.generations)
+                for n in range(grpo_parameters.generations)
             ]
         if self._committed is not None:
-            theirs = [one for one in self._committed if one.step == step]
-            if [one.item for one in theirs] != [one.item for one in self._newest]:
+            theirs = [rollout for rollout in self._committed if rollout.step == step]
+            if [rollout.item for rollout in theirs] != [rollout.item for rollout in self._newest]:
                 raise OtherRollouts(f"the rollouts of step {step} answer other prompts than the granted data gives")
-            if [one.span_tokens for one in theirs] != [one.span_tokens for one in self._newest]:
+            if [rollout.span_tokens for rollout in theirs] != [rollout.span_tokens for rollout in self._newest]:
                 raise OtherRollouts(f"the rollouts of step {step} name other tokens than those of their spans")
         self.rows += self._newest
 
     def values(self, reward: str) -> list[float]:
         """Return one reward of the answers that were judged last."""
-        return [one.rewards[reward] for one in self._newest]
+        return [rollout.rewards[reward] for rollout in self._newest]
 
     def _tokens_of(self, span: tuple[int, int], ids: Sequence[int], text: str) -> tuple[int, int]:
         """Return the places of the tokens that hold some characters of the text of ids: the first, and after the last.
@@ -144,8 +153,8 @@ class Rollouts:
         A token that ends within a character belongs to it.
         """
         reached = [len(commonprefix([self._watch.text_of(ids[:count]), text])) for count in range(len(ids) + 1)]
-        before = max(one for one in reached if one <= span[0])
-        return reached.index(before), next(count for count, one in enumerate(reached) if one >= span[1])
+        before = max(value for value in reached if value <= span[0])
+        return reached.index(before), next(count for count, value in enumerate(reached) if value >= span[1])
 
     def _output(self, ids: Sequence[int]) -> Any:
         ended = bool(ids) and ids[-1] in self._source.ends
@@ -158,8 +167,8 @@ def recorded(trainer: type[Any], rollouts: Rollouts, seed: int) -> type[Any]:
     class Recorded(trainer):
         """Counts what its steps read."""
 
-        def _get_train_sampler(self, *given: Any, **named: Any) -> Any:
-            return _in_passes(super()._get_train_sampler(*given, **named))
+        def _get_train_sampler(self, *arguments: Any, **named: Any) -> Any:
+            return _in_passes(super()._get_train_sampler(*arguments, **named))
 
         def _prepare_inputs(self, generation_batch: Any) -> Any:
             if not self._step and self.state.global_step:
@@ -167,7 +176,7 @@ def recorded(trainer: type[Any], rollouts: Rollouts, seed: int) -> type[Any]:
                 self._step = self.state.global_step * self.args.gradient_accumulation_steps
             return super()._prepare_inputs(generation_batch)
 
-        def _generate_single_turn(self, *given: Any, **named: Any) -> Any:
+        def _generate_single_turn(self, *arguments: Any, **named: Any) -> Any:
             import torch
 
             step = self.state.global_step + 1
@@ -175,10 +184,10 @@ def recorded(trainer: type[Any], rollouts: Rollouts, seed: int) -> type[Any]:
                 return rollouts.of_step(step), None
             with torch.random.fork_rng():
                 torch.manual_seed(int(file_order(f"rollouts {step}", seed)[:15], 16))
-                return super()._generate_single_turn(*given, **named)
+                return super()._generate_single_turn(*arguments, **named)
 
         def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
-            rollouts.judge(self.state.global_step + 1, [one["place"] for one in inputs], completion_ids_list)
+            rollouts.judge(self.state.global_step + 1, [value["place"] for value in inputs], completion_ids_list)
             self.hints, self.spans = rollouts.hints, rollouts.spans
             return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
 
@@ -194,17 +203,17 @@ def recorded(trainer: type[Any], rollouts: Rollouts, seed: int) -> type[Any]:
             import torch
 
             self.pair_ids = {
-                f"pair_{place}_{one.begin}": torch.tensor(list(one.ids)) for place, one in enumerate(sides)
+                f"pair_{place}_{side.begin}": torch.tensor(list(side.ids)) for place, side in enumerate(sides)
             }
 
         def counted(self) -> dict[str, Any]:
-            found = {"tokens": self.read_tokens, "sequences": self.read_rows, "batches": self.read_batches}
+            counts = {"tokens": self.read_tokens, "sequences": self.read_rows, "batches": self.read_batches}
             self.read_tokens, self.read_rows, self.read_batches = 0, 0, []
             # While a replica skips steps its channels have nothing to learn from.
-            return found if self.idle else found | self.channel_counts()
+            return counts if self.idle else counts | self.channel_counts()
 
-        def _save_checkpoint(self, *given: Any, **named: Any) -> None:
-            super()._save_checkpoint(*given, **named)
+        def _save_checkpoint(self, *arguments: Any, **named: Any) -> None:
+            super()._save_checkpoint(*arguments, **named)
             keep_rows(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}", rollouts.rows)
 
     Recorded.read_tokens, Recorded.read_rows, Recorded.read_batches = 0, 0, []

@@ -45,18 +45,18 @@ def replay(job: Job[Any]) -> Done:
     steps, answers = list[ReplayedStep](), list[WitnessRow]()
     facts: dict[str, Any] = {}
     device, dtype = "", ""
-    kept: Granted | None = None
+    remaining: Granted | None = None
     for segment in challenge.segments:
-        given = granted(job)
-        if kept is None:
-            kept = given
-            answers += read_kept(job, given, given.prepared.model, "before", challenge.ended)
-        built = build(job, given, committed)
+        arguments = granted(job)
+        if remaining is None:
+            remaining = arguments
+            answers += read_kept(job, arguments, arguments.prepared.model, "before", challenge.ended)
+        built = build(job, arguments, committed)
         trainer = built.trainer
         device, dtype = checkpoint.device_of(trainer.model)
         if "files" not in facts:
-            facts["files"] = files_apart(job, trainer.model, given.prepared.tokenizer)
-        built.rollouts.heard = partial(hear, job, given, trainer, committed, answers)
+            facts["files"] = files_apart(job, trainer.model, arguments.prepared.tokenizer)
+        built.rollouts.heard = partial(hear, job, arguments, trainer, committed, answers)
         try:
             steps += steps_of(job, trainer, segment)
         except OtherRollouts as error:
@@ -64,19 +64,19 @@ def replay(job: Job[Any]) -> Done:
         job.progress(len(steps), len(challenge.rows), "steps")
         if segment.until == challenge.of:
             facts["end_apart"] = apart_from_end(job, trained(trainer.model))
-        release(trainer, given.prepared)
+        release(trainer, arguments.prepared)
     facts |= weight_facts(job)
-    if kept is not None and kept.kept:
+    if remaining is not None and remaining.kept:
         model, _ = checkpoint.load(job.inputs[LEFT + "checkpoint"])
-        answers += read_kept(job, kept, model, "after", challenge.ended)
+        answers += read_kept(job, remaining, model, "after", challenge.ended)
     rows: list[Contract] = [*steps, *answers]
     job.write_rows(ROWS, rows)
-    return Done(device, dtype, sum(one.tokens for one in steps), {}, facts)
+    return Done(device, dtype, sum(step.tokens for step in steps), {}, facts)
 
 
 def hear(
     job: Job[Any],
-    given: Granted,
+    arguments: Granted,
     trainer: Any,
     committed: Sequence[Rollout],
     answers: list[WitnessRow],
@@ -85,45 +85,47 @@ def hear(
 ) -> None:
     """Read the committed answers of a step with the weights that it begins with."""
     with checkpoint.evaluating(trainer.model):
-        answers.extend(read(trainer.model, given.prepared.tokenizer, _asked(job, given, committed, step, rows)))
+        answers.extend(read(trainer.model, arguments.prepared.tokenizer, _asked(job, arguments, committed, step, rows)))
 
 
 def _asked(
-    job: Job[Any], given: Granted, committed: Sequence[Rollout], step: int, rows: Sequence[Rollout]
+    job: Job[Any], arguments: Granted, committed: Sequence[Rollout], step: int, rows: Sequence[Rollout]
 ) -> list[Asked]:
     """Return what the model was asked for the committed answers of a step."""
     # Of replicas each has answers of its own to a step, next to each other.
     begins = (step, rows[0].item, rows[0].sample)
-    first = next(place for place, one in enumerate(committed) if (one.step, one.item, one.sample) == begins)
-    items = {one.id: one for one in given.training}
-    if unknown := [one.item for one in rows if one.item not in items]:
+    first = next(
+        place for place, rollout in enumerate(committed) if (rollout.step, rollout.item, rollout.sample) == begins
+    )
+    items = {item.id: item for item in arguments.training}
+    if unknown := [rollout.item for rollout in rows if rollout.item not in items]:
         raise NotAsked(f"a rollout answers '{unknown[0]}', which is no prompt to train on")
     sampling = Sampling(job.parameters.max_new_tokens, temperature=job.parameters.temperature)
     return [
         answer(
             first + place,
-            given.prompt_ids(items[one.item]),
+            arguments.prompt_ids(items[rollout.item]),
             sampling,
-            ids=one.answer_ids,
-            text=one.text,
-            finish=one.finish,
+            ids=rollout.answer_ids,
+            text=rollout.text,
+            finish=rollout.finish,
         )
-        for place, one in enumerate(rows)
+        for place, rollout in enumerate(rows)
     ]
 
 
-def read_kept(job: Job[Any], given: Granted, model: Any, part: str, seed: str) -> list[WitnessRow]:
+def read_kept(job: Job[Any], arguments: Granted, model: Any, part: str, seed: str) -> list[WitnessRow]:
     """Return how a model reads some of the answers to prompts that were kept out."""
-    places = sorted(range(len(given.kept)), key=lambda place: file_order(f"{place} {seed}", 0))[:READ]
-    items = {one.id: one for one in given.kept}
-    asked: list[Asked] = []
+    places = sorted(range(len(arguments.kept)), key=lambda place: file_order(f"{place} {seed}", 0))[:READ]
+    items = {item.id: item for item in arguments.kept}
+    requests: list[Asked] = []
     for place, row in left_rows(job, KeptAnswer, sorted(places), "kept"):
         if row.item not in items:
             raise NotAsked(f"'{row.item}' is no prompt that was kept out")
         ids, text, finish = (row.before_ids, row.before, row.before_finish)
         if part == "after":
             ids, text, finish = (row.after_ids, row.after, row.after_finish)
-        prompt = given.prompt_ids(items[row.item])
-        asked.append(answer(place, prompt, greedy(job.parameters), ids=ids, text=text, finish=finish, part=part))
+        prompt = arguments.prompt_ids(items[row.item])
+        requests.append(answer(place, prompt, greedy(job.parameters), ids=ids, text=text, finish=finish, part=part))
     with checkpoint.evaluating(model):
-        return list(read(model, given.prepared.tokenizer, asked))
+        return list(read(model, arguments.prepared.tokenizer, requests))

@@ -62,11 +62,11 @@ def _train(job: Job[Any], number: int, process: int, address: str, resumes: Path
 
     from training.jobs.finetuning.replicas.courses import COURSES
 
-    given = job.parameters.distributed
+    arguments = job.parameters.distributed
     folder = folder_of(job.folder, number)
     torch.manual_seed(job.parameters.seed)
-    made = COURSES[job.order.kind].build(of_replica(job, folder), Share(number, given.replicas))
-    replica = Replica(number, process, given, address, folder)
+    made = COURSES[job.order.kind].build(of_replica(job, folder), Share(number, arguments.replicas))
+    replica = Replica(number, process, arguments, address, folder)
     replica.attach(made.trainer, made.seen, resumes)
     with replica.rounds():
         train_from(made.trainer, resumes)
@@ -79,7 +79,7 @@ def _finish(folder: Path, made: Any, replica: Replica) -> None:
     from safetensors.torch import save_file
 
     weights = trained_parameters(made.trainer.model)
-    save_file({name: one.detach().contiguous() for name, one in weights.items()}, folder / "end.safetensors")
+    save_file({name: weight.detach().contiguous() for name, weight in weights.items()}, folder / "end.safetensors")
     effective = made.trainer.settings() | made.style.settings()
     facts = {"weights": sha256_of(weights), "effective": effective, "facts": made.end()}
     write_json(folder / "end.json", facts | {"synchronised": replica.settings()})

@@ -164,7 +164,7 @@ def require_torchft() -> None:
         refuse(f"distributed needs the package torchft, which is not installed: {install_hint('train')}")
 
 
-def lighthouse_of(given: Distributed, bind: str = f"{HERE}:0") -> Any:
+def lighthouse_of(arguments: Distributed, bind: str = f"{HERE}:0") -> Any:
     """Start torchft's lighthouse on this machine."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -172,7 +172,7 @@ def lighthouse_of(given: Distributed, bind: str = f"{HERE}:0") -> Any:
 
     return LighthouseServer(
         bind=bind,
-        min_replicas=given.quorum,
+        min_replicas=arguments.quorum,
         join_timeout_ms=JOIN_MS,
         quorum_tick_ms=TICK_MS,
         heartbeat_timeout_ms=HEARTBEAT_MS,
@@ -200,19 +200,19 @@ def apart(job_folder: Path, rounds: dict[int, list[Round]]) -> str:
     for number in rounds:
         for path in written(folder_of(job_folder, number) / "began"):
             record = json.loads(path.read_text(encoding="utf-8"))
-            rounds_known = {one.row.sync: one.row.after for some in rounds.values() for one in some}
-            due = rounds_known.get(record["sync"], record["weights"])
-            if record["weights"] != due:
+            rounds_known = {value.row.sync: value.row.after for some in rounds.values() for value in some}
+            sha256 = rounds_known.get(record["sync"], record["weights"])
+            if record["weights"] != sha256:
                 return f"replica {number} began after synchronisation {record['sync']} with other weights than those"
             if record["sync"] == 0:
                 other, weights = known.setdefault(0, (number, record["weights"]))
                 if weights != record["weights"]:
                     return f"replicas {other} and {number} began with different weights"
     for number, some in rounds.items():
-        for one in some:
-            other, weights = known.setdefault(one.row.sync, (number, one.row.after))
-            if weights != one.row.after:
-                return f"replicas {other} and {number} have different weights after synchronisation {one.row.sync}"
+        for value in some:
+            other, weights = known.setdefault(value.row.sync, (number, value.row.after))
+            if weights != value.row.after:
+                return f"replicas {other} and {number} have different weights after synchronisation {value.row.sync}"
         for last, then in pairwise(some):
             if then.row.sync == last.row.sync + 1 and then.row.start != last.row.after and then.row.counts:
                 return f"replica {number} began a round with other weights than it had synchronised"

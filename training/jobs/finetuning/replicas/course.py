@@ -99,9 +99,11 @@ class Course(ABC):
 
     def used(self) -> list[Any]:
         """Return what is in the shard of some replica; the few rows left over are in none."""
-        return [one for number in range(self.replicas) for one in shard_of(self.shared, number, self.replicas)]
+        return [value for number in range(self.replicas) for value in shard_of(self.shared, number, self.replicas)]
 
 
 def counted(rounds: list[Round]) -> list[Round]:
     """Return the rounds whose steps are in the model, by synchronisation and replica."""
-    return sorted((one for one in rounds if one.row.counts), key=lambda one: (one.row.sync, one.row.replica))
+    return sorted(
+        (value for value in rounds if value.row.counts), key=lambda value: (value.row.sync, value.row.replica)
+    )

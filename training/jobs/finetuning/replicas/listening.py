@@ -12,8 +12,8 @@ def store_at(host: str) -> Any:
     from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
     listens = socket.create_server((host, 0))
-    port, taken = listens.getsockname()[1], listens.detach()
-    return TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=taken)
+    port, count = listens.getsockname()[1], listens.detach()
+    return TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=count)
 
 
 def listen_at(host: str) -> None:
@@ -25,8 +25,8 @@ def listen_at(host: str) -> None:
         def __init__(self, _: Any, handler: Any) -> None:
             super().__init__((host, 0), handler)
 
-    def server(bind: str, **given: Any) -> Any:
-        return _torchft.ManagerServer(bind=f"{host}:0", **given)
+    def server(bind: str, **arguments: Any) -> Any:
+        return _torchft.ManagerServer(bind=f"{host}:0", **arguments)
 
     def address(self: Any) -> str:
         return f"http://{host}:{self._server.server_port}/checkpoint/"

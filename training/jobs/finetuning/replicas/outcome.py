@@ -21,17 +21,19 @@ from training.rules.finetuning.replica_rounds import Merging, Share, merged_step
 def train(job: Job[Any]) -> Done:
     """Write ``rows``, ``replicas``, ``checkpoint`` and ``snapshots``; exits where the replicas are not one model."""
     require_torchft()
-    given = job.parameters.distributed
+    arguments = job.parameters.distributed
     course = COURSES[job.order.kind](job)
-    if len(course.shared) < given.replicas:
-        refuse(f"there are {len(course.shared)} {course.what} for {given.replicas} replicas: each needs one at least")
+    if len(course.shared) < arguments.replicas:
+        refuse(
+            f"there are {len(course.shared)} {course.what} for {arguments.replicas} replicas: each needs one at least"
+        )
     steps = course.steps()
     coordinator = Coordinator(job, steps)
     coordinator.run()
-    rounds = [one for some in coordinator.rounds.values() for one in some]
+    rounds = [value for some in coordinator.rounds.values() for value in some]
     lines = merged_rows(rounds, steps, course.merging)
     job.write_rows("rows", [course.row(line) for line in lines])
-    rows = sorted((one.row for one in rounds), key=lambda row: (row.sync, row.replica))
+    rows = sorted((value.row for value in rounds), key=lambda row: (row.sync, row.replica))
     job.write_rows("replicas", rows)
     _keep_snapshots(job)
     ends = _ends(job, rows[-1].after)
@@ -52,14 +54,14 @@ def train(job: Job[Any]) -> Done:
     made.trainer.state.log_history = lines
     done = finished(job, made.trainer, made.prepared, effective, facts)
     shutil.rmtree(job.folder / FOLDERS, ignore_errors=True)
-    return replace(done, threads=int(environment(given.replicas)["OMP_NUM_THREADS"]))
+    return replace(done, threads=int(environment(arguments.replicas)["OMP_NUM_THREADS"]))
 
 
 def merged_rows(rounds: list[Round], steps: int, how: Merging) -> list[dict[str, Any]]:
     """Return one row for each step, of the replicas whose steps are in the model; exits if a step is in no round."""
     by_step: dict[int, list[dict[str, Any]]] = {}
-    for one in counted(rounds):
-        for line in one.steps:
+    for value in counted(rounds):
+        for line in value.steps:
             by_step.setdefault(line["step"], []).append(line)
     if missing := sorted(set(range(1, steps + 1)) - by_step.keys()):
         raise SystemExit(f"no replica whose steps count has step {missing[0]}")
@@ -68,27 +70,27 @@ def merged_rows(rounds: list[Round], steps: int, how: Merging) -> list[dict[str,
 
 def _ends(job: Job[Any], last: str) -> dict[int, dict[str, Any]]:
     """Return what the replicas that came to the end say; exits if their weights are not those last synchronised."""
-    found: dict[int, dict[str, Any]] = {}
+    results: dict[int, dict[str, Any]] = {}
     for number in range(job.parameters.distributed.replicas):
         path = folder_of(job.folder, number) / "end.json"
         if path.is_file():
-            found[number] = json.loads(path.read_text(encoding="utf-8"))
-    if {end["weights"] for end in found.values()} != {last}:
+            results[number] = json.loads(path.read_text(encoding="utf-8"))
+    if {end["weights"] for end in results.values()} != {last}:
         raise SystemExit("the replicas are not one model: they ended with other weights than they last synchronised")
-    return found
+    return results
 
 
-def _read_back(job: Job[Any], told: dict[str, Any]) -> dict[str, Any]:
+def _read_back(job: Job[Any], messages: dict[str, Any]) -> dict[str, Any]:
     """Return ``distributed`` as it was read back, in the form in which it was granted."""
     granted = job.order.parameters["distributed"]
-    least = {"min_replicas": told["quorum"]} if "min_replicas" in granted else {}
+    least = {"min_replicas": messages["quorum"]} if "min_replicas" in granted else {}
     replicas = len(list((job.folder / FOLDERS).iterdir()))
-    found = granted | {"replicas": replicas, "sync_every": told["sync_every"], "outer": told["outer"]} | least
-    if told["quorum"] != job.parameters.distributed.quorum:
+    result = granted | {"replicas": replicas, "sync_every": messages["sync_every"], "outer": messages["outer"]} | least
+    if messages["quorum"] != job.parameters.distributed.quorum:
         raise SystemExit(
-            f"{told['quorum']} replicas could synchronise, granted were {job.parameters.distributed.quorum}"
+            f"{messages['quorum']} replicas could synchronise, granted were {job.parameters.distributed.quorum}"
         )
-    return found
+    return result
 
 
 def _keep_snapshots(job: Job[Any]) -> None:
@@ -113,8 +115,8 @@ def _model_of(job: Job[Any], course: Course, number: int, digest: str) -> Made:
     made = course.build(of_replica(job, folder), Share(number, job.parameters.distributed.replicas, most=1))
     weights, end = trained_parameters(made.trainer.model), load_file(folder / "end.safetensors")
     with torch.no_grad():
-        for name, one in weights.items():
-            one.copy_(end[name])
+        for name, weight in weights.items():
+            weight.copy_(end[name])
     if sha256_of(weights) != digest:
         raise SystemExit("the weights that the replicas ended with cannot be read again")
     return made

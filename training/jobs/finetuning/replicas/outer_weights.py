@@ -14,19 +14,23 @@ from training.jobs.finetuning.weight_sketch import trained
 def trained_parameters(model: Any) -> dict[str, Any]:
     """Return the trained parameters themselves, by the names under which they are saved, in order."""
     # Both in the order of the model.
-    return dict(sorted(zip(trained(model), (one for one in model.parameters() if one.requires_grad), strict=True)))
+    return dict(
+        sorted(
+            zip(trained(model), (parameter for parameter in model.parameters() if parameter.requires_grad), strict=True)
+        )
+    )
 
 
 def masters_of(weights: dict[str, Any], resumes: Path | None) -> dict[str, Any]:
     """Return the weights that are synchronised: the trained ones, or copies of those that are not of float32."""
     import torch
 
-    kept = {} if resumes is None else read_masters(resumes)
+    remaining = {} if resumes is None else read_masters(resumes)
 
-    def master(name: str, one: Any) -> Any:
-        return torch.nn.Parameter(kept.get(name, one.detach()).to(one.device).float())
+    def master(name: str, value: Any) -> Any:
+        return torch.nn.Parameter(remaining.get(name, value.detach()).to(value.device).float())
 
-    return {name: one if one.dtype == torch.float32 else master(name, one) for name, one in weights.items()}
+    return {name: weight if weight.dtype == torch.float32 else master(name, weight) for name, weight in weights.items()}
 
 
 def save_outer(folder: Path, outer: Any, rounded: Mapping[str, Any]) -> None:
@@ -35,7 +39,7 @@ def save_outer(folder: Path, outer: Any, rounded: Mapping[str, Any]) -> None:
     from safetensors.torch import save_file
 
     if rounded:
-        save_file({name: one.detach().contiguous() for name, one in rounded.items()}, folder / MASTERS)
+        save_file({name: value.detach().contiguous() for name, value in rounded.items()}, folder / MASTERS)
     partial = folder / f".{OUTER}"
     torch.save(outer.state_dict(), partial)
     partial.replace(folder / OUTER)
@@ -48,19 +52,19 @@ def read_masters(saved: Path) -> dict[str, Any]:
     return load_file(saved / MASTERS) if (saved / MASTERS).is_file() else {}
 
 
-def moved_back(begun: Any, ended: Any) -> Any:
+def moved_back(started_at: Any, ended: Any) -> Any:
     """Return the pseudo-gradient of a weight, in float32: what it was minus what it became."""
-    return begun.detach().float() - ended.detach().float()
+    return started_at.detach().float() - ended.detach().float()
 
 
-def outer_of(parameters: list[Any], given: Distributed) -> Any:
+def outer_of(parameters: list[Any], arguments: Distributed) -> Any:
     """Return the outer optimizer of such parameters."""
     import torch
 
-    momentum = given.outer.momentum
-    return torch.optim.SGD(parameters, lr=given.outer.lr, momentum=momentum, nesterov=momentum > 0)
+    momentum = arguments.outer.momentum
+    return torch.optim.SGD(parameters, lr=arguments.outer.lr, momentum=momentum, nesterov=momentum > 0)
 
 
 def norm_of(weights: dict[str, Any]) -> float:
     """Return the L2 norm of all weights."""
-    return sum(float(one.double().square().sum()) for one in weights.values()) ** 0.5
+    return sum(float(weight.double().square().sum()) for weight in weights.values()) ** 0.5

@@ -51,10 +51,10 @@ class Replica:
     """Synchronises a trainer's trained weights; :meth:`attach` before it trains."""
 
     def __init__(
-        self, number: int, process: int, given: Distributed, lighthouse: str, folder: Path, host: str = HERE
+        self, number: int, process: int, arguments: Distributed, lighthouse: str, folder: Path, host: str = HERE
     ) -> None:
         """``host`` is the address at which other replicas reach this one."""
-        self.number, self.process, self.given = number, process, given
+        self.number, self.process, self.given = number, process, arguments
         self._lighthouse, self._folder, self._host = lighthouse, folder, host
         self.sync = 0
         self.skip_until = 0
@@ -65,7 +65,7 @@ class Replica:
         self._before, self._drift, self._arrived = "", 0.0, 0.0
         self._most = 0
 
-    def attach(self, trainer: Any, seen: Seen, resumes: Path | None) -> None:
+    def attach(self, trainer: Any, seen_values: Seen, resumes: Path | None) -> None:
         """Have a trainer synchronise; ``resumes`` is the saved step that it begins with."""
         from transformers import TrainerCallback
 
@@ -84,7 +84,7 @@ class Replica:
                 replica.end_step(state, control)
 
             def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-                replica.keep_round(state, seen)
+                replica.keep_round(state, seen_values)
 
         # The outer state must be in a saved step before the trainer's own callback marks it as whole.
         trainer.callback_handler.callbacks.insert(0, First())
@@ -174,15 +174,15 @@ class Replica:
             for _ in range(self.given.sync_every - self._inner):
                 self._optimizer.step()
 
-    def keep_round(self, state: Any, seen: Seen) -> None:
+    def keep_round(self, state: Any, seen_values: Seen) -> None:
         """Write a synchronised round once its last step is logged."""
         row = self._pending
         if row is None or state.log_history[-1].get("step") != row.last_step:
             return
         own = range(row.first_step, row.last_step + 1)
-        steps = [one for one in state.log_history if "loss" in one and one["step"] in own]
-        row = row.model_copy(update={name: sum(one[name] for one in steps) for name in ("tokens", "sequences")})
-        write_round(self._folder, Round(row, steps, seen.facts()))
+        steps = [value for value in state.log_history if "loss" in value and value["step"] in own]
+        row = row.model_copy(update={name: sum(step[name] for step in steps) for name in ("tokens", "sequences")})
+        write_round(self._folder, Round(row, steps, seen_values.facts()))
         self._pending = None
 
     def settings(self) -> dict[str, Any]:
@@ -211,7 +211,7 @@ class Replica:
 
     def _begin_round(self) -> None:
         self._inner, self._round_step, self._healed = 0, self._step + 1, False
-        self._begun = {name: one.detach().clone() for name, one in self._weights.items()}
+        self._begun = {name: weight.detach().clone() for name, weight in self._weights.items()}
         self._start = sha256_of(self._weights)
 
     def _before_sync(self, *_: Any) -> None:
@@ -222,7 +222,7 @@ class Replica:
             self._exchanging = True
             arrived(self._folder, self.process, self.sync + 1).touch()
             self._before, self._arrived = sha256_of(self._weights), time.perf_counter()
-            moved = {name: moved_back(self._begun[name], one) for name, one in self._weights.items()}
+            moved = {name: moved_back(self._begun[name], weight) for name, weight in self._weights.items()}
             self._drift = norm_of(moved)
             for name, master in self.rounded().items():
                 # What is sent is what the steps changed, without the rounding of the weights they began with.
@@ -251,25 +251,25 @@ class Replica:
             participants=self.manager.num_participants(),
             healed=self._healed,
             drift=self._drift,
-            bytes=sum(one.numel() * one.element_size() for one in self._masters.values()),
+            bytes=sum(master.numel() * master.element_size() for master in self._masters.values()),
             seconds=round(time.perf_counter() - self._arrived, 4),
         )
         self.sync, self._exchanging = done, False
-        due = self.given.last_step(done, self._most)
-        if due > self._step:
+        count = self.given.last_step(done, self._most)
+        if count > self._step:
             # The others are further: their steps are in the weights that were taken over.
             self._stop_listening()
-            self.skip_until = due
+            self.skip_until = count
         else:
             self._begin_round()
 
     def rounded(self) -> dict[str, Any]:
         """Return the masters that are not the trained weights themselves."""
-        return {name: one for name, one in self._masters.items() if one is not self._weights[name]}
+        return {name: master for name, master in self._masters.items() if master is not self._weights[name]}
 
     def _hand_over(self) -> dict[str, Any]:
         weights, masters = (
-            {name: one.detach().clone() for name, one in some.items()} for some in (self._weights, self.rounded())
+            {name: value.detach().clone() for name, value in some.items()} for some in (self._weights, self.rounded())
         )
         return {"weights": weights, "masters": masters, "inner": self._optimizer.state_dict()}
 
@@ -277,9 +277,9 @@ class Replica:
         import torch
 
         with torch.no_grad():
-            for name, one in self._weights.items():
-                one.copy_(state["weights"][name])
-            for name, one in self.rounded().items():
-                one.copy_(state["masters"][name])
+            for name, weight in self._weights.items():
+                weight.copy_(state["weights"][name])
+            for name, value in self.rounded().items():
+                value.copy_(state["masters"][name])
         self._optimizer.load_state_dict(state["inner"])
         self._healed, self._before = True, sha256_of(self._weights)

@@ -41,8 +41,8 @@ def folder_of(job_folder: Path, replica: int) -> Path:
 def of_replica(job: Job[Any], folder: Path) -> Job[Any]:
     """Return the job as one replica carries it out: a plain training in a folder of its own."""
     mine: Job[Any] = Job(job.folder, job.order)
-    given = job.parameters.distributed
-    mine.parameters = job.parameters.model_copy(update={"distributed": None, "snapshot_steps": given.sync_every})
+    arguments = job.parameters.distributed
+    mine.parameters = job.parameters.model_copy(update={"distributed": None, "snapshot_steps": arguments.sync_every})
     mine.folder, mine.out = folder, folder / "out"
     mine.out.mkdir(parents=True, exist_ok=True)
     return mine
@@ -68,11 +68,11 @@ def sha256_of(weights: Mapping[str, Any]) -> str:
     """Return the digest of all weights, by their names."""
     import torch
 
-    found = hashlib.sha256()
-    for name, one in sorted(weights.items()):
-        found.update(f"{name} {tuple(one.shape)} {one.dtype}\n".encode())
-        found.update(one.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+    result = hashlib.sha256()
+    for name, value in sorted(weights.items()):
+        result.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
+        result.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return result.hexdigest()
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -81,10 +81,10 @@ def write_json(path: Path, value: Any) -> None:
     write_durably(path, json.dumps(value).encode())
 
 
-def write_round(folder: Path, one: Round) -> None:
+def write_round(folder: Path, element: Round) -> None:
     """Keep a round that was synchronised."""
-    value = {"row": one.row.model_dump(mode="json"), "steps": one.steps, "seen": one.seen}
-    write_json(folder / "rounds" / f"{one.row.sync}.json", value)
+    value = {"row": element.row.model_dump(mode="json"), "steps": element.steps, "seen": element.seen}
+    write_json(folder / "rounds" / f"{element.row.sync}.json", value)
 
 
 def arrived(folder: Path, process: int, sync: int) -> Path:
@@ -95,12 +95,12 @@ def arrived(folder: Path, process: int, sync: int) -> Path:
 
 def rounds_in(folder: Path, after: int = 0) -> list[Round]:
     """Return the rounds of a replica after a synchronisation, in order."""
-    found: list[Round] = []
+    rounds: list[Round] = []
     for path in written(folder / "rounds"):
         if int(path.stem) > after:
             record = json.loads(path.read_text(encoding="utf-8"))
-            found.append(Round(ReplicaRound.model_validate(record["row"]), record["steps"], record["seen"]))
-    return sorted(found, key=lambda one: one.row.sync)
+            rounds.append(Round(ReplicaRound.model_validate(record["row"]), record["steps"], record["seen"]))
+    return sorted(rounds, key=lambda value: value.row.sync)
 
 
 def written(folder: Path) -> list[Path]:
@@ -111,8 +111,8 @@ def written(folder: Path) -> list[Path]:
 def newest_state(job_folder: Path, replica: int, replicas: int) -> Path | None:
     """Return the newest saved synchronisation of any replica; of equally new ones that of the replica itself."""
     own_last = [*(other for other in range(replicas) if other != replica), replica]
-    found = [newest_whole(folder_of(job_folder, other) / FOLDER) for other in own_last]
-    whole = [one for one in found if one is not None and (one / OUTER).is_file()]
+    paths = [newest_whole(folder_of(job_folder, other) / FOLDER) for other in own_last]
+    whole = [path for path in paths if path is not None and (path / OUTER).is_file()]
     return max(reversed(whole), key=step_of, default=None)
 
 

@@ -47,23 +47,23 @@ def replay(job: Job[Any]) -> Done:
     """
     challenge = job.order.challenge
     assert challenge is not None
-    given: Distributed = job.parameters.distributed
+    arguments: Distributed = job.parameters.distributed
     rounds = read_rows(job.inputs[LEFT + "replicas"], ReplicaRound)
     rows, facts = list[ReplayedStep](), dict[str, Any]()
     again = COURSES[job.order.kind].again(job)
     device = dtype = ""
     for part in challenge.segments:
-        for one in _rounds_of(part, given.sync_every):
-            sync = given.rounds_of(one.until)
+        for segment in _rounds_of(part, arguments.sync_every):
+            sync = arguments.rounds_of(segment.until)
             own = [row for row in rounds if row.sync == sync]
-            made, model, found = _round(job, again, one, own, facts)
+            made, model, replayed_steps = _round(job, again, segment, own, facts)
             device, dtype = checkpoint.device_of(model)
-            if one.until == given.last_step(sync, challenge.of):
-                end = _outer_step(_start_of(job, one, own), made, own, given)
-                found[-1] = found[-1].model_copy(update={"sketch": sketch(end)})
-                if one.until == challenge.of:
+            if segment.until == arguments.last_step(sync, challenge.of):
+                end = _outer_step(_start_of(job, segment, own), made, own, arguments)
+                replayed_steps[-1] = replayed_steps[-1].model_copy(update={"sketch": sketch(end)})
+                if segment.until == challenge.of:
                     facts["end_apart"] = apart_from_end(job, end)
-            rows += found
+            rows += replayed_steps
             job.progress(len(rows), len(challenge.rows), "steps")
     facts |= again.close()
     written: list[Contract] = [*rows, *again.answers]
@@ -107,10 +107,10 @@ def _one(job: Job[Any], again: Again, number: int, part: Segment, facts: dict[st
     trainer, prepared = again.build(mine, Share(number, job.parameters.distributed.replicas))
     if "files" not in facts:
         facts["files"] = files_apart(job, trainer.model, prepared.tokenizer)
-    begun: list[dict[str, Any]] = []
+    started_at: list[dict[str, Any]] = []
 
     def begin(model: Any) -> None:
-        begun.append(_copied(model))
+        started_at.append(_copied(model))
 
     if hasattr(trainer, "references"):
         trainer.train_dataset = trainer.references.of_steps(trainer, part)
@@ -121,13 +121,13 @@ def _one(job: Job[Any], again: Again, number: int, part: Segment, facts: dict[st
         raise NotAsked(str(error)) from error
     lines = [line for line in logged(trainer) if part.after < line["step"] <= part.until]
     model = trainer.model
-    took = Trained(begun[0], _copied(model), lines, list(sketch(begun[0])))
+    took = Trained(started_at[0], _copied(model), lines, list(sketch(started_at[0])))
     release(trainer, prepared)
     return took, model
 
 
 def _copied(model: Any) -> dict[str, Any]:
-    return {name: one.detach().clone() for name, one in sorted(trained(model).items())}
+    return {name: value.detach().clone() for name, value in sorted(trained(model).items())}
 
 
 def _snapshot(job: Job[Any], step: int, number: int) -> Path | None:
@@ -160,19 +160,19 @@ def _start_of(job: Job[Any], part: Segment, own: list[ReplicaRound]) -> Start | 
 
 
 def _outer_step(
-    start: Start | None, made: dict[int, Trained], own: list[ReplicaRound], given: Distributed
+    start: Start | None, made: dict[int, Trained], own: list[ReplicaRound], arguments: Distributed
 ) -> dict[str, Any]:
     """Return the weights that a round began with, moved by the mean of what its participants contributed."""
     import torch
 
-    begun = made[min(made)].begun
+    started_at = made[min(made)].begun
     contributed = [made[donor_of(row, own)] for row in own]
-    masters = {name: one.float().clone() for name, one in begun.items()} | (start.masters if start else {})
-    outer = outer_of(list(masters.values()), given)
+    masters = {name: value.float().clone() for name, value in started_at.items()} | (start.masters if start else {})
+    outer = outer_of(list(masters.values()), arguments)
     if start is not None:
         outer.load_state_dict(start.outer)
     for name, master in masters.items():
         moves = [moved_back(took.begun[name], took.ended[name]) for took in contributed]
         master.grad = torch.stack(moves).mean(0)
     outer.step()
-    return {name: one.detach().to(begun[name].dtype) for name, one in masters.items()}
+    return {name: master.detach().to(started_at[name].dtype) for name, master in masters.items()}

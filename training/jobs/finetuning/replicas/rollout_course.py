@@ -34,14 +34,14 @@ class Answers:
 
     def facts(self) -> dict[str, Any]:
         """Return the answers since the last round."""
-        found = [one.model_dump(mode="json") for one in self._rollouts.rows]
+        dicts = [rollout.model_dump(mode="json") for rollout in self._rollouts.rows]
         self._rollouts.rows.clear()
-        return {"rollouts": found}
+        return {"rollouts": dicts}
 
 
 def _share_of(job: Job[Any], share: Share) -> Granted:
-    given = granted(job)
-    return given._replace(training=share.of(given.training))
+    arguments = granted(job)
+    return arguments._replace(training=share.of(arguments.training))
 
 
 class RolloutsAgain(Again):
@@ -57,14 +57,14 @@ class RolloutsAgain(Again):
 
     def build(self, mine: Job[Any], share: Share) -> tuple[Any, Prepared]:
         """Return the trainer of a share, with the answers to its prompts."""
-        given = _share_of(mine, share)
+        arguments = _share_of(mine, share)
         if self._kept is None:
-            self._kept = given
-            self.answers += replay.read_kept(self.job, given, given.prepared.model, "before", self._seed)
-        own = {one.id for one in given.training}
-        built = build(mine, given, [one for one in self._committed if one.item in own])
-        built.rollouts.heard = partial(replay.hear, self.job, given, built.trainer, self._committed, self.answers)
-        return built.trainer, given.prepared
+            self._kept = arguments
+            self.answers += replay.read_kept(self.job, arguments, arguments.prepared.model, "before", self._seed)
+        own = {item.id for item in arguments.training}
+        built = build(mine, arguments, [rollout for rollout in self._committed if rollout.item in own])
+        built.rollouts.heard = partial(replay.hear, self.job, arguments, built.trainer, self._committed, self.answers)
+        return built.trainer, arguments.prepared
 
     def close(self) -> dict[str, Any]:
         """Return what the saved weights say, and read their answers to prompts that were kept out."""
@@ -91,10 +91,10 @@ class Prompts(Course):
     @staticmethod
     def build(job: Job[Any], share: Share) -> Made:
         """Return the trainer of a share of the prompts; all of it, since a trainer takes whole batches."""
-        given = _share_of(job, share._replace(most=None))
-        built = build(job, given)
+        arguments = _share_of(job, share._replace(most=None))
+        built = build(job, arguments)
         end = partial(online.seen_facts, built.trainer)
-        return Made(built.trainer, given.prepared, given.style, Answers(built.rollouts), end)
+        return Made(built.trainer, arguments.prepared, arguments.style, Answers(built.rollouts), end)
 
     def granted(self) -> list[Item]:
         """Return the prompts that are not kept out."""
@@ -106,18 +106,18 @@ class Prompts(Course):
 
     def facts(self, rounds: list[Round], lines: list[dict[str, Any]], ends: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the facts of data and answers over all replicas whose steps count."""
-        steps = [line for one in counted(rounds) for line in one.steps]
+        steps = [line for value in counted(rounds) for line in value.steps]
         used = self._given._replace(training=self.used())
         return online.facts_of(used) | {"sequences": sum(line["sequences"] for line in steps)}
 
     def sequences_due(self) -> int:
         """Return the answers of every step, each as often as it is learned from."""
-        given = self.job.parameters
-        return self.replicas * self.steps() * given.batch_size * given.gradient_accumulation
+        parameters = self.job.parameters
+        return self.replicas * self.steps() * parameters.batch_size * parameters.gradient_accumulation
 
     def end(self, rounds: list[Round], model: Any) -> None:
         """Write the answers that are in the model, and those to prompts that were kept out."""
-        rows = [(one, replica.row.replica) for replica in counted(rounds) for one in replica.seen["rollouts"]]
-        ordered = sorted(rows, key=lambda one: (one[0]["step"], one[1]))
-        self.job.write_rows("rollouts", [Rollout.model_validate(one) for one, _ in ordered])
+        rows = [(rollout, replica.row.replica) for replica in counted(rounds) for rollout in replica.seen["rollouts"]]
+        ordered = sorted(rows, key=lambda pair: (pair[0]["step"], pair[1]))
+        self.job.write_rows("rollouts", [Rollout.model_validate(value) for value, _ in ordered])
         online.write_kept(self.job, self._given, self._before, model)

@@ -51,40 +51,43 @@ class _Texts(Course):
 
     def facts(self, rounds: list[Round], lines: list[dict[str, Any]], ends: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the facts of data, batches and masks over all replicas whose steps count."""
-        steps = [line for one in counted(rounds) for line in one.steps]
+        steps = [line for value in counted(rounds) for line in value.steps]
         batches = [digest for line in lines for digest in line["batches"]]
         # Of each process the masks it saw last hold those before.
-        last = {(one.row.replica, one.row.process): one.seen for one in sorted(rounds, key=lambda one: one.row.sync)}
+        last = {
+            (value.row.replica, value.row.process): value.seen
+            for value in sorted(rounds, key=lambda value: value.row.sync)
+        }
         masks = list(last.values())
-        summed = {name: sum(one[name] for one in masks) for name in ("rows", "violations")}
-        found = self.data_facts() | {
+        summed = {name: sum(mask[name] for mask in masks) for name in ("rows", "violations")}
+        results = self.data_facts() | {
             "trained_rows": self.rows_of_epoch(),
             "batches": len(batches),
             "distinct_batches": len(set(batches)),
             "masked_tokens": sum(line["masked"] for line in steps),
             "sequences": sum(line["sequences"] for line in steps),
             "loss_difference": max(
-                (one["loss_difference"] for one in ends if one["loss_difference"] is not None), default=None
+                (end["loss_difference"] for end in ends if end["loss_difference"] is not None), default=None
             ),
-            "batches_computed_again": sum(one["batches_computed_again"] for one in ends),
+            "batches_computed_again": sum(end["batches_computed_again"] for end in ends),
             "mask": masks[0]
             | summed
-            | {"merged": max(one["merged"] for one in masks), "wrong": [w for m in masks for w in m["wrong"]]},
-            "cut": sum(one["cut"] for one in ends),
-            "dropped": sum(one["dropped"] for one in ends),
+            | {"merged": max(mask["merged"] for mask in masks), "wrong": [w for m in masks for w in m["wrong"]]},
+            "cut": sum(end["cut"] for end in ends),
+            "dropped": sum(end["dropped"] for end in ends),
         }
         if "reference_difference" in ends[0]:
-            found |= {
-                "reference_difference": max(one["reference_difference"] for one in ends),
-                "reference_responses": sum(one["reference_responses"] for one in ends),
+            results |= {
+                "reference_difference": max(end["reference_difference"] for end in ends),
+                "reference_responses": sum(end["reference_responses"] for end in ends),
             }
-        return found
+        return results
 
 
 def _made(built: Built, most: int) -> Made:
     def end() -> dict[str, Any]:
-        found = built.shown() | trainer_args.seen_facts(built.trainer, built.proof)
-        return found | trainer_args.lengths(built.sides, built.prepared.tokenizer, most)
+        results = built.shown() | trainer_args.seen_facts(built.trainer, built.proof)
+        return results | trainer_args.lengths(built.sides, built.prepared.tokenizer, most)
 
     return Made(built.trainer, built.prepared, built.style, built.proof, end)
 
