@@ -32,7 +32,7 @@ def lint_pilot(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProb
     """A stage that names a pilot does the same on more data, and must meet the rates that the pilot had to meet."""
     if stage.pilot is None:
         return
-    order = [stage.name for stage in spec.stages]
+    order = [earlier.name for earlier in spec.stages]
     alike = [earlier.name for earlier in spec.stages[:index] if earlier.kind == stage.kind]
     if stage.pilot in alike:
         pilot = spec.stage(stage.pilot)
