@@ -36,9 +36,9 @@ class DocumentedField(NamedTuple):
 def fields_of(model: type[BaseModel]) -> tuple[DocumentedField, ...]:
     """Return the fields of a contract in their order, inherited ones included."""
     texts: dict[str, str] = {}
-    for one in reversed(model.__mro__):
-        if issubclass(one, BaseModel) and one is not BaseModel:
-            texts |= own_texts(one)
+    for base in reversed(model.__mro__):
+        if issubclass(base, BaseModel) and base is not BaseModel:
+            texts |= own_texts(base)
     return tuple(
         DocumentedField(name, type_of(info), _default(info), texts.get(name, ""))
         for name, info in model.model_fields.items()
@@ -49,27 +49,27 @@ def nested_contracts(
     models: Iterable[type[BaseModel]], is_shown: Callable[[type[BaseModel]], bool]
 ) -> dict[str, type[BaseModel]]:
     """Return by name the contracts that the fields of contracts name, directly or through another that is shown."""
-    found: dict[str, type[BaseModel]] = {}
-    wanted = list(models)
-    while wanted:
-        for info in wanted.pop().model_fields.values():
-            for one in _contracts(info.annotation):
-                if one.__name__ not in found and is_shown(one):
-                    found[one.__name__] = one
-                    wanted.append(one)
-    return found
+    nested: dict[str, type[BaseModel]] = {}
+    waiting = list(models)
+    while waiting:
+        for info in waiting.pop().model_fields.values():
+            for contract in _contracts(info.annotation):
+                if contract.__name__ not in nested and is_shown(contract):
+                    nested[contract.__name__] = contract
+                    waiting.append(contract)
+    return nested
 
 
 def contract_table(model: type[BaseModel], head: str = "field") -> str:
     """Return the fields of a contract as a Markdown table."""
     rows = [
         (
-            f"`{one.name}`",
-            one.type.replace("StageBase", "stages"),
-            one.default or MAY_BE_LEFT_OUT.get(model.__name__, {}).get(one.name, "required"),
-            one.text,
+            f"`{field.name}`",
+            field.type.replace("StageBase", "stages"),
+            field.default or MAY_BE_LEFT_OUT.get(model.__name__, {}).get(field.name, "required"),
+            field.text,
         )
-        for one in fields_of(model)
+        for field in fields_of(model)
     ]
     return table((head, "type", "default", "what it is"), rows)
 
@@ -88,7 +88,7 @@ def type_of(info: FieldInfo) -> str:
 
 def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """Return a Markdown table; bars and line ends inside of a cell are escaped."""
-    cells = ((" ".join(one.split()).replace("|", "\\|") for one in row) for row in rows)
+    cells = ((" ".join(cell.split()).replace("|", "\\|") for cell in row) for row in rows)
     return "\n".join(
         [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}", *(f"| {' | '.join(row)} |" for row in cells)]
     )
@@ -102,15 +102,15 @@ def _default(info: FieldInfo) -> str:
         return ""
     if isinstance(value, BaseModel):
         fields = type(value).model_fields.items()
-        given = {name: getattr(value, name) for name, info in fields if getattr(value, name) != info.default}
-        return "its defaults" if not given else ", ".join(f"`{name}: {one}`" for name, one in given.items())
+        changed = {name: getattr(value, name) for name, info in fields if getattr(value, name) != info.default}
+        return ", ".join(f"`{name}: {setting}`" for name, setting in changed.items()) or "its defaults"
     if value is None:
         return "not set"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        shown = ", ".join(repr(one) for one in value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        return "empty" if not value else f"`[{shown}]`" if len(shown) <= LONGEST_DEFAULT else "a list (`spec show`)"
+        listed = ", ".join(repr(item) for item in value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        return "empty" if not value else f"`[{listed}]`" if len(listed) <= LONGEST_DEFAULT else "a list (`spec show`)"
     text = str(value) or "empty"
     if isinstance(value, dict):
         return "empty" if not value else f"`{text}`"
@@ -122,9 +122,9 @@ def _words(annotation: Any) -> str:
     if origin is Annotated:
         return _words(arguments[0])
     if origin is Literal:
-        return " or ".join(f"`{one}`" for one in arguments)
+        return " or ".join(f"`{choice}`" for choice in arguments)
     if origin in (Union, types.UnionType):
-        return " or ".join(_words(one) for one in arguments if one is not type(None))
+        return " or ".join(_words(argument) for argument in arguments if argument is not type(None))
     if origin in (tuple, list, set, frozenset):
         return f"list of {_words(arguments[0])}" if arguments else "list"
     if origin is dict:
