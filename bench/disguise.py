@@ -1,7 +1,8 @@
 """What overlap checks find under a disguise, and what they take for an overlap wrongly: ``python -m bench.disguise``.
 
 Each disguise is put on the shipped held-out prompts. False alarms are counted on the shipped data, on IFEval's prompts
-after ``make ifeval``, and on three sets written here: their texts all differ in what they ask, so any match is wrong.
+after ``make -f more.mk ifeval``, and on three sets written here: their texts all ask different things, so any match is
+wrong.
 A match of the kind ``reordered`` only warns; all others fail their check. Prompts that show an accepted answer as an
 example are counted too.
 
@@ -161,7 +162,7 @@ def main() -> int:
     if IFEVAL.exists():
         sets["IFEval, in halves"] = halves(prompts(IFEVAL))
     else:
-        print("IFEval is left out: `make ifeval` downloads it", file=sys.stderr)
+        print("IFEval is left out: `make -f more.mk ifeval` downloads it", file=sys.stderr)
     for name, (train, heldout) in sets.items():
         message = ", ".join(f"{count} {how}" for how, count in sorted(alarms(train, heldout).items())) or "0"
         print(f"{name:42} false alarms: {message} of {len(train) * len(heldout)} pairs")

@@ -58,15 +58,15 @@ def complete(document: dict[str, Any], direct: list[Requirement], needs: Needs) 
         component.pop("description", None)
         if not any(place.get("hashes") for place in component.get("externalReferences", [])):
             if name not in NO_HASH:
-                raise ValueError(f"{name} has no hash: run `make requirements`")
+                raise ValueError(f"{name} has no hash: run `make -f more.mk requirements`")
             component["properties"] = [{"name": "peergate:no-hash", "value": NO_HASH[name]}]
     graph = _graph(components, direct, needs)
     if unmet := graph[""] - components.keys():
-        raise ValueError(f"not among the components: {sorted(unmet)}: run `make requirements`")
+        raise ValueError(f"not among the components: {sorted(unmet)}: run `make -f more.mk requirements`")
     # A component for another system, or one that only such a component needs, is not installed here.
     idle = {name for name in components if needs(name) is not None} - set[str]().union(*graph.values())
     if idle:
-        raise ValueError(f"nothing needs {sorted(idle)}: run `make requirements`")
+        raise ValueError(f"nothing needs {sorted(idle)}: run `make -f more.mk requirements`")
     root = document["metadata"]["component"]["bom-ref"]
     document["dependencies"] = [
         {

@@ -12,7 +12,7 @@ from bench.flaws.operators import OPERATORS
 
 HEAD = """<!-- Written by `python -m bench.flaws --out FILE --table PAGE` from the results in FILE. -->
 
-# 49. Flaws that were planted, and what stopped them
+# Planted flaws, and what stopped them
 
 Each operator plants one flaw in a session of real jobs, gates and witnesses on a model of two layers, whose healthy
 twin is accepted. What has to name the flaw was written down before the operator ran. `stopped`: a check that was
@@ -25,7 +25,7 @@ it; `missed`: accepted.
 python -m bench.flaws --out flaws.jsonl --workers 2
 python -m bench.flaws --out healthy.jsonl --workers 2 --healthy 108 --first 1001
 cat flaws.jsonl healthy.jsonl > all.jsonl
-python -m bench.flaws --out all.jsonl --table docs/decisions/0049-planted-flaws.md
+python -m bench.flaws --out all.jsonl --table flaws.md
 ```
 """
 FOOT = """
@@ -44,8 +44,7 @@ when they first ran; four more are since all files that describe weights are com
 `log-later`, `extra-output`) since a job's log, the files beside its outputs and what it says of itself are.
 
 Of the six in `bench/flaws/families/places.py`, `prepared-witness`, `evaluated-later` and `loose-level` were missed when
-they first ran, or would have been without the change that they were written for
-([decision 136](0136-what-a-job-leaves-for-others.md)).
+they first ran, or would have been without the change that they were written for (decision 49).
 """
 RESULTS = ("stopped", "refused", "named", "warned", "ended without acceptance", "missed")
 _SHOWN, _MANY = 70, 3

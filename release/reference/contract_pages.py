@@ -9,7 +9,9 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from release.reference.contract_fields import (
+from reviews.checks.definition import Check
+from reviews.stages.judge import Judge
+from sessions.commands.contract_fields import (
     contract_table,
     docstring,
     fields_of,
@@ -17,8 +19,6 @@ from release.reference.contract_fields import (
     own_texts,
     table,
 )
-from reviews.checks.definition import Check
-from reviews.stages.judge import Judge
 from specs.session.session_spec import SessionSpec
 from specs.stages import row_metric
 from specs.stages.artifacts import Item
@@ -46,7 +46,7 @@ def spec_page() -> str:
     parts = [
         "# Fields of a spec",
         docstring(SessionSpec),
-        "`parameters` of a stage are on the page of its [kind](stages/README.md). `profiles` is a mapping of names to "
+        "`peergate spec kinds KIND` lists the `parameters` of a stage. `profiles` is a mapping of names to "
         "what each changes.",
         contract_table(SessionSpec),
     ]

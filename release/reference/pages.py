@@ -12,10 +12,10 @@ from typing import Any
 import typer
 
 import reviews.statistics
-from release.reference.contract_fields import docstring, fields_of, table
 from release.reference.contract_pages import entry_page, kind_page, spec_page, stage_pages
 from reviews.gate.check_catalog import listing
 from sessions.cli import app
+from sessions.commands.contract_fields import docstring, fields_of, table
 from sessions.commands.lazy_group import commands_of
 from sessions.report.overview import EXIT_CODES
 from specs.errors import EXIT_MEANINGS, VERIFY_EXIT_MEANINGS, ExitCode, PeergateError
@@ -64,8 +64,12 @@ VARIABLES = (
 """Name, who sets it, what it does."""
 
 
-def pages() -> dict[str, str]:
-    """Return the text of every generated page; raises UserError if the checks of another distribution are refused."""
+def pages(*, with_stages: bool) -> dict[str, str]:
+    """Return the text of every committed page, and of the pages of stage kinds if wanted.
+
+    Raises:
+        UserError: the checks of another distribution are refused.
+    """
     texts = {
         "spec.md": spec_page(),
         "checks.md": _check_page(),
@@ -74,24 +78,28 @@ def pages() -> dict[str, str]:
         "environment.md": _environment_page(),
         "trail-entries.md": entry_page(),
         "statistics.md": _statistics_page(),
-        **stage_pages(),
         "stage-kinds.md": kind_page(),
     }
     titles = {name: text.split("\n", 1)[0].removeprefix("# ") for name, text in texts.items()}
     listed = "\n".join(f"- [{title}]({name})" for name, title in titles.items())
-    texts["README.md"] = f"# Reference\n\nWhat Peergate's code declares of itself.\n\n{listed}\n"
+    texts["README.md"] = (
+        f"# Reference\n\nGenerated from Peergate's code.\n\n{listed}\n\n"
+        "`peergate spec kinds KIND` prints the parameters and metrics of a stage kind; `make -f more.mk reference`\n"
+        "builds pages of them in `stages/`.\n"
+    )
+    texts |= stage_pages() if with_stages else {}
     return {name: f"{MARK}\n\n{text}" for name, text in sorted(texts.items())}
 
 
-def write_pages(folder: Path) -> list[Path]:
-    """Write every page into ``folder``, remove generated pages that no longer exist, and return the files.
+def write_pages(folder: Path, *, with_stages: bool = False) -> list[Path]:
+    """Write the pages into ``folder``, remove generated pages that no longer exist, and return the files.
 
     Raises:
         OSError: the folder cannot be written.
         UserError: the checks of another distribution are refused.
     """
     written: list[Path] = []
-    for name, text in pages().items():
+    for name, text in pages(with_stages=with_stages).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

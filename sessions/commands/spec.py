@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sessions.commands.contract_fields import docstring, fields_of, nested_contracts
 from sessions.commands.options import DEFAULT_RUNS, HERE, By, Json, Profile, Runs, SpecName
 from sessions.commands.output import print_json, print_line
 from sessions.money.estimate import estimate
@@ -22,6 +23,8 @@ from specs.session.problems import dotted
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.session.thresholds import Thresholds
 from specs.session.yaml_positions import dumped
+from specs.stages.kind import StageKind
+from specs.stages.metric import MetricDefinition
 from specs.stages.recipes.script_file import digest_of, path_of
 from specs.stages.registry import STAGE_KINDS, known_names
 from specs.trainers.trainer_file import notes_of
@@ -31,6 +34,8 @@ from training.planning.stage_plans import plans
 app = typer.Typer(help="Check and show specs.", no_args_is_help=True)
 _PLAN = textwrap.TextWrapper(100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 """A plan's lines, which have many figures; paths stay whole."""
+_TEXT = textwrap.TextWrapper(100, initial_indent="  ", subsequent_indent="  ")
+_DETAIL = textwrap.TextWrapper(100, initial_indent="    ", subsequent_indent="    ")
 
 
 @app.command("check")
@@ -141,26 +146,61 @@ def _as_json(checked: dict[str | None, ResolvedSpec]) -> dict[str, Any]:
 
 
 @app.command("kinds")
-def kinds(as_json: Json = False) -> None:
+def kinds(
+    kind: Annotated[
+        str | None,
+        typer.Argument(metavar="KIND", help="Only this kind, with every parameter and metric.", show_default="all"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """List every stage kind: what it reads, what it leaves, its metrics and who brings it."""
-    known = [STAGE_KINDS[name] for name in known_names()]
+    if kind is not None and kind not in known_names():
+        raise UserError(f"unknown stage kind '{kind}'", hint="`peergate spec kinds` lists all kinds")
+    listed = [STAGE_KINDS[name] for name in (known_names() if kind is None else (kind,))]
     if as_json:
-        facts = {
-            stage_kind.name: {
-                "distribution": stage_kind.plugin or "peergate",
-                "inputs": dict(stage_kind.inputs),
-                "outputs": dict(stage_kind.outputs),
-                "metrics": [metric.id for metric in stage_kind.metrics],
-            }
-            for stage_kind in known
-        }
-        print_json({"kinds": facts})
+        print_json({"kinds": {entry.name: _kind_facts(entry, detailed=kind is not None) for entry in listed}})
         return
-    for kind in known:
-        print_line(f"{kind.name} ({kind.plugin or 'peergate'})")
-        print_line(f"  reads: {', '.join(kind.inputs) or 'what the stage names'}; leaves: {', '.join(kind.outputs)}")
+    for entry in listed:
+        for line in _kind_lines(entry, detailed=kind is not None):
+            print_line(line)
+
+
+def _kind_facts(kind: StageKind, *, detailed: bool) -> dict[str, Any]:
+    """Return what a kind declares, as JSON."""
+    facts: dict[str, Any] = {
+        "distribution": kind.plugin or "peergate",
+        "inputs": dict(kind.inputs),
+        "outputs": dict(kind.outputs),
+        "metrics": [metric.id for metric in kind.metrics],
+    }
+    if detailed:
+        facts["parameters"] = [field._asdict() for field in fields_of(kind.parameters)]
+        fields = set(MetricDefinition.model_fields)
+        facts["definitions"] = [metric.model_dump(mode="json", include=fields) for metric in kind.metrics]
+    return facts
+
+
+def _kind_lines(kind: StageKind, *, detailed: bool) -> Iterator[str]:
+    """Yield what a kind declares, in words."""
+    yield f"{kind.name} ({kind.plugin or 'peergate'})"
+    yield f"  reads: {', '.join(kind.inputs) or 'what the stage names'}; leaves: {', '.join(kind.outputs)}"
+    if not detailed:
         if kind.metrics:
-            print_line(f"  metrics: {', '.join(metric.id for metric in kind.metrics)}")
+            yield f"  metrics: {', '.join(metric.id for metric in kind.metrics)}"
+        return
+    yield from _TEXT.wrap(docstring(kind.parameters).replace("\n\n", " "))
+    nested = nested_contracts([kind.parameters], lambda _: True)
+    for name, contract in {"parameters": kind.parameters, **dict(sorted(nested.items()))}.items():
+        yield from ("", f"{name}:")
+        for field in fields_of(contract):
+            default = f"default {field.default}" if field.default else "required"
+            yield f"  {field.name}: {field.type}; {default}".replace("`", "")
+            yield from _DETAIL.wrap(field.text)
+    if kind.metrics:
+        yield from ("", "metrics:")
+    for metric in kind.metrics:
+        yield f"  {metric.id}: {metric.unit} over {metric.population}; better: {metric.direction}"
+        yield from _DETAIL.wrap(metric.definition)
 
 
 def _spec_lines(resolved: ResolvedSpec) -> Iterator[str]:

@@ -39,7 +39,7 @@ NAMES = [
         "llama",
         marks=[
             pytest.mark.llama,
-            pytest.mark.skipif(bool(LLAMA), reason=f"not installed: {', '.join(LLAMA)}; `make test-llama` does it"),
+            pytest.mark.skipif(bool(LLAMA), reason=f"not installed: {', '.join(LLAMA)} (make -f more.mk test-llama)"),
         ],
     ),
     pytest.param("vllm", marks=pytest.mark.skipif(without_vllm(), reason="not here: vllm, a GPU or its CPU build")),
@@ -235,7 +235,7 @@ def test_every_engine_has_a_promise(name: EngineName) -> None:
 
 
 @pytest.mark.llama
-@pytest.mark.skipif(bool(LLAMA), reason=f"not installed: {', '.join(LLAMA)}; `make test-llama` does it")
+@pytest.mark.skipif(bool(LLAMA), reason=f"not installed: {', '.join(LLAMA)} (make -f more.mk test-llama)")
 def test_llama_cpp_reads_qwen2_as_transformers_does(folder: Path, tmp_path: Path, prompts: list[list[int]]) -> None:
     """Another order of queries and keys than Llama's, and biases."""
     import torch

@@ -1,4 +1,4 @@
-"""Pages quote figures of a bench from the file that it wrote, as the bench prints them."""
+"""The page of figures quotes a bench from the file that it wrote, as the bench prints it."""
 
 from __future__ import annotations
 
@@ -13,39 +13,36 @@ from bench import diloco, replica_quality
 from bench.composer import growth, learning, step
 from specs.home import HOME
 
-RESULTS, PAGES = HOME / "bench" / "results", HOME / "docs" / "decisions"
+RESULTS, PAGE = HOME / "bench" / "results", HOME / "docs" / "reference" / "figures.md"
 Lines = Callable[[Any], list[str]]
-QUOTED: dict[str, tuple[str, Lines]] = {
-    "learning.json": ("0143-what-each-channel-learns.md", learning.table),
-    "diloco.json": (
-        "0132-what-replicas-cost.md",
-        lambda rows: [*diloco.table(rows), *diloco.fitted(rows).splitlines()],
-    ),
-    "composer_step.json": ("0157-how-many-tokens-a-piece-holds.md", step.table),
-    "composer_step_adapters.json": ("0157-how-many-tokens-a-piece-holds.md", step.table),
-    "composer_growth.json": ("0157-how-many-tokens-a-piece-holds.md", growth.table),
-    "replica_quality.json": ("0132-what-replicas-cost.md", replica_quality.table),
+QUOTED: dict[str, Lines] = {
+    "learning.json": learning.table,
+    "diloco.json": lambda rows: [*diloco.table(rows), *diloco.fitted(rows).splitlines()],
+    "composer_step.json": step.table,
+    "composer_step_adapters.json": step.table,
+    "composer_growth.json": growth.table,
+    "replica_quality.json": replica_quality.table,
 }
 
 
-def unsaid(results: Path, page: Path, lines: Lines) -> list[str]:
+def missing_lines(result: Path, page: Path, lines: Lines) -> list[str]:
     """Return the lines of a result that a page does not have."""
-    said = page.read_text(encoding="utf-8").splitlines()
-    return [line for line in lines(json.loads(results.read_bytes())) if line and line not in said]
+    present = page.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines(json.loads(result.read_bytes())) if line and line not in present]
 
 
 @pytest.mark.parametrize("name", QUOTED)
-def test_a_page_has_the_figures_of_the_file(name: str, tmp_path: Path) -> None:
-    page, lines = QUOTED[name]
-    assert unsaid(RESULTS / name, PAGES / page, lines) == []
-    text = (PAGES / page).read_text(encoding="utf-8")
+def test_the_page_has_the_figures_of_the_file(name: str, tmp_path: Path) -> None:
+    lines = QUOTED[name]
+    assert missing_lines(RESULTS / name, PAGE, lines) == []
     last = lines(json.loads((RESULTS / name).read_bytes()))[-1]
-    (tmp_path / page).write_text(text.replace(last, last.replace("1", "2")), encoding="utf-8")
-    assert unsaid(RESULTS / name, tmp_path / page, lines) == [last]
+    changed = tmp_path / "figures.md"
+    changed.write_text(PAGE.read_text(encoding="utf-8").replace(last, last.replace("1", "2")), encoding="utf-8")
+    assert missing_lines(RESULTS / name, changed, lines) == [last]
 
 
 def test_every_file_of_results_is_quoted() -> None:
-    assert {one.name for one in RESULTS.iterdir()} == set(QUOTED)
+    assert {path.name for path in RESULTS.iterdir()} == set(QUOTED)
 
 
 @pytest.mark.parametrize(

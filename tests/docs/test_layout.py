@@ -199,7 +199,7 @@ COMMANDS = {
     "spec schema": set[str](),
     "spec sign": {"spec", "--runs", "--profile", "--by"},
     "spec check": {"spec", "--json", "--profile"},
-    "spec kinds": {"--json"},
+    "spec kinds": {"kind", "--json"},
     "spec show": {"spec", "--json", "--profile"},
     "audit verify": {"run", "--again", "--rows", "--seed", "--weights", "--policy", "--anchor", "--json", "--runs"},
     "audit list": {

@@ -18,7 +18,7 @@ from release import set_up
 from release.sbom import EXTRAS, declared
 
 HOME = Path(__file__).parents[2]
-AGAIN = "run `make requirements`"
+AGAIN = "run `make -f more.mk requirements`"
 
 
 def pinned(text: str) -> dict[str, str]:
@@ -72,7 +72,7 @@ def lacking(asked: list[Requirement], versions: dict[str, str]) -> set[str]:
 
 
 def test_all_that_is_asked_for_is_among_them() -> None:
-    makefile = (HOME / "Makefile").read_text(encoding="utf-8")
+    makefile = (HOME / "more.mk").read_text(encoding="utf-8")
     assert tuple(re.findall(r"--extra ([\w-]+)", makefile)) == EXTRAS
     missing = lacking(declared(HOME / "pyproject.toml"), VERSIONS)
     assert not missing, f"requirements.txt does not have {sorted(missing)}: {AGAIN}"

@@ -38,7 +38,7 @@ def test_the_page_is_typed_and_its_session_ends(tmp_path: Path) -> None:
 def test_the_lines_for_lm_eval_are_typed_and_their_session_ends(tmp_path: Path) -> None:
     pytest.importorskip("lm_eval", reason="lm-eval is not installed (the extra 'lm-eval')")
     install = "pip install 'peergate[lm-eval]'\n"
-    assert install in LM_EVAL, "done by `make test-lm-eval`; a test installs nothing"
+    assert install in LM_EVAL, "done by `make -f more.mk test-lm-eval`; a test installs nothing"
     assert "accepted: held-out lm eval accuracy" in run(LM_EVAL.replace(install, ""), tmp_path)
     code, told = verify(tmp_path / "runs" / "opposites-lm-eval")
     assert code == 0, told

@@ -1,4 +1,4 @@
-"""Whole sessions on an NVIDIA GPU, `make test-cuda`: honest ones pass every gate, and lies are stopped."""
+"""Whole sessions on an NVIDIA GPU, `make -f more.mk test-cuda`: honest ones pass every gate, and lies are stopped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.e2e.sessions import SPEC, entries, peergate, write_small_spec
 
 pytestmark = [
     pytest.mark.cuda,
-    pytest.mark.skipif(not gpus(), reason="there is no NVIDIA GPU: `make test-cuda` on a machine with one"),
+    pytest.mark.skipif(not gpus(), reason="there is no NVIDIA GPU: `make -f more.mk test-cuda` on a machine with one"),
 ]
 
 Change = tuple[str, str]

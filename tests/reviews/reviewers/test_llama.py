@@ -32,7 +32,7 @@ from tests.fixtures.llama_server import KEY, MISSING, MODEL, llama_server
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.llama,
-    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}; `make test-llama` does it"),
+    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (make -f more.mk test-llama)"),
 ]
 DIGEST = f"sha256:{'0' * 64}"
 INSTRUCTIONS = "You review stages."

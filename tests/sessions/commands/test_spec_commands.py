@@ -13,6 +13,7 @@ from specs.digests import digest_file
 from specs.schemas import schema_text
 from specs.session.session_spec import SessionSpec
 from specs.session.yaml_positions import read_yaml
+from specs.stages.registry import STAGE_KINDS
 from tests.e2e.sessions import called as peergate
 from tests.factories.spec_files import items, write_spec
 
@@ -100,3 +101,19 @@ def test_the_printed_schema_takes_what_the_loader_takes(tmp_path: Path) -> None:
     assert not list(validator.iter_errors(read_yaml(example.encode()).data))
     for old, new in (("seed: 7", "seed: x"), ("seed: 7", "sead: 7"), ("alpha: 0.05", "alpha: 5")):
         assert list(validator.iter_errors(read_yaml(re.sub(old, new, example).encode()).data)), new
+
+
+def test_a_stage_kind_is_shown_with_every_parameter_and_metric() -> None:
+    printed = peergate("spec", "kinds", "sft")
+    assert printed.returncode == 0 and "  learning_rate: number, >= 0, <= 1; default 2e-05\n" in printed.stdout
+    assert "\nDistributed:\n" in printed.stdout and "\n  loss_drop: " in printed.stdout
+    facts = json.loads(peergate("spec", "kinds", "sft", "--json").stdout)["kinds"]
+    assert list(facts) == ["sft"]
+    kind = STAGE_KINDS["sft"]
+    assert [field["name"] for field in facts["sft"]["parameters"]] == list(kind.parameters.model_fields)
+    assert [metric["id"] for metric in facts["sft"]["definitions"]] == facts["sft"]["metrics"]
+
+
+def test_an_unknown_stage_kind_is_refused() -> None:
+    refused = peergate("spec", "kinds", "sftt")
+    assert refused.returncode == 2 and "unknown stage kind 'sftt'" in refused.stderr

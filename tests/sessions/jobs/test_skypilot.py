@@ -41,7 +41,7 @@ TEMPLATE = {
 
 needs_sky = pytest.mark.skipif(
     "PEERGATE_SKY_PYTHON" not in os.environ,
-    reason="SkyPilot's environment is not named: `make test-sky`, or PEERGATE_SKY_PYTHON=SKY_VENV/bin/python",
+    reason="SkyPilot's environment is not named: `make -f more.mk test-sky` does it",
 )
 
 

