@@ -6,7 +6,7 @@ RUNS := runs
 # Where the jobs of `make demo` run: local, ray.
 LAUNCHER ?=
 
-.PHONY: help setup system demo ifeval test test-more test-quick test-all test-nightly test-llama test-gguf test-qlora test-replicas test-cuda test-lm-eval test-trackers test-sky test-inspect test-axolotl test-vllm requirements release check lint types imports format clean
+.PHONY: help setup system demo ifeval test test-more test-quick test-all test-nightly test-llama test-gguf test-qlora test-replicas test-cuda test-lm-eval test-trackers mutants test-sky test-inspect test-axolotl test-vllm requirements release check lint types imports format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -80,6 +80,14 @@ test-qlora: setup  ## install bitsandbytes (125 MB) and run the tests of trainin
 
 test-replicas: setup  ## run the tests of trainings by several processes
 	$(BIN)/python -m pytest tests/stages/finetuning/test_replicas.py tests/e2e/test_replicated_session.py
+
+MODULE ?= reviews.gate.decide
+# Not on every commit: one module takes minutes. What it works on lies in mutants/ and is made again each time.
+mutants: setup  ## change one MODULE in every way mutmut knows and list the changes that no test notices (minutes)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt mutmut==3.8.1
+	rm -rf mutants
+	-OMP_NUM_THREADS=1 $(BIN)/mutmut run "$(MODULE).*"
+	$(BIN)/mutmut results
 
 # The build of torch for the machine's CUDA is not ours to choose: it has to be there in the place of the one for a CPU.
 test-cuda: setup  ## on a machine with an NVIDIA GPU and a torch for it: install bitsandbytes and run the tests that need both
@@ -169,5 +177,5 @@ format: setup  ## format the code
 	$(BIN)/ruff format .
 
 clean:  ## remove the environment and caches; runs/ stays
-	rm -rf $(VENV) .venv-release .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .venv-release .pytest_cache .ruff_cache .hypothesis .import_linter_cache mutants build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

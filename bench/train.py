@@ -259,13 +259,13 @@ def main() -> int:
         return 0
     import torch
 
-    from bench.critics import weights
+    from tests.fixtures.real_model import smollm2_checkpoint
     from tests.fixtures.tiny_training import tiny_checkpoint
     from training.planning.model_shapes import from_config
 
     held = True
     with tempfile.TemporaryDirectory() as name:
-        model = weights() if given.real else Path(name) / "model"
+        model = smollm2_checkpoint() if given.real else Path(name) / "model"
         if not given.real:
             tiny_checkpoint(model, hidden=given.hidden, layers=given.layers)
         shape = from_config(model / "config.json")

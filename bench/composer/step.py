@@ -261,18 +261,19 @@ def main() -> int:
     if given.run:
         print(json.dumps(run_here(given.run[0], Path(given.run[1]), given)))
         return 0
-    from bench.critics import weights
-    from bench.random_models import random_checkpoint
+    from tests.fixtures.real_model import smollm2_checkpoint
     from tests.fixtures.tiny_training import tiny_checkpoint
-    from training.planning.model_shapes import Shape
 
     with tempfile.TemporaryDirectory() as name:
-        small = tiny_checkpoint(Path(name) / "tiny", hidden=given.hidden, layers=given.layers)
-        shape = Shape(given.layers, given.hidden, 3 * given.hidden, 4, 2, given.vocabulary, tied=True)
-        model = weights() if given.real else random_checkpoint(Path(name) / "wide", shape, "float32")
+        sizes = {"hidden": given.hidden, "layers": given.layers}
+        small, wide = Path(name) / "tiny", Path(name) / "wide"
+        if not given.real:
+            tiny_checkpoint(small, **sizes)
+            tiny_checkpoint(wide, **sizes, vocabulary=given.vocabulary)
+        model = smollm2_checkpoint() if given.real else wide
         runs = runs_of(LOSSES, model, given)
         if not given.without_trainers:
-            runs |= runs_of(TRAINERS, weights() if given.real else small, given)
+            runs |= runs_of(TRAINERS, model if given.real else small, given)
     for which, found in runs.items():
         middle = {key: median(one[key] for one in found) for key in found[0]}
         print(f"{which}: " + ", ".join(f"{key} {value:.6g}" for key, value in middle.items()), flush=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bench import diloco, replica_quality
-from bench.composer import growth, learning, step
+from bench import diloco
+from bench.composer import learning, step
 from specs.home import HOME
 
 RESULTS, PAGES = HOME / "bench" / "results", HOME / "docs" / "decisions"
@@ -23,8 +23,6 @@ QUOTED: dict[str, tuple[str, Lines]] = {
     ),
     "composer_step.json": ("0157-how-many-tokens-a-piece-holds.md", step.table),
     "composer_step_adapters.json": ("0157-how-many-tokens-a-piece-holds.md", step.table),
-    "composer_growth.json": ("0157-how-many-tokens-a-piece-holds.md", growth.table),
-    "replica_quality.json": ("0132-what-replicas-cost.md", replica_quality.table),
 }
 
 

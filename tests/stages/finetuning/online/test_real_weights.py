@@ -33,9 +33,9 @@ GIVEN: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def model() -> Path:
-    from bench.critics import weights
+    from tests.fixtures.real_model import smollm2_checkpoint
 
-    return weights()
+    return smollm2_checkpoint()
 
 
 def job_of(folder: Path, model: Path, kind: Kind, **changes: Any) -> Job[Any]:
