@@ -20,28 +20,25 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from reviews.audit.verify import verify_run
-from reviews.trail import keys
 from reviews.trail.envelope import Recorded
 from reviews.trail.integrity import walk_trail
 from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.trail import Trail
 from sessions import runtime
-from sessions.report import plots
 from sessions.report.overview import overview
 from sessions.report.session_list import glance, listed
 from sessions.run.lease import lease, take_up
 from specs.digests import digest_path
 from specs.session.session_spec import ResolvedSpec
-from tests.factories.evidence_on_disk import resolved_spec, weights
-from tests.fixtures.postgres_server import MISSING, Server, programs, running
-from tests.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, Silent, quick_session
-from tests.fixtures.reviewer_here import key_here, lenient
+from testing.factories.evidence_on_disk import resolved_spec, weights
+from testing.fixtures.postgres_server import MISSING, Server, programs, running
+from testing.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, Silent, no_plots, quick_session
+from testing.fixtures.reviewer_here import lenient
 from training.running_code import code_state
 
 
@@ -64,21 +61,6 @@ def main() -> None:
                 long_session(folder / f"long{stages}", server, spec, stages)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def no_plots() -> Generator[None]:
-    """Leave the plots of the reports out, and the processes for keys: they are most of what a quick session takes."""
-
-    def nothing(*_: object) -> list[str]:
-        return []
-
-    draw, plots.draw = plots.draw, nothing
-    apart, keys.key_apart = keys.key_apart, key_here
-    try:
-        yield
-    finally:
-        plots.draw, keys.key_apart = draw, apart
 
 
 class Spec:

@@ -24,7 +24,7 @@ from typing import Any
 
 from reviews.gate.challenge import sample_size
 from specs.stages.engine_choice import ENGINES
-from tests.fixtures.real_model import smollm2_checkpoint
+from testing.fixtures.real_model import smollm2_checkpoint
 
 HOME = Path(__file__).parent.parent
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specs.stages.witness import SCORE_GAP, ScoredRow
-from tests.fixtures.real_model import smollm2_checkpoint
+from testing.fixtures.real_model import smollm2_checkpoint
 
 HOME = Path(__file__).parent.parent
 DATA = HOME / "specs" / "library" / "data"

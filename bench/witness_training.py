@@ -33,8 +33,8 @@ from specs.job_records import LEFT, Artifact, Challenge, Segment
 from specs.stages.finetuning.rows import ReplayedStep, TrainingRow
 from specs.stages.registry import outputs_of
 from specs.stages.witness import REPLAYED, ROWS
-from tests.fixtures.real_model import smollm2_checkpoint
-from tests.fixtures.tiny_training import opposites, tiny_checkpoint, training_job, write_lines
+from testing.fixtures.real_model import smollm2_checkpoint
+from testing.fixtures.tiny_training import opposites, tiny_checkpoint, training_job, write_lines
 from training.jobs.job import Job
 
 WAYS = {"cpu": ("other instructions", "1 thread", "2 threads"), "cuda": ("same process", "a process", "other kernels")}

@@ -19,8 +19,8 @@ from xdist.scheduler import LoadScopeScheduling
 from reviews.trail import keys
 from reviews.trail.tables.sqlite_table import SqliteTable
 from sessions.report import plots
-from tests.fixtures import postgres_server
-from tests.fixtures.reviewer_here import key_here
+from testing.fixtures import postgres_server
+from testing.fixtures.reviewer_here import key_here
 
 # Until all is collected: what modules define stays, and looking through it again and again takes seconds.
 gc.disable()
@@ -252,7 +252,7 @@ def drawn_and_synced_where_asked_for(request: pytest.FixtureRequest, monkeypatch
 def closed_quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run folder of a quick session that was accepted, alone in its workspace: only to be read or copied."""
     # Here: tests without sessions need not wait for these imports.
-    from tests.fixtures.quick_session import drive, open_quick, quick_session
+    from testing.fixtures.quick_session import drive, open_quick, quick_session
 
     run = open_quick(tmp_path_factory.mktemp("closed"))
     drive(quick_session(run))

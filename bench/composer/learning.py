@@ -33,8 +33,8 @@ from typing import Any, NamedTuple
 
 from reviews.statistics.mcnemar import exact_mcnemar
 from specs.stages.artifacts import Item
-from tests.fixtures.stage_jobs import stage_job
-from tests.fixtures.tiny_training import write_lines
+from testing.fixtures.stage_jobs import stage_job
+from testing.fixtures.tiny_training import write_lines
 from training.items.format_items import (
     HELDOUT_TOPICS,
     LARGE_HELDOUT_TOPICS,
@@ -366,11 +366,11 @@ def main() -> int:
 
 
 def _train(given: argparse.Namespace) -> None:
-    from tests.fixtures.real_model import smollm2_checkpoint
+    from testing.fixtures.real_model import smollm2_checkpoint
 
     with tempfile.TemporaryDirectory() as name:
         if given.tiny:
-            from tests.fixtures.tiny_training import tiny_checkpoint
+            from testing.fixtures.tiny_training import tiny_checkpoint
 
             model = tiny_checkpoint(Path(name) / "model")
         else:

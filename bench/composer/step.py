@@ -126,7 +126,7 @@ def one_trainer(which: str, folder: Path, device: str) -> Run:
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    from tests.fixtures.rollout_jobs import prompt_rows
+    from testing.fixtures.rollout_jobs import prompt_rows
     from training.engines.checkpoint import load
     from training.jobs.finetuning.online.channels import Plan, channelled
 
@@ -261,8 +261,8 @@ def main() -> int:
     if given.run:
         print(json.dumps(run_here(given.run[0], Path(given.run[1]), given)))
         return 0
-    from tests.fixtures.real_model import smollm2_checkpoint
-    from tests.fixtures.tiny_training import tiny_checkpoint
+    from testing.fixtures.real_model import smollm2_checkpoint
+    from testing.fixtures.tiny_training import tiny_checkpoint
 
     with tempfile.TemporaryDirectory() as name:
         sizes = {"hidden": given.hidden, "layers": given.layers}

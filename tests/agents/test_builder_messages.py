@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from specs.errors import BuilderUnavailable
+from testing.fixtures import scripted_builder as scripted
+from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Step, failed
+from testing.fixtures.scripted_builder import Call, Said, Turn, calls
 from tests.agents.test_builder_wire import ENDPOINT, LAUNCH, MODELS, WIRE, run
 from tests.agents.test_builder_wire import quick as quick
-from tests.fixtures import scripted_builder as scripted
-from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Step, failed
-from tests.fixtures.scripted_builder import Call, Said, Turn, calls
 
 pytestmark = pytest.mark.integration
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from specs.stages.engine_choice import ENGINES, EngineName
-from tests.fixtures.small_text import WORDS, small_model
+from testing.fixtures.small_text import WORDS, small_model
 from training.engines.batched import Output
 from training.engines.engine import Engine
 from training.engines.engine_factory import make_engine

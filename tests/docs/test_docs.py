@@ -68,7 +68,7 @@ def test_what_leads_nowhere_is_found(tmp_path: Path) -> None:
 
 
 def test_every_page_that_the_code_names_exists() -> None:
-    paths = [path for package in (*PACKAGES, "tests", "bench") for path in (HOME / package).rglob("*.py")]
+    paths = [path for package in (*PACKAGES, "tests", "testing", "bench") for path in (HOME / package).rglob("*.py")]
     paths += [*(HOME / "sessions").rglob("*.j2"), HOME / "Makefile", HOME / "verify" / "README.md"]
     made_up = {"docs/page.md", "docs/missing.md", "docs/gguf.md"}
     named = {name for path in paths for name in re.findall(r"\bdocs/[\w/.-]+\.md\b", path.read_text(encoding="utf-8"))}

@@ -29,7 +29,7 @@ from specs.stages.metric_catalog import METRICS
 from specs.stages.stage import Criterion
 from specs.trail.grant_and_claim import Claim
 from specs.trail.verdict import Condition, ConditionResult, Finding, Packet, Span, Verdict
-from tests.factories.evidence_on_disk import (
+from testing.factories.evidence_on_disk import (
     TALES,
     N,
     answers,
@@ -42,8 +42,8 @@ from tests.factories.evidence_on_disk import (
     with_manifest,
     write_rows,
 )
-from tests.factories.flaws import ALL, NONE, enlarged_kind, told, two_kinds, with_thresholds
-from tests.factories.flaws_evaluation import labelled_items
+from testing.factories.flaws import ALL, NONE, enlarged_kind, told, two_kinds, with_thresholds
+from testing.factories.flaws_evaluation import labelled_items
 from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS
 from training.rules.tasks import worked_example
 from training.rules.tasks.format_instructions import Judgement

@@ -11,8 +11,8 @@ import pytest
 from reviews.gate.measurer import measure
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
+from testing.factories.critic_evidence import BEST_OF_N, Signed, alternating, chains, critic_evidence, edited
 from tests.docs.test_failures import DOCS, outcome_of
-from tests.factories.critic_evidence import BEST_OF_N, Signed, alternating, chains, critic_evidence, edited
 from tests.stages.critique.test_critic_checks import only_a, results_of
 from training.rules.critique.pair_selection import divided, fault_in
 from training.rules.critique.preference_pairs import revision_pairs

@@ -20,8 +20,8 @@ from specs.stages.generation.parameters import SampleResponsesParameters
 from specs.stages.metric_catalog import METRICS, metrics_of
 from specs.stages.sampling import ROLE_STOPS, SHOTS
 from specs.stages.stage import Criterion, Gate
-from tests.factories.evidence_on_disk import heldout_items
-from tests.factories.text_evidence import (
+from testing.factories.evidence_on_disk import heldout_items
+from testing.factories.text_evidence import (
     ANSWERS,
     TEXTS,
     guard_rows,
@@ -30,7 +30,7 @@ from tests.factories.text_evidence import (
     seed_items,
     text_evidence,
 )
-from tests.fixtures.small_text import word_tokenizer
+from testing.fixtures.small_text import word_tokenizer
 from training.engines.stop_strings import Watch
 from training.rules.cleaning import is_runaway, is_runaway_v1, leak_in, marks_of
 from training.rules.numbered_lists import parse, render

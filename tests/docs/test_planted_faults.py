@@ -7,7 +7,7 @@ from pathlib import Path
 
 from reviews.gate.check_list import CHECKS
 from sessions.diagnosis.causes import DETECTORS
-from tests.factories.mutated_checkpoints import MUTATIONS
+from testing.factories.mutated_checkpoints import MUTATIONS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "decisions" / "0128-which-check-finds-which-fault.md").read_text(encoding="utf-8")

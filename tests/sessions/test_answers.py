@@ -25,7 +25,7 @@ from sessions.report.overview import is_waiting
 from specs.digests import Digest
 from specs.errors import ReviewerUnavailable, UserError
 from specs.trail.verdict import Packet, Verdict
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 

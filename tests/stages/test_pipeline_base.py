@@ -18,8 +18,8 @@ from specs.session.loading import find_spec, load_spec
 from specs.stages.registry import STAGE_KINDS
 from specs.stages.sampling import END_MARK
 from specs.stages.stage import ModelKind
-from tests.fixtures.small_pipeline import PROMPTING, Here, answering_model, base_model, open_small
-from tests.fixtures.stage_jobs import stage_job
+from testing.fixtures.small_pipeline import PROMPTING, Here, answering_model, base_model, open_small
+from testing.fixtures.stage_jobs import stage_job
 from tests.stages.test_pipeline_resumes import Result, result_of, to_its_end
 from training.jobs.finetuning.sft import sft
 from training.jobs.generation.generate import generate

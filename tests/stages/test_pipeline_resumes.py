@@ -15,8 +15,8 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.report.overview import overview
 from sessions.report.report_check import ReportCheck
 from specs.session.loading import find_spec, load_spec
-from tests.fixtures.quick_session import drive, quick_session
-from tests.fixtures.small_pipeline import Here, Killed, open_small, writing_model
+from testing.fixtures.quick_session import drive, quick_session
+from testing.fixtures.small_pipeline import Here, Killed, open_small, writing_model
 
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*")]
 MOST = 60

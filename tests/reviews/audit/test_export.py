@@ -24,11 +24,11 @@ from reviews.trail.trail import Trail
 from sessions.run.lease import lease
 from specs.errors import UserError
 from specs.trail.entry import Entry
-from tests.e2e.sessions import called as peergate
-from tests.factories.bodies import body_of
-from tests.factories.forgery import chained, entries_of, keys_of, put, rows_of, with_body
-from tests.fixtures.reviewer_here import lenient
-from tests.fixtures.tlog_proofs import parse_proof, verify_proof
+from testing.factories.bodies import body_of
+from testing.factories.forgery import chained, entries_of, keys_of, put, rows_of, with_body
+from testing.fixtures.command_sessions import called as peergate
+from testing.fixtures.reviewer_here import lenient
+from testing.fixtures.tlog_proofs import parse_proof, verify_proof
 
 HOME = Path(__file__).parents[3]
 

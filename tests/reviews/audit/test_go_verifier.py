@@ -17,7 +17,7 @@ from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tiles import CHECKPOINT, bundles_of
 from reviews.trail.trail import Trail
 from specs.trail.key_policy import Role
-from tests.factories.forgery import Rows, chained, entries_of, head_of, rows_of, signed
+from testing.factories.forgery import Rows, chained, entries_of, head_of, rows_of, signed
 
 SOURCE = Path(__file__).parents[3] / "verify"
 PACKAGES = Path("/usr/share/gocode/src")

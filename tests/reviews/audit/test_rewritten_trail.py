@@ -15,8 +15,8 @@ from reviews.trail.keys import KeyFolder
 from reviews.trail.store import Store
 from specs.digests import canonical_bytes, digest_bytes
 from specs.job_records import JobOrder
-from tests.e2e.sessions import verify
-from tests.factories.forgery import Rows, chained, keys_of, put, rows_of
+from testing.factories.forgery import Rows, chained, keys_of, put, rows_of
+from testing.fixtures.command_sessions import verify
 
 
 def _rewrite(run: Path, keys: KeyFolder, change: Callable[[str, dict[str, object]], None]) -> None:

@@ -18,9 +18,9 @@ from specs.stages.finetuning.parameters import SftParameters
 from specs.stages.metric import MetricSet
 from specs.stages.stage import NotReadBack
 from specs.trail.verdict import CheckResult
-from tests.factories.evidence_on_disk import N, answers, evidence_of, with_manifest
-from tests.factories.flaws import CASES, IRREPARABLE, flawed
-from tests.factories.flaws_evaluation import ELSEWHERE
+from testing.factories.evidence_on_disk import N, answers, evidence_of, with_manifest
+from testing.factories.flaws import CASES, IRREPARABLE, flawed
+from testing.factories.flaws_evaluation import ELSEWHERE
 
 
 def results_of(evidence: Evidence) -> dict[str, CheckResult]:

@@ -23,8 +23,8 @@ from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
 from specs.trail.verdict import CheckResult, Decision, Verdict
-from tests.factories.compared_evidence import EACH, KINDS, all_of, compared, first, rows_of, talks
-from tests.factories.evidence_on_disk import with_manifest, write_rows
+from testing.factories.compared_evidence import EACH, KINDS, all_of, compared, first, rows_of, talks
+from testing.factories.evidence_on_disk import with_manifest, write_rows
 
 Flaw = Callable[[Evidence], Evidence]
 NOTHING = all_of(False)

@@ -24,10 +24,10 @@ from reviews.trail.trail import Trail
 from specs.errors import UserError
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import Packet
-from tests.factories.evidence_on_disk import N, answers, evidence_of
-from tests.factories.forgery import chained, entries_of, put, rows_of, signed
-from tests.factories.small_run import small_run
-from tests.fixtures.reviewer_here import lenient
+from testing.factories.evidence_on_disk import N, answers, evidence_of
+from testing.factories.forgery import chained, entries_of, put, rows_of, signed
+from testing.factories.small_run import small_run
+from testing.fixtures.reviewer_here import lenient
 from tests.reviews.gate.test_packet import packet_of
 
 

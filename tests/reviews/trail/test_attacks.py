@@ -23,10 +23,10 @@ from reviews.trail.signing import new_policy
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.trail_file import Stored
 from reviews.trail.trail import Trail
-from tests.e2e.sessions import called as peergate
-from tests.factories.bodies import body_of
-from tests.factories.forgery import Rows, chained, entries_of, head_of, keys_of, put, rows_of, signed, with_body
-from tests.fixtures.reviewer_here import lenient
+from testing.factories.bodies import body_of
+from testing.factories.forgery import Rows, chained, entries_of, head_of, keys_of, put, rows_of, signed, with_body
+from testing.fixtures.command_sessions import called as peergate
+from testing.fixtures.reviewer_here import lenient
 
 
 class Session(NamedTuple):

@@ -19,9 +19,9 @@ from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
 from specs.errors import AuditDamage, UserError
 from specs.trail.key_policy import Policy, PolicyKey
-from tests.factories.bodies import body_of
-from tests.factories.forgery import Rows, chained, entries_of, keys_of, rows_of
-from tests.fixtures.reviewer_here import lenient
+from testing.factories.bodies import body_of
+from testing.factories.forgery import Rows, chained, entries_of, keys_of, rows_of
+from testing.fixtures.reviewer_here import lenient
 
 
 @pytest.fixture(scope="module")

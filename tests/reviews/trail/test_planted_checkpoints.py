@@ -20,9 +20,9 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from reviews.audit.verify import verify_run
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import pointer_of
+from testing.fixtures.postgres_server import Server
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from tests.faults.test_graph import RETRY, Killed, Lost
-from tests.fixtures.postgres_server import Server
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 

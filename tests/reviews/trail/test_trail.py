@@ -32,9 +32,9 @@ from specs.digests import digest_bytes, digest_file
 from specs.errors import AuditDamage, PeergateError, UserError
 from specs.trail.entry import EMPTY_ROOT, GENESIS, Head
 from specs.trail.key_policy import ROLES
-from tests.factories.bodies import body_of
-from tests.factories.forgery import Rows, chained, entries_of, keys_of, put, rows_of, signed
-from tests.fixtures.reviewer_here import lenient
+from testing.factories.bodies import body_of
+from testing.factories.forgery import Rows, chained, entries_of, keys_of, put, rows_of, signed
+from testing.fixtures.reviewer_here import lenient
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 ANY_JSON: st.SearchStrategy[Any] = st.recursive(
@@ -652,7 +652,7 @@ import sys
 from pathlib import Path
 from reviews.trail.tables.trail_file import Stored
 from reviews.trail.trail import Trail
-from tests.factories.bodies import body_of
+from testing.factories.bodies import body_of
 
 path, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 trail = Trail(path, "small")

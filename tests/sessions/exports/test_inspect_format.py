@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from reviews.trail.tables.open_table import read_entries
-from tests.e2e.sessions import called
-from tests.factories.evidence_on_disk import N
-from tests.fixtures.inspect_library import needs_inspect, read_by_library
+from testing.factories.evidence_on_disk import N
+from testing.fixtures.command_sessions import called
+from testing.fixtures.inspect_library import needs_inspect, read_by_library
 from training.rules.evaluation.inspect_log import read_log
 
 

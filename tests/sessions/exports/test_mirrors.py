@@ -24,7 +24,7 @@ from sessions.exports.tracking import tracked
 from sessions.jobs.job_environment import job_environment
 from sessions.wiring import make_session
 from specs.session.session_spec import ResolvedSpec
-from tests.fixtures.quick_session import Silent
+from testing.fixtures.quick_session import Silent
 from tests.sessions.exports.test_trackers import events, needs
 
 pytestmark = pytest.mark.integration

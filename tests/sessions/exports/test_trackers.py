@@ -29,9 +29,9 @@ from sessions.exports.source import Source
 from sessions.exports.tracked_run import Tracked
 from sessions.exports.tracking import tracked
 from sessions.report.report import steps_of
-from tests.e2e.sessions import called, peergate
-from tests.fixtures.hostile_trail import small_trail
-from tests.fixtures.quick_session import open_quick
+from testing.fixtures.command_sessions import called, peergate
+from testing.fixtures.hostile_trail import small_trail
+from testing.fixtures.quick_session import open_quick
 
 
 def needs(package: str, what: str = "") -> pytest.MarkDecorator:

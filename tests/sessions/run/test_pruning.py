@@ -21,8 +21,8 @@ from reviews.trail.trail import Trail
 from sessions.pods import pull
 from sessions.run import pruning
 from sessions.run.lease import lease
-from tests.e2e.sessions import called
-from tests.fixtures.quick_session import open_quick
+from testing.fixtures.command_sessions import called
+from testing.fixtures.quick_session import open_quick
 
 TRAINED, PACKAGE = "jobs/small.train.1/out/checkpoint", "jobs/small.ship.1/out/package"
 

@@ -13,8 +13,8 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.shipping.push import release_run
 from sessions.shipping.release import RELEASE, SUMS, read_release
 from specs.errors import UserError
-from tests.e2e.sessions import called
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
+from testing.fixtures.command_sessions import called
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
 
 
 @pytest.fixture

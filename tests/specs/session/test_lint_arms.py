@@ -10,8 +10,8 @@ from specs.schemas import schema_text
 from specs.session.lint.evaluation_rules import notes
 from specs.session.loading import load_spec
 from specs.session.session_spec import SessionSpec
-from tests.factories.compared_evidence import ANALYSIS, CONTROLS, resolved, talk_spec
-from tests.factories.spec_files import problems_of, write_spec
+from testing.factories.compared_evidence import ANALYSIS, CONTROLS, resolved, talk_spec
+from testing.factories.spec_files import problems_of, write_spec
 
 TUNED = "{model: train.checkpoint, items: heldout}\n    parameters: {max_new_tokens: 32, seed: 7}"
 CONTROL = "    - {before: base_shuffled, after: tuned_shuffled}\n"

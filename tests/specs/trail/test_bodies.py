@@ -20,8 +20,8 @@ from reviews.trail.trail import Trail
 from specs.errors import AuditDamage
 from specs.trail.bodies import FORMS, misfit
 from specs.trail.entry import KINDS, EntryKind
-from tests.factories.bodies import BODIES, NAME, body_of
-from tests.factories.forgery import chained, entries_of, keys_of, put, rows_of
+from testing.factories.bodies import BODIES, NAME, body_of
+from testing.factories.forgery import chained, entries_of, keys_of, put, rows_of
 
 
 def told(kind: str, body: Any, version: int = 1) -> str | None:

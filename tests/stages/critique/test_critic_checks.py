@@ -19,7 +19,7 @@ from specs.stages.critique.parameters import CritiqueInstructionsParameters, Rev
 from specs.stages.metric_catalog import METRICS, metrics_of
 from specs.stages.registry import built_in_kinds
 from specs.trail.verdict import CheckResult
-from tests.factories.critic_evidence import (
+from testing.factories.critic_evidence import (
     BEST_OF_N,
     JUDGED,
     KINDS,
@@ -31,7 +31,7 @@ from tests.factories.critic_evidence import (
     edited,
     labelled_sample,
 )
-from tests.fixtures.critic_jobs import TOPICS
+from testing.fixtures.critic_jobs import TOPICS
 from training.rules.rubric_prompts import shipped
 
 # Pairs by a verifier are judged in test_verified_pairs.

@@ -10,7 +10,7 @@ from specs.stages.answer_end import Form
 from specs.stages.critique.parameters import CritiqueInstructionsParameters
 from specs.stages.label_scores import LabelScores
 from specs.stages.rubric import Rubric
-from tests.fixtures.real_model import smollm2_checkpoint
+from testing.fixtures.real_model import smollm2_checkpoint
 from training.engines.checkpoint import load
 from training.engines.label_scoring import encode_prompt, labels_of
 from training.jobs.critique.critic import Critic

@@ -16,11 +16,11 @@ from specs.stages.critique.rows import DroppedPair
 from specs.stages.registry import outputs_of as outputs_due
 from specs.stages.rubric import Rubric
 from specs.stages.stage import Kind
-from tests.factories.critic_evidence import STAGES, bound
-from tests.factories.evidence_on_disk import evidence_of
-from tests.fixtures.critic_jobs import CONSTITUTION, instructions, labelled_items, lines, lively_checkpoint, responses
-from tests.fixtures.stage_jobs import stage_job
-from tests.fixtures.witnessed_jobs import mis_scored, rewrite, unwritten
+from testing.factories.critic_evidence import STAGES, bound
+from testing.factories.evidence_on_disk import evidence_of
+from testing.fixtures.critic_jobs import CONSTITUTION, instructions, labelled_items, lines, lively_checkpoint, responses
+from testing.fixtures.stage_jobs import stage_job
+from testing.fixtures.witnessed_jobs import mis_scored, rewrite, unwritten
 from training.jobs.critique import (
     best_of_n,
     critic_stage,

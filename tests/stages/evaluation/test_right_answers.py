@@ -23,9 +23,9 @@ from sessions.report.result import _form  # pyright: ignore[reportPrivateUsage]
 from specs.session.loading import load_spec
 from specs.session.thresholds import Thresholds
 from specs.stages.artifacts import Item
-from tests.factories.evidence_on_disk import evidence_of, resolved_spec, write_rows
-from tests.factories.spec_files import write_spec
-from tests.fixtures.sandbox import needs_sandbox
+from testing.factories.evidence_on_disk import evidence_of, resolved_spec, write_rows
+from testing.factories.spec_files import write_spec
+from testing.fixtures.sandbox import needs_sandbox
 from tests.reviews.checks.test_checks import results_of
 
 TWO, THREE = ("positive", "negative"), ("A", "B", "C")

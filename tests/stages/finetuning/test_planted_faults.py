@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.needed import need
-from tests.fixtures.tiny_training import tiny_checkpoint, training_job, write_lines
+from testing.fixtures.needed import need
+from testing.fixtures.tiny_training import tiny_checkpoint, training_job, write_lines
 from tests.stages.finetuning.test_training import QUICK, judged, quiet_warnings, run, sft_job
 
 pytestmark = pytest.mark.integration

@@ -12,8 +12,8 @@ import pytest
 from specs.digests import digest_file, digest_tree
 from specs.extras import install_hint
 from specs.stages.finetuning.parameters import SftParameters
-from tests.fixtures.needed import need
-from tests.fixtures.tiny_training import tiny_checkpoint
+from testing.fixtures.needed import need
+from testing.fixtures.tiny_training import tiny_checkpoint
 from tests.stages.finetuning.test_training import ADAPTER, Killed, dpo_job, judged, run, sft_job
 from training.jobs.finetuning import trained_model
 from training.jobs.job import Job

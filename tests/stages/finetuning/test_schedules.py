@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.factories.flaws import with_thresholds
+from testing.factories.flaws import with_thresholds
 from tests.reviews.checks.test_checks import results_of
 from tests.stages.finetuning.test_training_checks import PEAK, scheduled
 

@@ -13,9 +13,9 @@ import pytest
 
 from specs.digests import digest_file, digest_path, digest_tree
 from specs.stages.finetuning.kinds import DPO, SFT
-from tests.factories.evidence_on_disk import evidence_of
-from tests.fixtures.needed import need
-from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
+from testing.factories.evidence_on_disk import evidence_of
+from testing.fixtures.needed import need
+from testing.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
 from tests.reviews.checks.test_checks import results_of
 from training.jobs.job import Done, Job
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.needed import need
-from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
+from testing.fixtures.needed import need
+from testing.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
 from training.jobs.job import Done, Job
 
 pytestmark = pytest.mark.integration
@@ -305,7 +305,7 @@ def test_what_is_no_number_is_not_hidden_by_the_largest_of_several() -> None:
 WITHOUT_SCIPY = """
 import sys
 from pathlib import Path
-from tests.fixtures.tiny_training import opposites, training_job, write_lines
+from testing.fixtures.tiny_training import opposites, training_job, write_lines
 from training.jobs.finetuning.sft import sft
 data = write_lines(Path(sys.argv[1]) / "examples.jsonl", opposites(4))
 sft(training_job(Path(sys.argv[1]) / "job", "sft", Path(sys.argv[2]), data, epochs=1, batch_size=4, seed=3))

@@ -17,7 +17,7 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.nodes import act
 from sessions.report.overview import overview
 from sessions.report.report_check import ReportCheck
-from tests.fixtures.small_pipeline import Here, open_small, writing_model
+from testing.fixtures.small_pipeline import Here, open_small, writing_model
 from tests.stages.test_pipeline_resumes import to_its_end
 
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*")]

@@ -11,10 +11,10 @@ import pytest
 from reviews.gate.check_list import run_checks
 from specs.stages.registry import outputs_of
 from specs.stages.stage import Kind
-from tests.factories.critic_evidence import STAGES, bound
-from tests.factories.evidence_on_disk import evidence_of, prompt_items
-from tests.fixtures.critic_jobs import CONSTITUTION, labelled_items, lines, lively_checkpoint, responses
-from tests.fixtures.stage_jobs import stage_job
+from testing.factories.critic_evidence import STAGES, bound
+from testing.factories.evidence_on_disk import evidence_of, prompt_items
+from testing.fixtures.critic_jobs import CONSTITUTION, labelled_items, lines, lively_checkpoint, responses
+from testing.fixtures.stage_jobs import stage_job
 from training.jobs.critique import best_of_n, revise
 from training.jobs.generation import generate
 from training.jobs.job import Done, Job

@@ -19,8 +19,8 @@ from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
 from specs.stages.metric_catalog import METRICS, metrics_of
 from specs.trail.verdict import CheckResult
-from tests.factories.evidence_on_disk import heldout_items, with_manifest
-from tests.factories.text_evidence import (
+from testing.factories.evidence_on_disk import heldout_items, with_manifest
+from testing.factories.text_evidence import (
     ANSWERS,
     FOLLOWS,
     TEXTS,

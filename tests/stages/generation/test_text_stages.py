@@ -16,10 +16,10 @@ from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import BaseModelCheckRow, SampleResponsesRow, SelfInstructRow
 from specs.stages.registry import STAGE_KINDS
 from specs.stages.stage import Kind
-from tests.fixtures.small_text import list_writer, seed_items, small_model
-from tests.fixtures.stage_jobs import stage_job
-from tests.fixtures.tiny_training import write_lines
-from tests.fixtures.witnessed_jobs import unwritten, witnessed
+from testing.fixtures.small_text import list_writer, seed_items, small_model
+from testing.fixtures.stage_jobs import stage_job
+from testing.fixtures.tiny_training import write_lines
+from testing.fixtures.witnessed_jobs import unwritten, witnessed
 from training.engines.checkpoint import load, save
 from training.jobs.generation.base_model_check import check_base_model
 from training.jobs.generation.sample_responses import respond

@@ -16,10 +16,10 @@ from specs.stages.artifacts import Item
 from specs.stages.generation.rows import GenerationRow, SampleResponsesRow
 from specs.stages.registry import STAGE_KINDS
 from specs.stages.stage import Kind
+from testing.fixtures.critic_jobs import CONSTITUTION, instructions, labelled_items, lines, responses
+from testing.fixtures.small_text import seed_items, small_model
+from testing.fixtures.stage_jobs import stage_job
 from tests.conformance.test_engines import NAMES, without_vllm
-from tests.fixtures.critic_jobs import CONSTITUTION, instructions, labelled_items, lines, responses
-from tests.fixtures.small_text import seed_items, small_model
-from tests.fixtures.stage_jobs import stage_job
 from training.engines.engine import EngineMissing
 from training.jobs.critique import best_of_n, revise
 from training.jobs.evaluation import evaluate, multi_turn
