@@ -50,14 +50,6 @@ class Lost(QuickLauncher):
         return JobState("lost") if folder.name in self.lost else super().poll(folder)
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    def draw(*_: object) -> list[str]:
-        return []
-
-    monkeypatch.setattr("sessions.report.plots.draw", draw)
-
-
 def keys(run: Path) -> list[str]:
     return [one.entry.key for one in read_entries(run / "trail.sqlite")]
 

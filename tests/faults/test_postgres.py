@@ -54,14 +54,6 @@ def some(every: Iterable[str], *always: str) -> list[Any]:
     return [pytest.param(name, marks=[] if name in always else [pytest.mark.nightly]) for name in every]
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    def draw(*_: object) -> list[str]:
-        return []
-
-    monkeypatch.setattr("sessions.report.plots.draw", draw)
-
-
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres_connection, "PATIENCE_S", 0.3)

@@ -52,14 +52,6 @@ raise SystemExit(3)
 """
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    def draw(*_: object) -> list[str]:
-        return []
-
-    monkeypatch.setattr("sessions.report.plots.draw", draw)
-
-
 @pytest.fixture(scope="module")
 def order(tmp_path_factory: pytest.TempPathFactory) -> JobOrder:
     return first_order(tmp_path_factory.mktemp("session") / "run")

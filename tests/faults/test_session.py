@@ -94,14 +94,6 @@ class Stopping(Through):
             raise Stopped
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    def draw(*_: object) -> list[str]:
-        return []
-
-    monkeypatch.setattr("sessions.report.plots.draw", draw)
-
-
 class Lost(Through):
     """The first attempt at a stage is lost; where jobs are processes, its wrapper is killed in the middle of it."""
 

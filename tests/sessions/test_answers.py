@@ -34,14 +34,6 @@ def answer(word: str) -> dict[str, Any]:
     return {"answer": word, "reason": "it was lost", "by": "ada", "expires": None}
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    def draw(*_: object) -> list[str]:
-        return []
-
-    monkeypatch.setattr("sessions.report.plots.draw", draw)
-
-
 class Away(Checklist):
     """Gives no verdict on the design the first times it is asked, as if it had been killed each time."""
 

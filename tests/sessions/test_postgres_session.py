@@ -31,14 +31,6 @@ from testing.fixtures.quick_session import QuickLauncher, Silent, drive, open_qu
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture(autouse=True)
-def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    def draw(*_: object) -> list[str]:
-        return []
-
-    monkeypatch.setattr("sessions.report.plots.draw", draw)
-
-
 class Watched(QuickLauncher):
     """Counts what is started, and does something when a job is looked at for the first time."""
 

@@ -6,7 +6,6 @@ The tokenizer of the model has a chat template, as those of many base models hav
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,20 +24,11 @@ from training.jobs.finetuning.sft import sft
 from training.jobs.generation.generate import generate
 
 pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
     pytest.mark.integration,
     pytest.mark.nightly,
     pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Session(NamedTuple):

@@ -27,7 +27,7 @@ from testing.factories.evidence_on_disk import (
     write_rows,
 )
 from testing.factories.flaws import ALL, NONE, told, two_kinds, with_spec, with_thresholds
-from tests.reviews.checks.test_checks import results_of
+from testing.factories.judged_evidence import results_of
 
 Rows = list[dict[str, Any]]
 

@@ -22,8 +22,8 @@ from specs.session.session_spec import ResolvedSpec
 from specs.session.thresholds import Thresholds
 from testing.factories.evidence_on_disk import N, answers, evidence_of, write_rows
 from testing.factories.flaws import with_thresholds
+from testing.factories.judged_evidence import results_of
 from testing.factories.spec_files import told, write_spec
-from tests.reviews.checks.test_checks import results_of
 
 BEFORE = "sha256:49622c77e65f8c6344211748999c3c930b214c5d400dc4e557a71409da36a289"
 """The registration of the spec below, taken when a spec could not set thresholds yet."""

@@ -26,8 +26,8 @@ from testing.factories.evaluation_evidence import (
 )
 from testing.factories.evidence_on_disk import N, answers, evidence_of, resolved_spec, write_rows
 from testing.factories.flaws_evaluation import with_plan
+from testing.factories.judged_evidence import results_of
 from testing.factories.spec_files import told, write_spec
-from tests.reviews.checks.test_checks import results_of
 
 
 def registered(**given: Any) -> PairedTest:

@@ -39,14 +39,6 @@ CREATE TABLE IF NOT EXISTS {writes} (thread_id TEXT NOT NULL, checkpoint_ns TEXT
 """
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    def draw(*_: object) -> list[str]:
-        return []
-
-    monkeypatch.setattr("sessions.report.plots.draw", draw)
-
-
 class Killing(QuickLauncher):
     """The session is killed when its second job is started."""
 

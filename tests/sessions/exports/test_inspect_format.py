@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,6 @@ from testing.factories.evidence_on_disk import N
 from testing.fixtures.command_sessions import called
 from testing.fixtures.inspect_library import needs_inspect, read_by_library
 from training.rules.evaluation.inspect_log import read_log
-
-
-@pytest.fixture
-def run(closed_quick: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(closed_quick.parent, tmp_path / "runs") / "small"
 
 
 def test_each_evaluation_is_a_log_of_its_items(run: Path, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import signal
 import socket
 import sqlite3
@@ -37,11 +36,6 @@ from testing.fixtures.quick_session import open_quick
 def needs(package: str, what: str = "") -> pytest.MarkDecorator:
     missing = importlib.util.find_spec(package) is None
     return pytest.mark.skipif(missing, reason=f"{what or package} is not installed")
-
-
-@pytest.fixture
-def run(closed_quick: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(closed_quick.parent, tmp_path / "runs") / "small"
 
 
 def source_of(run: Path) -> Source:

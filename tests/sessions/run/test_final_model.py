@@ -21,11 +21,6 @@ from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, qui
 PACKAGE, TRAINED = "jobs/small.ship.1/out/package", "jobs/small.train.1/out/checkpoint"
 
 
-@pytest.fixture
-def run(closed_quick: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(closed_quick.parent, tmp_path / "runs") / "small"
-
-
 def found_in(run: Path, without: str = "") -> FinalModel | None:
     entries = read_entries(run / "trail.sqlite")
     resolved: ResolvedSpec

@@ -27,11 +27,6 @@ from testing.fixtures.quick_session import open_quick
 TRAINED, PACKAGE = "jobs/small.train.1/out/checkpoint", "jobs/small.ship.1/out/package"
 
 
-@pytest.fixture
-def run(closed_quick: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(closed_quick.parent, tmp_path / "runs") / "small"
-
-
 def audit_of(run: Path) -> Audit:
     return verify_run(run, "trail.sqlite", "store")
 

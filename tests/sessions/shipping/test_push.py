@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,6 @@ from sessions.shipping.release import RELEASE, SUMS, read_release
 from specs.errors import UserError
 from testing.fixtures.command_sessions import called
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
-
-
-@pytest.fixture
-def run(closed_quick: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(closed_quick.parent, tmp_path / "runs") / "small"
 
 
 def test_a_release_holds_weights_card_evidence_sums_and_a_signed_list(run: Path, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ from training.jobs.critique import (
 from training.jobs.critique.critic import Critic
 from training.jobs.job import Done, Job
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
 
 WORK: dict[str, Callable[[Job], Done]] = {
     "critique_instructions": critic_stage.critique_instructions,
@@ -67,17 +67,6 @@ SMALL: dict[str, dict[str, Any]] = {
     },
 }
 Form = Literal["base", "instruct"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models this small are slower with more."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from reviews.gate.check_list import CHECKS
 from reviews.gate.measurer import measure
 from specs.stages.artifacts import Preference
 from testing.factories.evidence_on_disk import heldout_items, with_manifest, write_rows
+from testing.factories.judged_evidence import results_of
 from testing.factories.preference_evidence import PAIRS, course, dpo_evidence, preferences, scores
-from tests.reviews.checks.test_checks import results_of
 from training.jobs.row_files import read_rows
 from training.rules.finetuning.validation_split import divide
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from testing.factories.flaws import with_thresholds
-from tests.reviews.checks.test_checks import results_of
+from testing.factories.judged_evidence import results_of
 from tests.stages.finetuning.test_training_checks import PEAK, scheduled
 
 pytestmark = pytest.mark.integration

@@ -14,7 +14,7 @@ from reviews.stages.finetuning.weights import parameters_of
 from specs.errors import EvidenceMissing
 from testing.factories.evidence_on_disk import evidence_of, examples, steps, weights, with_manifest, write_rows
 from testing.factories.flaws import with_thresholds
-from tests.reviews.checks.test_checks import results_of
+from testing.factories.judged_evidence import results_of
 
 PEAK = 1e-5
 

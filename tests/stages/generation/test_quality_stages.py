@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from training.jobs.critique import best_of_n, revise
 from training.jobs.generation import generate
 from training.jobs.job import Done, Job
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
 
 WORK: dict[Kind, Callable[[Job], Done]] = {
     "generate": generate.generate,
@@ -47,17 +47,6 @@ TOLD: dict[Kind, str] = {
     "best_of_n": "hit the token limit, more than 0.5",
 }
 FILES: dict[Kind, str] = {"generate": "samples.jsonl", "revise": "chains.jsonl", "best_of_n": "candidates.jsonl"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models this small are slower with more."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -31,18 +30,7 @@ from training.rules.generation.sentinels import SENTINELS
 from training.rules.prompt_encoding import EncodingFault
 from training.rules.prompt_text import Shown
 
-pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models of two layers gain nothing from a second thread, which waits for them in a loop."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
 
 
 STAGES = {"base_model_check": check_base_model, "self_instruct": instruct, "sample_responses": respond}

@@ -20,10 +20,10 @@ from specs.stages.recipes.parameters import RecipeParameters
 from specs.stages.registry import outputs_of
 from specs.trail.verdict import CheckResult
 from testing.factories.evidence_on_disk import evidence_of, examples, heldout_items, with_manifest, write_rows
+from testing.factories.judged_evidence import results_of
 from testing.factories.recipe_session import RECIPE
 from testing.factories.spec_files import loads, told, write_spec
 from testing.factories.trained_recipe import SHIPPED, STAGE, TRAINED, move, trained_evidence
-from tests.reviews.checks.test_checks import results_of
 
 OTHER = digest_bytes(b"something else")
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from training.jobs.generation import (
 )
 from training.jobs.job import Done, Job
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
 
 WORK: dict[str, Any] = {
     "base_model_check": base_model_check.check_base_model,
@@ -49,16 +48,6 @@ WORK: dict[str, Any] = {
 def no_vllm() -> None:
     if not without_vllm():
         pytest.skip("vllm can run here")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from reviews.gate.measurer import measure
 from reviews.stages.finetuning.online_checks import _sharers  # pyright: ignore[reportPrivateUsage]
 from specs.stages.stage import Kind
 from testing.factories.evidence_on_disk import heldout_items, with_manifest, write_rows
+from testing.factories.judged_evidence import results_of
 from testing.factories.rollout_evidence import course, kept, rollout_evidence, rollouts, sampled, witness_reads
 from testing.fixtures.tiny_training import write_lines
-from tests.reviews.checks.test_checks import results_of
 
 SPANS = {"feedback": "verifier", "target": "span"}
 WANTED = ("training.", "rollouts.", "witness.")
