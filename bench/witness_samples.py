@@ -5,9 +5,8 @@
 
 The model of two layers of ``bench.flaws`` answers 48 prompts: it draws one or two tokens of an answer by chance, less
 than any language model. A stage is drawn from many samples of each prompt, and what the witness says of it is judged.
-Printed is the share of stages found out, and of which share of the rows: by single answers, by all together as in
-``witness.answers``, and by the peers that this replaced, a normal approximation of their log-probability (six standard
-deviations) and the gamma tails of their transformed places. Exit code 1 if an honest stage is accused.
+Printed is the share of stages found out, and of which share of the rows: by single answers, and by all together as in
+``witness.answers``. Exit code 1 if an honest stage is accused.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from typing import Any, NamedTuple
 
 from bench.flaws.lying import shake
 from bench.flaws.small_specs import KINDS, tiny_model
-from reviews.checks.witness_checks import transformed, wrong_rows
+from reviews.checks.witness_checks import wrong_rows
 from reviews.statistics.sampling_evidence import evidence, joined
 from specs.stages.generation.parameters import GenerateParameters
-from specs.stages.witness import FALSE_ALARM, TILTS, WitnessRow
+from specs.stages.witness import FALSE_ALARM, WitnessRow
 from training.engines.checkpoint import load
 from training.engines.engine import Batched
 from training.engines.token_sampling import Sampling
@@ -37,8 +36,6 @@ from training.rules.tasks import worked_example
 
 GRANTED = Sampling(48, 0.7)
 _PROMPTS = 48
-NEAR = (TILTS.index(0.95), TILTS.index(1.05))
-"""The tilts that mean and variance of a log-probability are read off, as differences."""
 
 
 class Sample(NamedTuple):
@@ -66,8 +63,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="peergate-samples-") as name:
         stages = _stages(Path(name), namespace.pool)
     accused = False
-    print("| samples | rows read | of all | single answers | together | peer: 6 sd | peer: gamma tails |")
-    print("|---|---|---|---|---|---|---|")
+    print("| samples | rows read | of all | single answers | together |")
+    print("|---|---|---|---|---|")
     for what, stage in stages.items():
         for size in namespace.read:
             generator, many = (
@@ -80,7 +77,7 @@ def main() -> int:
             print(
                 f"| {what} | {size} | {cost:.0%} | " + " | ".join(f"{share:.1%}" for share in shares) + " |", flush=True
             )
-            accused |= what == "honest" and any(shares[:2])
+            accused |= what == "honest" and any(shares)
     return int(accused)
 
 
@@ -102,26 +99,35 @@ def _stages(folder: Path, pool: int) -> dict[str, Stage]:
     def drawn(sampling: Sampling, many: int, weights: Any = model, shifted: int = 0) -> Drawn:
         outputs = Batched(weights, tokenizer, 64, share=False).complete(prompts, sampling, samples=many, seed=3)
         outputs = [*outputs[shifted:], *outputs[:shifted]]
-        requests = [
-            answer(place * many + number, prompt, GRANTED, ids=output.ids, text=output.text, finish=output.finish)
+        review_requests = [
+            answer(
+                place * many + number,
+                prompt,
+                GRANTED,
+                ids=completion.ids,
+                text=completion.text,
+                finish=completion.finish,
+            )
             for place, (prompt, some) in enumerate(zip(prompts, outputs, strict=True))
-            for number, output in enumerate(some)
+            for number, completion in enumerate(some)
         ]
-        rows = {row.row: row for row in read(model, tokenizer, requests)}
-        samples = [Sample(value, rows[value.row]) for value in requests]
+        rows = {row.row: row for row in read(model, tokenizer, review_requests)}
+        samples = [Sample(review_request, rows[review_request.row]) for review_request in review_requests]
         return [samples[many * place : many * (place + 1)] for place in range(len(prompts))]
 
     honest, greedy = drawn(GRANTED, pool), drawn(Sampling(48), 1)
     strange = drawn(GRANTED, pool, shifted=1)
 
     def of(some: Drawn) -> Stage:
-        return lambda generator, each: [sample for them in some for sample in generator.sample(them, each)]
+        return lambda generator, each: [
+            sample_faults for them in some for sample_faults in generator.sample(them, each)
+        ]
 
     def partly(share: float, others: Drawn) -> Stage:
         def rows(generator: random.Random, each: int) -> list[Sample]:
             return [
-                generator.choice(others[place // each]) if generator.random() < share else sample
-                for place, sample in enumerate(of(honest)(generator, each))
+                generator.choice(others[place // each]) if generator.random() < share else sample_faults
+                for place, sample_faults in enumerate(of(honest)(generator, each))
             ]
 
         return rows
@@ -153,38 +159,18 @@ def _stages(folder: Path, pool: int) -> dict[str, Stage]:
 
 def _challenged(stage: Sequence[Sample], size: int, generator: random.Random) -> list[WitnessRow]:
     """Return what a witness says of some rows of a stage."""
-    every = [sample.asked._replace(row=place) for place, sample in enumerate(stage)]
+    every = [sample_faults.asked._replace(row=place) for place, sample_faults in enumerate(stage)]
     places = sorted(generator.sample(range(len(stage)), min(size, len(stage))))
     copies = copies_of([every[place] for place in places], every)
     return [stage[place].row.model_copy(update={"row": place, "copies": copies.get((place, ""))}) for place in places]
 
 
 def _found(rows: Sequence[WitnessRow]) -> tuple[bool, ...]:
-    """Say which tests find a stage out: single answers, all together, and the two peers."""
+    """Return whether single answers, and all together, expose a stage."""
     seed = str(len(rows))
     single = any("all sampled" not in wrong_row["why"] for wrong_row in wrong_rows(seed, rows, "float32"))
     together = joined(evidence(rows)) >= -math.log(FALSE_ALARM / 2)
-    return single, together, abs(_drift(rows)) > 6, _gamma(seed, rows) < FALSE_ALARM / 4
-
-
-def _drift(rows: Sequence[WitnessRow]) -> float:
-    """Return how far the log-probability of all tokens lies from its mean, in standard deviations."""
-    tokens = [token for row in rows for token in row.drawn or () if token.own > 0]
-    low, high = ([token.tilted[place] for token in tokens] for place in NEAR)
-    above = [math.log(token.own) - (up - down) / 0.1 for token, up, down in zip(tokens, high, low, strict=True)]
-    spread = math.fsum(up + down for up, down in zip(high, low, strict=True)) / 0.05**2
-    return math.fsum(above) / math.sqrt(spread) if spread > 0 else 0.0
-
-
-def _gamma(seed: str, rows: Sequence[WitnessRow]) -> float:
-    """Return the smaller tail of the transformed places of all tokens together."""
-    from scipy.stats import gamma
-
-    values = [value for row in rows for value in transformed(seed, row)]
-    sides = (
-        math.fsum(-math.log(max(value, 1e-12)) for value in some) for some in (values, [1 - value for value in values])
-    )
-    return min(float(gamma.sf(side, len(values))) for side in sides)
+    return single, together
 
 
 if __name__ == "__main__":

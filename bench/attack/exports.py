@@ -21,8 +21,8 @@ from reviews.audit.export import export_run, verify_export
 from reviews.trail.keys import KeyFolder
 from reviews.trail.tiles import CHECKPOINT, is_export
 from sessions.report.trail_page import trail_page
-from tests.factories.fuzzing import mutated
-from tests.fixtures.quick_session import drive, open_quick, quick_session
+from testing.factories.fuzzing import mutated
+from testing.fixtures.quick_session import drive, open_quick, quick_session
 
 HOME = Path(__file__).parents[2]
 ATTEMPTS = 1000

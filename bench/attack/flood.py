@@ -25,9 +25,9 @@ import psutil
 from mcp import Client
 
 from bench.attack.outcome import Outcome
-from tests.e2e.sessions import environment
-from tests.fixtures.mcp_client import Driver, connected, http_transport, take_through
-from tests.fixtures.quick_session import open_quick
+from testing.fixtures.command_sessions import environment
+from testing.fixtures.mcp_client import Driver, connected, http_transport, take_through
+from testing.fixtures.quick_session import open_quick
 
 HALF_OPEN = 1500
 OPENING_S = 20.0
@@ -86,7 +86,7 @@ class Target:
 def served(folder: Path) -> Generator[tuple[Target, subprocess.Popen[str]]]:
     """Serve a small session over HTTP from a process of its own; it is ended with the context."""
     run, token = open_quick(folder, EXTERNAL), folder / "token"
-    command = [sys.executable, "-m", "tests.fixtures.quick_mcp", "mcp", "small", "--runs", str(run.parent)]
+    command = [sys.executable, "-m", "testing.fixtures.quick_mcp", "mcp", "small", "--runs", str(run.parent)]
     command += ["--http", "127.0.0.1:0", "--token-file", str(token)]
     limited = ["sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "sh", *command]
     with (

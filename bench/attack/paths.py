@@ -14,8 +14,8 @@ from types import FrameType
 
 from bench.attack.exports import closed_session
 from bench.attack.outcome import Outcome
-from tests.e2e.sessions import called
-from tests.factories.spec_files import write_spec
+from testing.factories.spec_files import write_spec
+from testing.fixtures.command_sessions import called
 
 SOON_S = 30
 SPARSE = 100 * 10**9

@@ -26,11 +26,11 @@ from specs.errors import EvidenceMissing
 from specs.job_records import ExitRecord
 from specs.stages.metric import MetricSet
 from specs.trail.verdict import CLOSED, Decision, Verdict
-from tests.factories.critic_evidence import critic_evidence
-from tests.factories.evaluation_evidence import choice_rows, choose_evidence, healthy_converse, perplexity_evidence
-from tests.factories.evidence_on_disk import evidence_of, exit_of
-from tests.factories.text_evidence import text_evidence
-from tests.stages.finetuning.test_preference_checks import dpo_evidence
+from testing.factories.critic_evidence import critic_evidence
+from testing.factories.evaluation_evidence import choice_rows, choose_evidence, healthy_converse, perplexity_evidence
+from testing.factories.evidence_on_disk import evidence_of, exit_of
+from testing.factories.preference_evidence import dpo_evidence
+from testing.factories.text_evidence import text_evidence
 
 Lines = list[bytes]
 Break = Callable[[Lines, random.Random], bytes]

@@ -24,9 +24,9 @@ from bench.attack.sandbox_calls import CALLS, FAMILIES, MOST_FAMILIES, calls_scr
 from bench.attack.sandbox_scripts import BEGIN, HOGS, OUTPUTS
 from sessions.jobs.sandbox.sandbox import why_not
 from specs.confinement.bubblewrap import this_host
-from tests.factories.recipe_session import recipe_session
-from tests.fixtures.recipe_process import Ended
-from tests.fixtures.recipe_process import run as run_recipe
+from testing.factories.recipe_session import recipe_session
+from testing.fixtures.recipe_process import Ended
+from testing.fixtures.recipe_process import run as run_recipe
 
 LIMITS: dict[str, Any] = {"memory_mb": 128, "output_mb": 8, "processes": 16}
 HELD_MB = 4 * LIMITS["memory_mb"]

@@ -37,10 +37,10 @@ from specs.job_records import ExitRecord
 from specs.session.loading import load_spec
 from specs.trail.verdict import Packet, Verdict
 from specs.vendors import http_exchange
-from tests.factories.evidence_on_disk import resolved_spec
-from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Step, answered, loopback_api
-from tests.fixtures.quick_session import POWERED, QuickLauncher, drive, open_quick, quick_session
-from tests.fixtures.scripted_builder import Call, Said, calls, follows_the_spec, scripted_builder, texts_of
+from testing.factories.evidence_on_disk import resolved_spec
+from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Step, answered, loopback_api
+from testing.fixtures.quick_session import POWERED, QuickLauncher, drive, open_quick, quick_session
+from testing.fixtures.scripted_builder import Call, Said, calls, follows_the_spec, scripted_builder, texts_of
 
 BUILDER = "builder: {vendor: anthropic, model: claude-opus-5}"
 AREAS = ("trail", "store", "run folder", "export", "report", "transcript", "terminal", "error")

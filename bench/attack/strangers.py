@@ -23,9 +23,9 @@ from reviews.trail.tables.pointer import Pointer, database_file, pointer_path
 from sessions.run.run_layout import STORE, TRAIL
 from specs import task_file
 from specs.confinement import bubblewrap, verifier_process
-from tests.e2e.sessions import called
-from tests.fixtures.quick_session import drive, open_quick, quick_session
-from tests.specs.session.test_task_file import GOOD, TASK
+from testing.factories.task_files import GOOD, TASK
+from testing.fixtures.command_sessions import called
+from testing.fixtures.quick_session import drive, open_quick, quick_session
 
 UNCONFINED = (TASK[0], f"{TASK[1]}\nverifier: {{sandbox: false}}")
 READING = (

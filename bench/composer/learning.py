@@ -33,8 +33,8 @@ from typing import Any, NamedTuple
 
 from reviews.statistics.mcnemar import exact_mcnemar
 from specs.stages.artifacts import Item
-from tests.fixtures.stage_jobs import stage_job
-from tests.fixtures.tiny_training import write_lines
+from testing.fixtures.stage_jobs import stage_job
+from testing.fixtures.tiny_training import write_lines
 from training.items.format_items import (
     HELDOUT_TOPICS,
     LARGE_HELDOUT_TOPICS,
@@ -115,7 +115,7 @@ def data_of(channel: str) -> Data:
         return Data("format_instructions", *items)
     task, kind = ("instruction_following", "no_comma") if channel == "grpo" else ("format_instructions", "title")
     constraint: dict[str, str | int] = {"1": "punctuation:no_comma"} if channel == "grpo" else {}
-    train, stored_items = (
+    train, backlog_items = (
         [
             Item(id=f"{topic}-{number}", group=topic, kind=kind, prompt=ask.format(topic), constraint=constraint)
             for topic in topics
@@ -123,7 +123,7 @@ def data_of(channel: str) -> Data:
         ]
         for topics in (LARGE_TRAIN_TOPICS, LARGE_HELDOUT_TOPICS)
     )
-    return Data(task, train, stored_items)
+    return Data(task, train, backlog_items)
 
 
 def right_answer(item: Item, topic: str | None = None) -> str:
@@ -144,9 +144,9 @@ def right_answer(item: Item, topic: str | None = None) -> str:
 
 def sides(items: Sequence[Item], place: int) -> tuple[str, str]:
     """Return the right and the wrong answer to an item: the wrong one has the form of a later item of another kind."""
-    item = items[place]
+    backlog_item = items[place]
     other = items[(place + 1 + place % 5) % len(items)]
-    return right_answer(item), right_answer(other, item.group)
+    return right_answer(backlog_item), right_answer(other, backlog_item.group)
 
 
 def pairs_of(items: Sequence[Item], count: int, turned: int | None) -> list[dict[str, Any]]:
@@ -181,7 +181,7 @@ def rewards_shuffled(seed: int) -> Generator[None]:
 
 
 @contextmanager
-def hinted(items: Sequence[Item]) -> Generator[None]:
+def hinted(backlog_items: Sequence[Item]) -> Generator[None]:
     """Have the teacher of the answers to a row read a right answer to the item of the same place, while this lasts."""
     from training.jobs.finetuning.online.recorded import Rollouts
 
@@ -189,7 +189,7 @@ def hinted(items: Sequence[Item]) -> Generator[None]:
 
     def judge(self: Rollouts, step: int, places: Sequence[int], completions: Sequence[Sequence[int]]) -> None:
         original(self, step, places, completions)
-        self.hints = [f"Repeat this, word for word:\n{right_answer(items[place])}" for place in places]
+        self.hints = [f"Repeat this, word for word:\n{right_answer(backlog_items[place])}" for place in places]
 
     Rollouts.judge = judge
     try:
@@ -229,7 +229,7 @@ def right_answers(checkpoint: Path, task: str, items: Sequence[Item], most: int)
     model, tokenizer = load(checkpoint)
     prompts = [prompt_ids(tokenizer, item.prompt, "chat").ids for item in items]
     outputs = Batched(model, tokenizer, 40).complete(prompts, Sampling(most), seed=0)
-    return [verifier(task)(item, output.text).passed for item, (output,) in zip(items, outputs, strict=True)]
+    return [verifier(task)(item, completion.text).passed for item, (completion,) in zip(items, outputs, strict=True)]
 
 
 @cache
@@ -366,15 +366,15 @@ def main() -> int:
 
 
 def _train(namespace: argparse.Namespace) -> None:
-    from bench.critics import weights
+    from testing.fixtures.real_model import smollm2_checkpoint
 
     with tempfile.TemporaryDirectory() as name:
         if namespace.tiny:
-            from tests.fixtures.tiny_training import tiny_checkpoint
+            from testing.fixtures.tiny_training import tiny_checkpoint
 
             model = tiny_checkpoint(Path(name) / "model")
         else:
-            model = weights()
+            model = smollm2_checkpoint()
         for number in range(namespace.seeds):
             for channel in namespace.channels:
                 for control in (arm == ARMS[1] for arm in namespace.arms):

@@ -128,7 +128,7 @@ def one_trainer(which: str, folder: Path, device: str) -> Run:
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    from tests.fixtures.rollout_jobs import prompt_rows
+    from testing.fixtures.rollout_jobs import prompt_rows
     from training.engines.checkpoint import load
     from training.jobs.finetuning.online.channels import Plan, channelled
 
@@ -263,18 +263,19 @@ def main() -> int:
     if namespace.run:
         print(json.dumps(run_here(namespace.run[0], Path(namespace.run[1]), namespace)))
         return 0
-    from bench.critics import weights
-    from bench.random_models import random_checkpoint
-    from tests.fixtures.tiny_training import tiny_checkpoint
-    from training.planning.model_shapes import Shape
+    from testing.fixtures.real_model import smollm2_checkpoint
+    from testing.fixtures.tiny_training import tiny_checkpoint
 
     with tempfile.TemporaryDirectory() as name:
-        small = tiny_checkpoint(Path(name) / "tiny", hidden=namespace.hidden, layers=namespace.layers)
-        shape = Shape(namespace.layers, namespace.hidden, 3 * namespace.hidden, 4, 2, namespace.vocabulary, tied=True)
-        model = weights() if namespace.real else random_checkpoint(Path(name) / "wide", shape, "float32")
+        sizes = {"hidden": namespace.hidden, "layers": namespace.layers}
+        small, wide = Path(name) / "tiny", Path(name) / "wide"
+        if not namespace.real:
+            tiny_checkpoint(small, **sizes)
+            tiny_checkpoint(wide, **sizes, vocabulary=namespace.vocabulary)
+        model = smollm2_checkpoint() if namespace.real else wide
         runs = runs_of(LOSSES, model, namespace)
         if not namespace.without_trainers:
-            runs |= runs_of(TRAINERS, weights() if namespace.real else small, namespace)
+            runs |= runs_of(TRAINERS, model if namespace.real else small, namespace)
     for which, result in runs.items():
         middle = {key: median(value[key] for value in result) for key in result[0]}
         print(f"{which}: " + ", ".join(f"{key} {value:.6g}" for key, value in middle.items()), flush=True)

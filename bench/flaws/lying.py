@@ -14,9 +14,9 @@ from unittest import mock
 from bench.flaws.operator import Operator
 from specs.digests import digest_file, digest_path
 from specs.job_records import ExitRecord, JobOrder
-from tests.fixtures import small_pipeline
-from tests.fixtures.small_pipeline import Here
-from tests.fixtures.tiny_training import write_lines
+from testing.fixtures import small_pipeline
+from testing.fixtures.small_pipeline import Here
+from testing.fixtures.tiny_training import write_lines
 from training.jobs import job as entry
 from training.jobs.job import Done, Job
 

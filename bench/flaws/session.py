@@ -21,8 +21,8 @@ from sessions.report.live_display import Terminal
 from sessions.report.overview import overview
 from sessions.run.run_layout import STORE, TRAIL
 from specs.errors import PeergateError
-from tests.fixtures.quick_session import Silent, draw_nothing, drive, quick_session
-from tests.fixtures.reviewer_here import key_here
+from testing.fixtures.quick_session import Silent, draw_nothing, drive, quick_session
+from testing.fixtures.reviewer_here import key_here
 
 PERSON = "Somebody"
 

@@ -17,14 +17,14 @@ from sessions import runtime
 from specs.digests import digest_file, digest_path
 from specs.resources import LauncherName
 from specs.session.loading import load_spec
-from tests.e2e.sessions import SPEC
-from tests.fixtures.critic_jobs import labelled_items
-from tests.fixtures.small_pipeline import (
+from testing.fixtures.command_sessions import SPEC
+from testing.fixtures.critic_jobs import labelled_items
+from testing.fixtures.small_pipeline import (
     CONSTITUTION,
     _taught,  # pyright: ignore[reportPrivateUsage]
     shipped_items,
 )
-from tests.fixtures.tiny_training import write_lines
+from testing.fixtures.tiny_training import write_lines
 from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS, build_items
 from training.running_code import code_state
 

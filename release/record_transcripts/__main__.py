@@ -22,7 +22,7 @@ from release.record_transcripts.invented import Pseudonyms
 from release.record_transcripts.played_model import PlayedModel
 from release.record_transcripts.scenarios import FILES, SCENARIOS, STARTED, Scenario
 from specs.home import HOME
-from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, loopback_api
+from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, loopback_api
 
 OUT = HOME / "tests" / "fixtures" / "transcripts"
 DEADLINE_S = 120

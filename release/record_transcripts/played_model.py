@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from release.record_transcripts.scenarios import HELPER_TASK, SUMMARY, Answer, Scenario, scripted_texts
-from tests.fixtures.loopback_api import OPENAI, Got, Step
-from tests.fixtures.scripted_builder import MODEL, Call, Said, as_step, items_of
+from testing.fixtures.loopback_api import OPENAI, Got, Step
+from testing.fixtures.scripted_builder import MODEL, Call, Said, as_step, items_of
 
 ASKS_FOR_A_SUMMARY = ("create a detailed summary", "CONTEXT CHECKPOINT COMPACTION")
 SHELLS = {"Bash": "command", "exec_command": "cmd", "shell_command": "command", "shell": "command"}

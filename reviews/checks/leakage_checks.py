@@ -34,8 +34,8 @@ above both, training asks about what is held out. "A forest after rain" in one p
 FEW_NAMING = 2
 """Prompts that may name such groups by chance, however few there are in all."""
 STANDS_OUT = 0.2
-"""How much nearer a pair must be than held-out texts of different groups are to each other before a reader is asked:
-``bench.disguise`` shows how many pairs are above it with and without paraphrases."""
+"""How much nearer a pair must be than held-out texts of different groups are to each other before a reader is asked;
+decision 55 has how many pairs are above it with and without paraphrases."""
 NEAREST_SOURCE = "training on paraphrases of the test set; tf-idf (Salton and Buckley 1988)"
 
 

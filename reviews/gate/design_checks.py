@@ -29,8 +29,8 @@ DESIGN_CHECKS = Checks(DESIGN_GATE)
 MOST_ALPHA = 0.1
 """The laxest level that is still customary for a test."""
 MOST_NEAR = 0.1
-"""Fraction of the held-out items that may nearly repeat another which is judged alike; none does in any set that
-``bench.disguise`` compares."""
+"""Fraction of the held-out items that may nearly repeat another which is judged alike; none did in any measured set
+(decision 55)."""
 MOST_REPEATED = 0.5
 """Fraction of the training prompts: repeats above which fewer different prompts remain than repeats of them."""
 

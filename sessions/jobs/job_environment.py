@@ -13,8 +13,7 @@ JOB_VARIABLES = REPORTING_OFF | {
     "TRANSFORMERS_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONHASHSEED": "0",
-    # Waiting threads sleep. By default they spin, and two jobs on the same cores slow each other down many times
-    # (bench/contention.py).
+    # Waiting threads sleep. By default they spin, and two jobs on the same cores slow each other down many times.
     "OMP_WAIT_POLICY": "PASSIVE",
 }
 """For every job, in a sandbox or not."""

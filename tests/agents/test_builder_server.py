@@ -21,11 +21,11 @@ from specs.errors import BuilderUnavailable
 from specs.vendors import http_exchange
 from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from specs.vendors.parties import Builder, TokenPrice
-from tests.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, failed
-from tests.fixtures.scripted_builder import Call, Played, call, calls, scripted_builder
-from tests.fixtures.small_bench import SmallBench
-from tests.fixtures.strict_conversation import complaints
-from tests.fixtures.strict_vendor import ANTHROPIC_VERSION
+from testing.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, failed
+from testing.fixtures.scripted_builder import Call, Played, call, calls, scripted_builder
+from testing.fixtures.small_bench import SmallBench
+from testing.fixtures.strict_conversation import complaints
+from testing.fixtures.strict_vendor import ANTHROPIC_VERSION
 
 pytestmark = pytest.mark.integration
 

@@ -23,12 +23,12 @@ from specs.trail.builder_tools import TOOLS
 from specs.vendors import http_exchange
 from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from specs.vendors.parties import Builder, TokenPrice
-from tests.fixtures import scripted_builder as scripted
-from tests.fixtures import strict_conversation
-from tests.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, Step, failed
-from tests.fixtures.scripted_builder import SSE, Call, Played, Said, call, calls, scripted_builder
-from tests.fixtures.scripted_builder import Turn as Scripted
-from tests.fixtures.small_bench import SmallBench
+from testing.fixtures import scripted_builder as scripted
+from testing.fixtures import strict_conversation
+from testing.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, Step, failed
+from testing.fixtures.scripted_builder import SSE, Call, Played, Said, call, calls, scripted_builder
+from testing.fixtures.scripted_builder import Turn as Scripted
+from testing.fixtures.small_bench import SmallBench
 
 pytestmark = pytest.mark.integration
 

@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from specs.stages.engine_choice import ENGINES, EngineName
-from tests.fixtures.small_text import WORDS, small_model
+from testing.fixtures.small_text import WORDS, small_model
 from training.engines.batched import Output
 from training.engines.engine import Engine
 from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 LLAMA = [name for name in ("llama_cpp", "gguf") if find_spec(name) is None]
 
@@ -46,16 +48,6 @@ NAMES = [
 ]
 ROWS = 4
 """Rows at a time: fewer than the prompts, so that places are filled again."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

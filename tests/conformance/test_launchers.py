@@ -23,11 +23,11 @@ from sessions.jobs.launcher import JobState
 from specs.digests import digest_file
 from specs.job_records import JobOrder
 from specs.resources import Resources
-from tests.factories.sessions_on_disk import first_order
-from tests.fixtures import ray_cluster
-from tests.fixtures.houses import IMPATIENT, House, ended, is_gone, kill, running, settled, until
-from tests.fixtures.job_python import WITHOUT_CLAIM
-from tests.fixtures.process_engine import ProcessEngine
+from testing.factories.sessions_on_disk import first_order
+from testing.fixtures import ray_cluster
+from testing.fixtures.houses import IMPATIENT, House, ended, is_gone, kill, running, settled, until
+from testing.fixtures.job_python import WITHOUT_CLAIM
+from testing.fixtures.process_engine import ProcessEngine
 
 ONCE = """
 import os, sys

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from specs.stages.metric_catalog import METRICS
 from specs.stages.stage import Criterion
 from specs.trail.grant_and_claim import Claim
 from specs.trail.verdict import Condition, ConditionResult, Finding, Packet, Span, Verdict
-from tests.factories.evidence_on_disk import (
+from testing.factories.evidence_on_disk import (
     TALES,
     N,
     answers,
@@ -42,13 +41,12 @@ from tests.factories.evidence_on_disk import (
     with_manifest,
     write_rows,
 )
-from tests.factories.flaws import ALL, NONE, enlarged_kind, told, two_kinds, with_thresholds
-from tests.factories.flaws_evaluation import labelled_items
+from testing.factories.flaws import ALL, NONE, enlarged_kind, told, two_kinds, with_thresholds
+from testing.factories.flaws_evaluation import labelled_items
 from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS
 from training.rules.tasks import worked_example
 from training.rules.tasks.format_instructions import Judgement
 
-DOCS = Path(__file__).parents[2] / "docs" / "explanation" / "failures.md"
 DIGEST = digest_bytes(b"checks")
 
 
@@ -366,15 +364,3 @@ def test_failure_54_numbers_do_not_come_from_the_builder(tmp_path: Path) -> None
     packet = build_packet(evidence, metrics, (), checks_digest=DIGEST, claims=stated)
     assert packet.claims[0].status == "contradicted"
     assert packet.metrics["accuracy"]["value"] == pytest.approx(10 / 12)
-
-
-def test_the_table_has_every_number_once_and_names_tests_that_exist() -> None:
-    text = DOCS.read_text(encoding="utf-8")
-    rows = [line.split("|") for line in text.splitlines() if re.match(r"\| \d+ \|", line)]
-    assert [int(row[1]) for row in rows] == list(range(1, 56))
-    here = Path(__file__).read_text(encoding="utf-8")
-    tested = {
-        int(number) for name in re.findall(r"def test_failure_([\d_]+)", here) for number in re.findall(r"\d\d", name)
-    }
-    claimed = {int(row[1]) for row in rows if "†" in row[3]}
-    assert claimed == tested

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,10 @@ import pytest
 from reviews.gate.measurer import measure
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
-from tests.docs.test_failures import DOCS, outcome_of
-from tests.factories.critic_evidence import BEST_OF_N, Signed, alternating, chains, critic_evidence, edited
-from tests.stages.critique.test_critic_checks import only_a, results_of
+from testing.factories.critic_evidence import BEST_OF_N, Signed, alternating, chains, critic_evidence, edited
+from testing.factories.judged_evidence import results_of
+from tests.docs.test_failures import outcome_of
+from tests.stages.critique.test_critic_checks import only_a
 from training.rules.critique.pair_selection import divided, fault_in
 from training.rules.critique.preference_pairs import revision_pairs
 
@@ -117,10 +117,3 @@ def test_failure_38_pairs_of_one_prompt_on_both_sides(tmp_path: Path) -> None:
 def test_failure_38_a_single_sample_is_no_best_of_many() -> None:
     with pytest.raises(ValueError, match="greater than or equal to 2"):
         BEST_OF_N.model_validate(BEST_OF_N.model_dump() | {"samples": 1})
-
-
-def test_the_table_names_this_file_where_it_holds_a_test() -> None:
-    rows = [line.split("|") for line in DOCS.read_text(encoding="utf-8").splitlines() if re.match(r"\| \d+ \|", line)]
-    here = Path(__file__).read_text(encoding="utf-8")
-    tested = {int(number) for number in re.findall(r"def test_failure_(\d\d)", here)}
-    assert {int(row[1]) for row in rows if "§" in row[3]} == tested

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +19,9 @@ from specs.stages.generation.parameters import SampleResponsesParameters
 from specs.stages.metric_catalog import METRICS, metrics_of
 from specs.stages.sampling import ROLE_STOPS, SHOTS
 from specs.stages.stage import Criterion, Gate
-from tests.factories.evidence_on_disk import heldout_items
-from tests.factories.text_evidence import (
+from testing.factories.evidence_on_disk import heldout_items
+from testing.factories.judged_evidence import values_of
+from testing.factories.text_evidence import (
     ANSWERS,
     TEXTS,
     guard_rows,
@@ -30,12 +30,11 @@ from tests.factories.text_evidence import (
     seed_items,
     text_evidence,
 )
-from tests.fixtures.small_text import word_tokenizer
+from testing.fixtures.small_text import word_tokenizer
 from training.engines.stop_strings import Watch
 from training.rules.cleaning import is_runaway, is_runaway_v1, leak_in, marks_of
 from training.rules.numbered_lists import parse, render
 
-DOCS = Path(__file__).parents[2] / "docs" / "explanation" / "failures.md"
 DIGEST = digest_bytes(b"checks")
 
 
@@ -47,10 +46,6 @@ def outcome_of(evidence: Evidence) -> str:
         metrics = None
     packet = build_packet(evidence, metrics, run_checks(evidence, metrics), checks_digest=DIGEST, claims=())
     return settle(evidence.resolved, packet, Checklist().review(packet, packet.content_digest()), 1).outcome
-
-
-def values_of(evidence: Evidence) -> dict[str, float]:
-    return {id: metric.value for id, metric in measure(evidence).metrics.items()}
 
 
 def gated(evidence: Evidence, *criteria: Criterion) -> Evidence:
@@ -222,12 +217,3 @@ def test_failure_36_answers_out_of_scope(tmp_path: Path) -> None:
     assert marks_of("True", TEXTS[0], "stop", (), ()) == ()
     assert (rows[0]["raw"], rows[0]["completion"]) == ("True.", "True.")
     assert SampleResponsesParameters().scope[0].name == "bare_true_false"
-
-
-def test_the_page_names_this_file_for_what_is_tested_here() -> None:
-    rows = [line.split("|") for line in DOCS.read_text(encoding="utf-8").splitlines() if re.match(r"\| \d+ \|", line)]
-    here = Path(__file__).read_text(encoding="utf-8")
-    tested = {
-        int(number) for name in re.findall(r"def test_failure_([\d_]+)", here) for number in re.findall(r"\d\d", name)
-    }
-    assert {int(row[1]) for row in rows if "‡" in row[3]} == tested

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bench import diloco, replica_quality
-from bench.composer import growth, learning, step
+from bench import diloco
+from bench.composer import learning, step
 from specs.home import HOME
 
 RESULTS, PAGE = HOME / "bench" / "results", HOME / "docs" / "reference" / "figures.md"
@@ -20,8 +20,6 @@ QUOTED: dict[str, Lines] = {
     "diloco.json": lambda rows: [*diloco.table(rows), *diloco.fitted(rows).splitlines()],
     "composer_step.json": step.table,
     "composer_step_adapters.json": step.table,
-    "composer_growth.json": growth.table,
-    "replica_quality.json": replica_quality.table,
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from release.reference.pages import MARK, VARIABLES, pages, write_pages
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import STAGE_KINDS
-from tests.docs.test_layout import COMMANDS
+from tests.docs.test_layout import command_names
 
 HOME = Path(__file__).parents[2]
 FOLDER = HOME / "docs" / "reference"
@@ -66,7 +66,7 @@ def test_every_parameter_metric_and_command_is_on_a_page() -> None:
     declared = [name for kind in STAGE_KINDS.values() for name in kind.parameters.model_fields]
     assert [name for name in declared if f"| `{name}` |" not in stages] == []
     assert [name for name in METRICS if f"| `{name}` |" not in stages] == []
-    assert [name for name in COMMANDS if f"\n## peergate {name}\n" not in text] == []
+    assert [name for name in command_names() if f"\n## peergate {name}\n" not in text] == []
 
 
 def variables_of(source: str) -> set[str]:

@@ -11,7 +11,7 @@ from reviews.reviewers.vendors.review_model import MOST_OUTPUT_TOKENS
 from specs.session.lint.party_rules import LATENCY_S
 from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from specs.vendors.parties import Efforts, Reviewer
-from tests.factories.spec_files import loads, write_spec
+from testing.factories.spec_files import loads, write_spec
 
 DOCS = Path(__file__).parents[2] / "docs" / "how-to"
 PAGE = (DOCS / "model-reviewers.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 
 from specs.digests import digest_file
 from specs.session.loading import load_spec
-from tests.factories.spec_files import problems_of, write_spec
+from testing.factories.spec_files import problems_of, write_spec
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "how-to" / "write-a-spec.md"

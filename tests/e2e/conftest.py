@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.sessions import FEWER, has_progress, kill, peergate, start_in_background, wait_for, write_small_spec
+from testing.fixtures.command_sessions import (
+    FEWER,
+    has_progress,
+    kill,
+    peergate,
+    start_in_background,
+    wait_for,
+    write_small_spec,
+)
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.sessions import CANARY, called, environment, write_small_spec
-from tests.fixtures.loopback_api import OPENAI, Api, Step, answered
+from testing.fixtures.command_sessions import CANARY, called, environment, write_small_spec
+from testing.fixtures.loopback_api import OPENAI, Api, Step, answered
 
 APPROVE: dict[str, Any] = {
     "analysis": "The rows were read beside the figures.",

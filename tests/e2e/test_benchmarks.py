@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from specs.home import HOME
-from tests.e2e.sessions import typed, verify
-from tests.fixtures.inspect_library import needs_inspect, read_by_library
+from testing.fixtures.command_sessions import typed, verify
+from testing.fixtures.inspect_library import needs_inspect, read_by_library
 
 PAGE = HOME / "docs" / "how-to" / "benchmarks.md"
 INSPECT, LM_EVAL = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

@@ -17,9 +17,9 @@ from sessions import runtime
 from sessions.run.run_layout import STORE, TRAIL
 from specs.vendors import http_exchange
 from specs.vendors.api_keys import KEYS
-from tests.fixtures.loopback_api import ANTHROPIC, failed
-from tests.fixtures.quick_session import Silent
-from tests.fixtures.scripted_builder import Call, Said, Turn, call, calls, scripted_builder, texts_of
+from testing.fixtures.loopback_api import ANTHROPIC, failed
+from testing.fixtures.quick_session import Silent
+from testing.fixtures.scripted_builder import Call, Said, Turn, call, calls, scripted_builder, texts_of
 
 KEY = "sk-ant-api03-CANARY-that-must-never-be-written"
 LIBRARY = Path(__file__).parents[2] / "specs" / "library"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.sessions import entries, peergate, verify
+from testing.fixtures.command_sessions import entries, peergate, verify
 
 MINUTES = 25.0
 """What it may take on two cores of its own."""

@@ -16,10 +16,10 @@ import pytest
 from reviews.trail.tables.open_table import read_entries
 from specs.digests import digest_file
 from specs.stages.artifacts import Item
-from tests.e2e.sessions import peergate
-from tests.factories.spec_files import CONSTITUTION
-from tests.fixtures.small_text import word_tokenizer
-from tests.fixtures.tiny_training import CHAT, write_lines
+from testing.factories.spec_files import CONSTITUTION
+from testing.fixtures.command_sessions import peergate
+from testing.fixtures.small_text import word_tokenizer
+from testing.fixtures.tiny_training import CHAT, write_lines
 from training.engines.checkpoint import save
 from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS, build_items
 

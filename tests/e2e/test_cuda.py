@@ -15,7 +15,7 @@ from bench.flaws.session import Ended
 from bench.flaws.small_specs import CHANGES, tiny_model
 from reviews.trail.store import Store
 from sessions.jobs.machine_capacity import gpus
-from tests.e2e.sessions import SPEC, entries, peergate, write_small_spec
+from testing.fixtures.command_sessions import SPEC, entries, peergate, write_small_spec
 
 pytestmark = [
     pytest.mark.cuda,

@@ -19,7 +19,7 @@ from sessions.pods.install import wheel_of_this
 from sessions.starters.starter import Template
 from specs.home import HOME, PACKAGES, SHARED_FILES
 from specs.session.loading import shipped
-from tests.e2e.sessions import FEWER, write_small_spec
+from testing.fixtures.command_sessions import FEWER, write_small_spec
 
 pytestmark = [pytest.mark.more, pytest.mark.integration]
 WITH_KEY = {"demo_models": "ANTHROPIC_API_KEY is not set"}

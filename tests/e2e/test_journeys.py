@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specs.home import HOME
-from tests.e2e.sessions import typed, verify
+from testing.fixtures.command_sessions import typed, verify
 
 PAGE = HOME / "docs" / "tutorials" / "your-own-data.md"
 BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

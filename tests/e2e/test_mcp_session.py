@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.sessions import entries, verify, write_small_spec
-from tests.fixtures.mcp_client import REAL, over_stdio, take_through
+from testing.fixtures.command_sessions import entries, verify, write_small_spec
+from testing.fixtures.mcp_client import REAL, over_stdio, take_through
 
 SMALLER = (
     ("budget: {max_cost_usd", "builder: {vendor: external}\nbudget: {max_cost_usd"),

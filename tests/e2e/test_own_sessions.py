@@ -10,8 +10,8 @@ import pytest
 
 from specs.home import HOME
 from specs.session.loading import load_spec
-from tests.e2e.sessions import typed, verify
-from tests.fixtures.sandbox import needs_sandbox
+from testing.fixtures.command_sessions import typed, verify
+from testing.fixtures.sandbox import needs_sandbox
 
 PAGE = HOME / "docs" / "tutorials" / "your-own-sessions.md"
 BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

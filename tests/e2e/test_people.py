@@ -12,6 +12,8 @@ import pytest
 
 from reviews.audit.verify import verify_run
 from sessions.run.run_layout import STORE, TRAIL
+from testing.fixtures.command_sessions import entries, has_progress, wait_for
+from testing.fixtures.loopback_api import Api, loopback_api
 from tests.e2e.reviewed import (
     APPROVE,
     asked,
@@ -23,8 +25,6 @@ from tests.e2e.reviewed import (
     says,
     write_reviewed_spec,
 )
-from tests.e2e.sessions import entries, has_progress, wait_for
-from tests.fixtures.loopback_api import Api, loopback_api
 
 CONDITION = {"text": "somebody reads ten baseline answers", "stage": "sample", "metric": None}
 HOPELESS = says(findings=[finding("/sample_rows/0", "nothing like the objective")], approve=False)

@@ -14,9 +14,9 @@ from reviews.trail.store import Store
 from sessions.pods.pod_record import Place, place_of
 from sessions.pods.pull import verify
 from specs.job_records import Manifest
-from tests.e2e.sessions import CANARY, entries, environment, wait_for, write_small_spec
-from tests.fixtures.sshd_pod import MISSING, pod
-from tests.fixtures.sshd_quick import peergate, write_pod_file
+from testing.fixtures.command_sessions import CANARY, entries, environment, wait_for, write_small_spec
+from testing.fixtures.sshd_pod import MISSING, pod
+from testing.fixtures.sshd_quick import peergate, write_pod_file
 
 pytestmark = [
     pytest.mark.nightly,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.sessions import peergate
+from testing.fixtures.command_sessions import peergate
 
 pytestmark = pytest.mark.slow
 

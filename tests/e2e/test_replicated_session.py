@@ -18,13 +18,13 @@ from reviews.trail.store import Store
 from sessions.pods.pod_record import place_of
 from sessions.pods.pull import verify as pod_copy
 from specs.stages.finetuning.distributed import ReplicaRound
-from tests.e2e.sessions import called, entries, start_in_background, verify, wait_for
-from tests.fixtures import ray_cluster
-from tests.fixtures.needed import need
-from tests.fixtures.sshd_pod import MISSING, pod
-from tests.fixtures.sshd_quick import peergate as on_pod
-from tests.fixtures.sshd_quick import write_pod_file
-from tests.fixtures.tiny_training import opposites, tiny_checkpoint, write_lines
+from testing.fixtures import ray_cluster
+from testing.fixtures.command_sessions import called, entries, start_in_background, verify, wait_for
+from testing.fixtures.needed import need
+from testing.fixtures.sshd_pod import MISSING, pod
+from testing.fixtures.sshd_quick import peergate as on_pod
+from testing.fixtures.sshd_quick import write_pod_file
+from testing.fixtures.tiny_training import opposites, tiny_checkpoint, write_lines
 
 need("torch", "trl", "peft", "torchft")
 

@@ -13,7 +13,7 @@ import pytest
 
 from reviews.trail.store import Store
 from specs.job_records import JobOrder
-from tests.e2e.sessions import (
+from testing.fixtures.command_sessions import (
     CANARY,
     called,
     copy_run,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.sessions import copy_run, entries, replace_bytes, verify
+from testing.fixtures.command_sessions import copy_run, entries, replace_bytes, verify
 
 pytestmark = pytest.mark.model
 

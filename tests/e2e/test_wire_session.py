@@ -12,9 +12,9 @@ import pytest
 
 from reviews.audit.verify import verify_run
 from sessions.run.run_layout import STORE, TRAIL
+from testing.fixtures.command_sessions import entries, verify
+from testing.fixtures.loopback_api import OPENAI, Api, Step, answered, failed, loopback_api, refused, truncated
 from tests.e2e.reviewed import asked, complaints, endpoint, finding, peergate, says, write_reviewed_spec
-from tests.e2e.sessions import entries, verify
-from tests.fixtures.loopback_api import OPENAI, Api, Step, answered, failed, loopback_api, refused, truncated
 
 
 @pytest.fixture

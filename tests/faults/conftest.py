@@ -1,4 +1,4 @@
-"""The houses of the fault tests (``tests/fixtures/fault_houses.py``)."""
+"""The houses of the fault tests (``testing/fixtures/fault_houses.py``)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures import ray_cluster
-from tests.fixtures.fault_houses import (
+from testing.fixtures import ray_cluster
+from testing.fixtures.fault_houses import (
     FILES,
     POSTGRES,
     POSTGRES_WRAPPERS,
@@ -20,7 +20,7 @@ from tests.fixtures.fault_houses import (
     copied_stage,
     make_templates,
 )
-from tests.fixtures.houses import House, kill
+from testing.fixtures.houses import House, kill
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ from sessions.disk_errors import no_room, telling_no_room
 from sessions.report.overview import is_waiting
 from specs.digests import digest_file
 from specs.errors import DiskUnwritable, ExitCode
-from tests.fixtures.fault_houses import (
+from testing.fixtures.fault_houses import (
     FILES,
     POSTGRES,
     POSTGRES_WRAPPERS,
@@ -33,7 +33,7 @@ from tests.fixtures.fault_houses import (
     in_all,
     in_houses_with,
 )
-from tests.fixtures.job_python import REAL
+from testing.fixtures.job_python import REAL
 
 pytestmark = pytest.mark.integration
 
@@ -43,8 +43,8 @@ import json, sys
 from pathlib import Path
 from reviews.trail.tables import postgres_connection
 from sessions import cli
-from tests.fixtures.fault_houses import told_launcher
-from tests.fixtures.quick_session import drive, quick_session
+from testing.fixtures.fault_houses import told_launcher
+from testing.fixtures.quick_session import drive, quick_session
 
 postgres_connection.PATIENCE_S, postgres_connection.CONNECT_S = 0.3, 2
 run, house, answer = sys.argv[1:]

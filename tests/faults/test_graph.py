@@ -25,9 +25,9 @@ from sessions.run.run_layout import is_run
 from sessions.session import Session, State
 from specs.errors import PeergateError
 from specs.session.session_spec import ResolvedSpec
-from tests.factories.evidence_on_disk import resolved_spec
-from tests.fixtures.fault_houses import FILES, POSTGRES, FaultHouse, in_houses, in_houses_with
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from testing.factories.evidence_on_disk import resolved_spec
+from testing.fixtures.fault_houses import FILES, POSTGRES, FaultHouse, in_houses, in_houses_with
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from tests.sessions.test_answers import Away
 
 pytestmark = pytest.mark.integration
@@ -48,14 +48,6 @@ class Lost(QuickLauncher):
 
     def poll(self, folder: Path) -> JobState:
         return JobState("lost") if folder.name in self.lost else super().poll(folder)
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    def draw(*_: object) -> list[str]:
-        return []
-
-    monkeypatch.setattr("sessions.report.plots.draw", draw)
 
 
 def keys(run: Path) -> list[str]:
@@ -87,7 +79,7 @@ def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, register: Callable[...,
 
 
 def quick_display() -> Any:
-    from tests.fixtures.quick_session import Silent
+    from testing.fixtures.quick_session import Silent
 
     return Silent()
 

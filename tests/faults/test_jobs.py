@@ -20,17 +20,17 @@ from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import LocalLauncher
 from specs.digests import digest_file
 from specs.job_records import ExitRecord, JobOrder
-from tests.factories.sessions_on_disk import first_order
+from testing.factories.sessions_on_disk import first_order
 from tests.sessions.jobs.test_wrapper import SLEEP, child_of, ended, exit_of, is_gone, job, wait_for
 
 pytestmark = pytest.mark.integration
 
-DRIVER = Path(__file__).parents[1] / "fixtures" / "wrapper_driver.py"
+DRIVER = Path(__file__).parents[2] / "testing" / "fixtures" / "wrapper_driver.py"
 FULL_AT_FIRST = """
 import errno, sys
 from pathlib import Path
 from sessions.jobs import wrapper
-from tests.fixtures import wrapper_driver
+from testing.fixtures import wrapper_driver
 
 real, failed = wrapper.write_durably, []
 

@@ -20,10 +20,10 @@ from reviews.trail.tables import postgres_connection
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.postgres_table import PostgresTable
 from specs.errors import AuditDamage, DatabaseUnreachable, ExitCode
+from testing.fixtures.fault_houses import POSTGRES, FaultHouse, Through, in_houses
+from testing.fixtures.postgres_server import Server
 from tests.faults.test_disk_full import check_finished, disk, go_on, keys, used
 from tests.faults.test_session import Lost, stopped
-from tests.fixtures.fault_houses import POSTGRES, FaultHouse, Through, in_houses
-from tests.fixtures.postgres_server import Server
 
 pytestmark = pytest.mark.integration
 
@@ -52,14 +52,6 @@ WHERE = {
 def some(every: Iterable[str], *always: str) -> list[Any]:
     """Return all names of a fault; those that are not made always are nightly."""
     return [pytest.param(name, marks=[] if name in always else [pytest.mark.nightly]) for name in every]
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    def draw(*_: object) -> list[str]:
-        return []
-
-    monkeypatch.setattr("sessions.report.plots.draw", draw)
 
 
 @pytest.fixture

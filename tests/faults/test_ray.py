@@ -26,13 +26,13 @@ from sessions.jobs.ray.ray_engine import Cluster, RayEngine
 from sessions.report.overview import is_waiting
 from specs.errors import ExitCode
 from specs.job_records import JobOrder
-from tests.factories.sessions_on_disk import first_order
+from testing.factories.sessions_on_disk import first_order
+from testing.fixtures.fault_houses import RAY, WRAPPERS, FaultHouse, Through, in_houses
+from testing.fixtures.houses import IMPATIENT, House, ended, is_gone, kill, running, until
+from testing.fixtures.tiny_training import tiny_checkpoint
 from tests.faults.test_disk_full import check_finished, disk, effects, jobs_that_ended_well, keys
 from tests.faults.test_jobs import NOWHERE_TO_SAY
 from tests.faults.test_session import Stopped, Stopping
-from tests.fixtures.fault_houses import RAY, WRAPPERS, FaultHouse, Through, in_houses
-from tests.fixtures.houses import IMPATIENT, House, ended, is_gone, kill, running, until
-from tests.fixtures.tiny_training import tiny_checkpoint
 from tests.kill.house import TRAINING
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly, pytest.mark.timeout(1800)]
@@ -50,14 +50,6 @@ except OSError as error:
 time.sleep(1)
 raise SystemExit(3)
 """
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    def draw(*_: object) -> list[str]:
-        return []
-
-    monkeypatch.setattr("sessions.report.plots.draw", draw)
 
 
 @pytest.fixture(scope="module")

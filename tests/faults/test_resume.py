@@ -12,7 +12,7 @@ import pytest
 from specs.digests import digest_file, digest_path
 from specs.job_records import Resumed
 from specs.stages.finetuning.rows import TrainingRow
-from tests.fixtures.tiny_training import opposites, tiny_checkpoint, training_job, write_lines
+from testing.fixtures.tiny_training import opposites, tiny_checkpoint, training_job, write_lines
 from training.jobs.finetuning.sft import sft
 from training.jobs.job import Job
 from training.jobs.saved_steps import FOLDER, NotTheStep, offered, take_over

@@ -25,9 +25,7 @@ from sessions.jobs.launcher import JobState, Launcher
 from sessions.run import run_layout
 from specs.errors import AuditDamage, EvidenceMissing, ExitCode, GrantRefused
 from specs.job_records import ExitRecord
-from tests.faults.test_disk_full import HOME, check_finished, command, disk, go_on, keys
-from tests.faults.test_jobs import RUNAWAY
-from tests.fixtures.fault_houses import (
+from testing.fixtures.fault_houses import (
     FILES,
     POSTGRES,
     POSTGRES_WRAPPERS,
@@ -40,8 +38,10 @@ from tests.fixtures.fault_houses import (
     in_houses,
     in_houses_with,
 )
-from tests.fixtures.houses import is_gone, kill
-from tests.fixtures.quick_session import drive, quick_session
+from testing.fixtures.houses import is_gone, kill
+from testing.fixtures.quick_session import drive, quick_session
+from tests.faults.test_disk_full import HOME, check_finished, command, disk, go_on, keys
+from tests.faults.test_jobs import RUNAWAY
 
 pytestmark = pytest.mark.integration
 
@@ -92,14 +92,6 @@ class Stopping(Through):
         super().start(folder)
         if stops:
             raise Stopped
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    def draw(*_: object) -> list[str]:
-        return []
-
-    monkeypatch.setattr("sessions.report.plots.draw", draw)
 
 
 class Lost(Through):

@@ -17,8 +17,8 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import keep_database
-from tests.fixtures import postgres_server, ray_cluster
-from tests.fixtures.job_python import REAL, job_python
+from testing.fixtures import postgres_server, ray_cluster
+from testing.fixtures.job_python import REAL, job_python
 from tests.kill import processes
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.factories.evidence_on_disk import resolved_spec
-from tests.fixtures.quick_session import POWERED, ROOMY
+from testing.factories.evidence_on_disk import resolved_spec
+from testing.fixtures.quick_session import POWERED, ROOMY
 from tests.kill.forked import ASK, GROUND, ask, fork
 from tests.kill.house import House
 from tests.kill.processes import children

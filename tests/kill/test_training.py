@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fixtures.tiny_training import tiny_checkpoint
+from testing.fixtures.tiny_training import tiny_checkpoint
 from tests.kill.conftest import Ground, opened
 from tests.kill.house import POSTGRES_LOCAL, SQLITE_LOCAL, TRAINING, House
 from tests.kill.runs import TARGETS, Kill, problems, run

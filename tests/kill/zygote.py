@@ -60,8 +60,8 @@ def wire(weights: Path) -> None:
     from sessions.jobs import wrapper
     from sessions.jobs.engine_launcher import EngineLauncher
     from specs.digests import digest_path
-    from tests.fixtures.houses import IMPATIENT
-    from tests.fixtures.reviewer_here import key_here
+    from testing.fixtures.houses import IMPATIENT
+    from testing.fixtures.reviewer_here import key_here
 
     real = wrapper.stage_command
 
@@ -96,8 +96,8 @@ def wire(weights: Path) -> None:
 def warm(templates: Path) -> None:
     """Run a session in this process, so that everything is imported; what its jobs leave is what stages write."""
     from reviews.audit.verify import verify_run
-    from tests.factories.evidence_on_disk import weights
-    from tests.fixtures.quick_session import drive, open_quick, quick_session, template_of
+    from testing.factories.evidence_on_disk import weights
+    from testing.fixtures.quick_session import drive, open_quick, quick_session, template_of
 
     for name in ("reviews.reviewers.process.__main__", "sessions.commands.run", "sessions.jobs.wrapper", *LATE):
         importlib.import_module(name)

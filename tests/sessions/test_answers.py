@@ -25,21 +25,13 @@ from sessions.report.overview import is_waiting
 from specs.digests import Digest
 from specs.errors import ReviewerUnavailable, UserError
 from specs.trail.verdict import Packet, Verdict
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 
 
 def answer(word: str) -> dict[str, Any]:
     return {"answer": word, "reason": "it was lost", "by": "ada", "expires": None}
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    def draw(*_: object) -> list[str]:
-        return []
-
-    monkeypatch.setattr("sessions.report.plots.draw", draw)
 
 
 class Away(Checklist):

@@ -13,9 +13,9 @@ from agents.workbench_protocol import Workbench
 from reviews.trail.tables.open_table import read_entries
 from sessions import runtime
 from sessions.session import Session
-from tests.e2e.sessions import called, environment
-from tests.factories.evidence_on_disk import heldout_items, resolved_spec
-from tests.fixtures.quick_session import POWERED, ROOMY
+from testing.factories.evidence_on_disk import heldout_items, resolved_spec
+from testing.fixtures.command_sessions import called, environment
+from testing.fixtures.quick_session import POWERED, ROOMY
 
 pytestmark = pytest.mark.integration
 KEYLESS = {name: value for name, value in environment().items() if not name.endswith("_API_KEY")}

@@ -16,7 +16,7 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.nodes.heldout_use import _prompts, _shared, used_elsewhere  # pyright: ignore[reportPrivateUsage]
 from specs.stages.artifacts import Item
-from tests.fixtures.quick_session import drive, open_quick, quick_session
+from testing.fixtures.quick_session import drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 

@@ -20,7 +20,7 @@ from reviews.trail.trail import Trail
 from sessions.builder.mcp.transports import parse_address
 from sessions.report.trail_page import page_damage, trail_page
 from specs.errors import AuditDamage, UserError
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 
 def make_socket(path: Path) -> None:

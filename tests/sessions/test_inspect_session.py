@@ -14,11 +14,11 @@ from sessions.jobs.sandbox import code_admission, sandbox
 from specs.digests import digest_path
 from specs.errors import Blocked
 from specs.job_records import JobOrder, Manifest
-from tests.e2e.sessions import called, verify
-from tests.factories.benchmark_evidence import ENVIRONMENT, Raw, call, header, samples
-from tests.factories.evidence_on_disk import N, heldout_items
-from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
-from tests.fixtures.sandbox import needs_sandbox
+from testing.factories.benchmark_evidence import ENVIRONMENT, Raw, call, header, samples
+from testing.factories.evidence_on_disk import N, heldout_items
+from testing.fixtures.command_sessions import called, verify
+from testing.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
+from testing.fixtures.sandbox import needs_sandbox
 from training.rules.evaluation.inspect_log import NAME, read_log, write_log
 
 TASK = "TASK = 'a task of inspect_ai'\n"

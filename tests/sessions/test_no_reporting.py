@@ -15,8 +15,8 @@ from sessions.jobs.job_environment import job_environment
 from sessions.jobs.sandbox.sandbox import variables
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.system.reporting import REPORTING_OFF, turn_off_reporting
-from tests.fixtures.sink import Sink
-from tests.fixtures.small_text import small_model
+from testing.fixtures.sink import Sink
+from testing.fixtures.small_text import small_model
 from tests.sessions.test_own_data import SFT, csv_rows, prepared
 
 ON = {"0": "1", "1": "0", "true": "false", "false": "true", "False": "True", "disabled": "online"}

@@ -20,11 +20,11 @@ from reviews.trail.trail import Trail
 from sessions import runtime
 from specs.digests import digest_file, digest_path
 from specs.session.loading import load_spec
-from tests.e2e.sessions import called
-from tests.fixtures.quick_session import draw_nothing, drive, quick_session
-from tests.fixtures.reviewer_here import key_here
-from tests.fixtures.small_pipeline import CONSTITUTION
-from tests.fixtures.tiny_training import write_lines
+from testing.fixtures.command_sessions import called
+from testing.fixtures.quick_session import draw_nothing, drive, quick_session
+from testing.fixtures.reviewer_here import key_here
+from testing.fixtures.small_pipeline import CONSTITUTION
+from testing.fixtures.tiny_training import write_lines
 from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS, build_items
 from training.running_code import code_state
 

@@ -12,9 +12,9 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.report.result import why_it_ended
 from specs.digests import Digest
 from specs.trail.verdict import Finding, Packet, RequiredChange, Span, Verdict
-from tests.factories import evidence_on_disk
-from tests.factories.evidence_on_disk import heldout_items, prompt_items
-from tests.fixtures.quick_session import drive, open_quick, quick_session
+from testing.factories import evidence_on_disk
+from testing.factories.evidence_on_disk import heldout_items, prompt_items
+from testing.fixtures.quick_session import drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 HELD_OUT = "Write one line on elm."

@@ -14,8 +14,8 @@ from specs.errors import SpecError, UserError
 from specs.job_records import JobOrder
 from specs.masking import Masker
 from specs.session.loading import load_spec
-from tests.factories.evidence_on_disk import resolved_spec
-from tests.fixtures.quick_session import QuickLauncher, Silent, drive, healthy_rows, open_quick, quick_session
+from testing.factories.evidence_on_disk import resolved_spec
+from testing.fixtures.quick_session import QuickLauncher, Silent, drive, healthy_rows, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 

@@ -25,18 +25,10 @@ from sessions.report.trail_page import trail_page
 from sessions.run import pause
 from sessions.session import Cancelled, Paused, Session
 from specs.errors import DatabaseUnreachable, UserError
-from tests.fixtures.postgres_server import CANARY, Server
-from tests.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
+from testing.fixtures.postgres_server import CANARY, Server
+from testing.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(autouse=True)
-def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    def draw(*_: object) -> list[str]:
-        return []
-
-    monkeypatch.setattr("sessions.report.plots.draw", draw)
 
 
 class Watched(QuickLauncher):

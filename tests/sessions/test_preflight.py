@@ -16,10 +16,10 @@ from sessions.report.overview import spent_nothing
 from specs.confinement import bubblewrap
 from specs.errors import Blocked
 from specs.session.loading import find_spec, list_profiles, load_spec
-from tests.e2e.sessions import called as peergate
-from tests.e2e.sessions import environment
-from tests.factories.spec_files import items, write_spec
-from tests.fixtures.quick_session import drive, open_quick, quick_session
+from testing.factories.spec_files import items, write_spec
+from testing.fixtures.command_sessions import called as peergate
+from testing.fixtures.command_sessions import environment
+from testing.fixtures.quick_session import drive, open_quick, quick_session
 
 SHIPPED = [
     pytest.param(path, profile, marks=[] if path.stem in ("demo", "cai_stage1") else pytest.mark.more)

@@ -26,9 +26,9 @@ from specs.digests import digest_path
 from specs.errors import EvidenceMissing, UserError
 from specs.job_records import JobOrder
 from specs.trail.session_bodies import Replicates
-from tests.e2e.sessions import called as peergate
-from tests.factories.evidence_on_disk import N, answers
-from tests.fixtures.quick_session import QuickLauncher, Silent, drive, healthy_rows, open_quick, quick_session
+from testing.factories.evidence_on_disk import N, answers
+from testing.fixtures.command_sessions import called as peergate
+from testing.fixtures.quick_session import QuickLauncher, Silent, drive, healthy_rows, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 RIGHT = {7: N, 8: N - 2, 9: N, 10: N}

@@ -17,12 +17,13 @@ from reviews.evidence.readable_evidence import Answer, Shelf
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from specs.job_records import JobOrder
-from tests.e2e.sessions import CANARY, called, entries, environment, verify
-from tests.factories.evidence_on_disk import resolved_spec
-from tests.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api
-from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
-from tests.fixtures.scripted_builder import Call, Said, turn_step
-from tests.reviews.reviewers.test_vendors import ANSWER, FINDING, REJECTED
+from testing.factories.evidence_on_disk import resolved_spec
+from testing.fixtures.command_sessions import CANARY, called, entries, environment, verify
+from testing.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api
+from testing.fixtures.model_answers import ANSWER
+from testing.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
+from testing.fixtures.scripted_builder import Call, Said, turn_step
+from tests.reviews.reviewers.test_vendors import FINDING, REJECTED
 
 pytestmark = pytest.mark.integration
 

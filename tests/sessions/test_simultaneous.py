@@ -22,8 +22,8 @@ from sessions.run.final_model import copy_model
 from sessions.run.pruning import prune
 from sessions.shipping import push
 from specs.errors import UserError
-from tests.factories.evidence_on_disk import resolved_spec
-from tests.fixtures.quick_session import POWERED, ROOMY, code_now
+from testing.factories.evidence_on_disk import resolved_spec
+from testing.fixtures.quick_session import POWERED, ROOMY, code_now
 
 PROCESSES = 6
 FORK = multiprocessing.get_context("fork")

@@ -18,8 +18,8 @@ from reviews.audit.verify import verify_run
 from sessions.report.overview import overview
 from sessions.run import pause
 from sessions.session import Paused
-from tests.fixtures.postgres_server import Server
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from testing.fixtures.postgres_server import Server
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 

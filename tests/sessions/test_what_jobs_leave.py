@@ -12,7 +12,7 @@ from sessions.nodes import job_end
 from sessions.session import Session
 from specs.digests import digest_file
 from specs.job_records import ExitRecord
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 

@@ -14,9 +14,9 @@ from sessions import runtime
 from sessions.jobs.launcher import JobState
 from sessions.session import Paused
 from specs.job_records import WITNESS, JobOrder
-from tests.e2e.sessions import called
-from tests.factories.evidence_on_disk import witnessed, write_rows
-from tests.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
+from testing.factories.evidence_on_disk import witnessed, write_rows
+from testing.fixtures.command_sessions import called
+from testing.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
 
 
 class Telling(QuickLauncher):

@@ -10,7 +10,7 @@ import pytest
 from specs.home import HOME
 from specs.session.loading import load_spec
 from specs.stages.registry import STAGE_KINDS
-from tests.factories.spec_files import problems_of
+from testing.factories.spec_files import problems_of
 
 EXAMPLE = HOME / "docs" / "examples" / "opposites"
 

@@ -18,7 +18,7 @@ from specs.errors import PluginFault, UserError
 from specs.plugins import require_unchanged
 from specs.session.reviewer_vendor import vendor_of
 from specs.stages.artifacts import Item
-from tests.fixtures.sandbox import needs_sandbox
+from testing.fixtures.sandbox import needs_sandbox
 from training.rules.tasks import verifier, verifier_of_right
 from training.rules.tasks.form import plugin_task
 from training.rules.tasks.format_instructions import Judgement

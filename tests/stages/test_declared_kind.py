@@ -16,10 +16,10 @@ from specs.stages.artifacts import Item
 from specs.stages.finetuning.parameters import SftParameters
 from specs.stages.sampling import END_MARK, WRAPPER
 from specs.stages.stage import Kind, ModelKind
-from tests.fixtures.critic_jobs import lines
-from tests.fixtures.package_here import packages_answer_here
-from tests.fixtures.small_text import small_model
-from tests.fixtures.stage_jobs import stage_job
+from testing.fixtures.critic_jobs import lines
+from testing.fixtures.package_here import packages_answer_here
+from testing.fixtures.small_text import small_model
+from testing.fixtures.stage_jobs import stage_job
 from tests.training.rules.test_prompt_encoding import FAULTS, Wrapped
 from training.engines.checkpoint import load
 from training.jobs.evaluation.evaluate import evaluate

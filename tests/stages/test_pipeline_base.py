@@ -6,7 +6,6 @@ The tokenizer of the model has a chat template, as those of many base models hav
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,27 +17,18 @@ from specs.session.loading import find_spec, load_spec
 from specs.stages.registry import STAGE_KINDS
 from specs.stages.sampling import END_MARK
 from specs.stages.stage import ModelKind
-from tests.fixtures.small_pipeline import PROMPTING, Here, answering_model, base_model, open_small
-from tests.fixtures.stage_jobs import stage_job
+from testing.fixtures.small_pipeline import PROMPTING, Here, answering_model, base_model, open_small
+from testing.fixtures.stage_jobs import stage_job
 from tests.stages.test_pipeline_resumes import Result, result_of, to_its_end
 from training.jobs.finetuning.sft import sft
 from training.jobs.generation.generate import generate
 
 pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
     pytest.mark.integration,
     pytest.mark.nightly,
     pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Session(NamedTuple):

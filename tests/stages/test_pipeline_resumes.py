@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,37 +15,21 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.report.overview import overview
 from sessions.report.report_check import ReportCheck
 from specs.session.loading import find_spec, load_spec
-from tests.fixtures.quick_session import drive, quick_session
-from tests.fixtures.small_pipeline import Here, Killed, open_small, writing_model
+from testing.fixtures.quick_session import drive, quick_session
+from testing.fixtures.small_pipeline import Here, Killed, open_small, writing_model
 
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*"),
+    pytest.mark.usefixtures("one_thread"),
+]
 MOST = 60
 """Answers and resumes a session may take; each stage takes a few."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return writing_model(tmp_path_factory.mktemp("model") / "model")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_plots() -> Iterator[None]:
-    def draw(*_: object) -> list[str]:
-        return []
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("sessions.report.plots.draw", draw)
-        yield
 
 
 def asked(run: Path) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from typing import Any
 from hatchling.builders.wheel import WheelBuilder
 
 from specs.digests import digest_file
-from tests.fixtures.small_text import small_model
+from testing.fixtures.small_text import small_model
 
 HERE = Path(__file__).parent
 KEYS = ("alpha beta", "red blue", "north south", "bread salt", "left right", "day night", "sun moon", "owl bee")

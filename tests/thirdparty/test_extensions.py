@@ -20,9 +20,9 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.tables.open_table import read_entries
 from specs.home import HOME, PACKAGES
 from specs.task_file import pinned
-from tests.e2e.sessions import called
-from tests.fixtures.forked_commands import Peergate, forked_commands
-from tests.fixtures.sandbox import needs_sandbox
+from testing.fixtures.command_sessions import called
+from testing.fixtures.forked_commands import Peergate, forked_commands
+from testing.fixtures.sandbox import needs_sandbox
 from tests.thirdparty import house
 
 LAUNCHER = "other_folder"

@@ -82,7 +82,7 @@ def without_plans() -> Generator[None]:
     """Have attention on a GPU computed without cuDNN while this lasts.
 
     cuDNN plans anew for every length of the keys, and each token makes them longer: on an H200 a step of 16 layers took
-    54 to 101 ms instead of 15 to 19 (``bench.gpu_rates``).
+    54 to 101 ms instead of 15 to 19 (decision 92).
     """
     import torch
 

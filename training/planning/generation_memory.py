@@ -14,7 +14,7 @@ number (2 on a GPU, where weights are bfloat16; 4 on a CPU):
 - 1.5 GB for the CUDA context and 5 % for what an allocator cannot fill.
 
 Prompts of samples are read once for all of them; that they are not is assumed here, so the plan is on the safe side.
-Measured on a GPU by ``python -m bench.gpu_rates``: 1.04 to 1.21 times what was taken (docs/reference/figures.md).
+Measured on a GPU: 1.04 to 1.21 times what was taken (docs/reference/figures.md).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from bench.flaws.families.records import edited
 from bench.flaws.families.rows import read_lines
 from bench.flaws.lying import other_parameters
 from bench.flaws.operator import Operator, Row
-from tests.fixtures.tiny_training import write_lines
+from testing.fixtures.tiny_training import write_lines
 from training.jobs.job import Job
 
 SAVED = ("witness.weights", "health.template", "parity.settings")

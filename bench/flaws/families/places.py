@@ -14,7 +14,7 @@ from bench.flaws.operator import AUDIT, Operator, Row
 from specs.digests import digest_path
 from specs.job_records import WITNESS, ExitRecord, Manifest
 from specs.stages.witness import ROWS, WitnessRow
-from tests.fixtures.tiny_training import write_lines
+from testing.fixtures.tiny_training import write_lines
 from training.jobs.job import Job
 
 

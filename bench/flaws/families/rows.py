@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.flaws.lying import other_parameters, shake
 from bench.flaws.operator import Operator, Row
-from tests.fixtures.tiny_training import write_lines
+from testing.fixtures.tiny_training import write_lines
 from training.engines.checkpoint import tokenizer_in
 from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling

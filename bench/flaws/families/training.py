@@ -9,7 +9,7 @@ from typing import Any
 from bench.flaws.families.rows import read_lines, shaken_model
 from bench.flaws.lying import other_parameters, shake
 from bench.flaws.operator import Operator, Row
-from tests.fixtures.tiny_training import write_lines
+from testing.fixtures.tiny_training import write_lines
 from training.jobs.job import Job
 from training.rules.tasks import load_items, reference
 

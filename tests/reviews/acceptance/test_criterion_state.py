@@ -18,8 +18,8 @@ from specs.session.loading import load_spec, shipped
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.packaging import parameters as packaging_parameters
 from specs.trail.entry import GENESIS, Entry, EntryKind
-from tests.factories.bodies import body_of
-from tests.factories.spec_files import loads, write_spec
+from testing.factories.bodies import body_of
+from testing.factories.spec_files import loads, write_spec
 
 CRITERIA = """\
 criteria:

@@ -13,9 +13,9 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.query import Wanted, select
 from reviews.trail.trail import Trail
-from tests.e2e.sessions import called as peergate
-from tests.factories.bodies import body_of
-from tests.fixtures.reviewer_here import lenient
+from testing.factories.bodies import body_of
+from testing.fixtures.command_sessions import called as peergate
+from testing.fixtures.reviewer_here import lenient
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from sessions.requests.review_functions import ask_review
 from sessions.run.run_layout import REVIEWS
 from specs.errors import UserError
 from specs.trail.requested_review import QuestionRequest
-from tests.e2e.sessions import called as peergate
+from testing.fixtures.command_sessions import called as peergate
 
 QUESTION = QuestionRequest(topic="log \u001b[31mlevel", question="Which log level?", kind="trivial")
 COMMANDS: dict[str, Callable[[Path], object]] = {

@@ -25,8 +25,8 @@ from specs.errors import UserError
 from specs.masking import current
 from specs.trail.builder_tools import SubmitStage
 from specs.trail.grant_and_claim import Claim
-from tests.factories.bodies import body_of
-from tests.fixtures.quick_session import drive, open_quick, quick_session
+from testing.factories.bodies import body_of
+from testing.fixtures.quick_session import drive, open_quick, quick_session
 
 CLAIMS = (
     Claim(stage="tuned", metric="accuracy_gain", value=1.0),

@@ -24,11 +24,11 @@ from reviews.trail.trail import Trail
 from sessions.run.lease import lease
 from specs.errors import UserError
 from specs.trail.entry import Entry
-from tests.e2e.sessions import called as peergate
-from tests.factories.bodies import body_of
-from tests.factories.forgery import chained, entries_of, keys_of, put, rows_of, with_body
-from tests.fixtures.reviewer_here import lenient
-from tests.fixtures.tlog_proofs import parse_proof, verify_proof
+from testing.factories.bodies import body_of
+from testing.factories.forgery import chained, entries_of, keys_of, put, rows_of, with_body
+from testing.fixtures.command_sessions import called as peergate
+from testing.fixtures.reviewer_here import lenient
+from testing.fixtures.tlog_proofs import parse_proof, verify_proof
 
 HOME = Path(__file__).parents[3]
 
@@ -411,7 +411,7 @@ def test_an_entry_of_the_old_key_after_its_end_is_found(tmp_path: Path) -> None:
     late = entries_of(rows)[2].model_copy(
         update={"kind": "verdict", "key": "verdict/late", "policy": None, "body": body_of("verdict")}
     )
-    put(trail.path, chained([late], stolen, kept=rows), KeyFolder(trail.keys.folder))
+    put(trail.path, chained([late], stolen, stored_entries=rows), KeyFolder(trail.keys.folder))
     assert "entry 3 (verdict): signed with the unknown key" in walk_trail(read_trail(trail.path)).damage[0]
 
 
@@ -437,7 +437,7 @@ def test_a_policy_that_rewrites_the_past_is_refused(tmp_path: Path) -> None:
                 "body": body_of("keys"),
             }
         )
-        put(trail.path, chained([entry], keys, kept=rows), keys)
+        put(trail.path, chained([entry], keys, stored_entries=rows), keys)
         damage = walk_trail(read_trail(trail.path)).damage
         assert damage and "changes the policy, which cannot be" in damage[0], damage
 

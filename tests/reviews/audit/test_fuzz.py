@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.e2e.sessions import called as peergate
-from tests.factories.fuzzing import Target, mutated, targets
+from testing.factories.fuzzing import Target, mutated, targets
+from testing.fixtures.command_sessions import called as peergate
 
 HOME = Path(__file__).parents[3]
 NIGHTLY = [pytest.mark.nightly, pytest.mark.timeout(4 * 3600)]
@@ -127,7 +127,7 @@ def test_any_bytes_are_refused(parsers: list[Target], data: st.DataObject) -> No
 def test_inputs_that_are_led_by_coverage_are_refused(session: tuple[Path, Path], tmp_path: Path) -> None:
     if importlib.util.find_spec("atheris") is None:
         pytest.skip("needs atheris: pip install '.[fuzz]' (wheels for Linux only)")
-    command = [sys.executable, "-m", "tests.factories.fuzz_with_atheris", *map(str, session), str(tmp_path), "100000"]
+    command = [sys.executable, "-m", "testing.factories.fuzz_with_atheris", *map(str, session), str(tmp_path), "100000"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HOME), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(command, cwd=HOME, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]

@@ -17,7 +17,7 @@ from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tiles import CHECKPOINT, bundles_of
 from reviews.trail.trail import Trail
 from specs.trail.key_policy import Role
-from tests.factories.forgery import Rows, chained, entries_of, head_of, rows_of, signed
+from testing.factories.forgery import Rows, chained, entries_of, head_of, rows_of, signed
 
 SOURCE = Path(__file__).parents[3] / "verify"
 PACKAGES = Path("/usr/share/gocode/src")
@@ -103,7 +103,7 @@ def test_one_wrong_signature_is_named(verifier: Path, long: Path, tmp_path: Path
 def test_a_key_does_not_sign_after_its_end(verifier: Path, long: Path, tmp_path: Path) -> None:
     rows, keys = rows_of(long), KeyFolder.of_trail(long)
     before = KeyFolder(keys.folder.with_name("before"))
-    late = chained(entries_of(rows)[590:591], before, kept=rows[:590])
+    late = chained(entries_of(rows)[590:591], before, stored_entries=rows[:590])
     code, said = told(verifier, export(late, keys, tmp_path))
     assert code == 1 and "NOT OK: entry 590: is signed with the unknown key" in said, said
 

@@ -12,7 +12,7 @@ import pytest
 
 from reviews.audit import verify
 from reviews.audit.verify import Audit, verify_run
-from tests.e2e.sessions import called
+from testing.fixtures.command_sessions import called
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "older_runs"
 

@@ -9,8 +9,8 @@ import pytest
 from reviews.audit import recompute
 from specs.confinement import bubblewrap, verifier_process
 from specs.session.loading import load_spec
-from tests.fixtures.sandbox import needs_sandbox
-from tests.specs.session.test_task_file import GOOD, spec_with
+from testing.factories.task_files import GOOD, spec_with
+from testing.fixtures.sandbox import needs_sandbox
 
 
 @needs_sandbox

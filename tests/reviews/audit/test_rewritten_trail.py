@@ -15,8 +15,8 @@ from reviews.trail.keys import KeyFolder
 from reviews.trail.store import Store
 from specs.digests import canonical_bytes, digest_bytes
 from specs.job_records import JobOrder
-from tests.e2e.sessions import verify
-from tests.factories.forgery import Rows, chained, keys_of, put, rows_of
+from testing.factories.forgery import Rows, chained, keys_of, put, rows_of
+from testing.fixtures.command_sessions import verify
 
 
 def _rewrite(run: Path, keys: KeyFolder, change: Callable[[str, dict[str, object]], None]) -> None:
@@ -34,7 +34,7 @@ def _rewrite(run: Path, keys: KeyFolder, change: Callable[[str, dict[str, object
         change(entry.key, lied)
         if entry.kind == "launch":
             _reorder(run, lied, renamed)
-        rows = chained([entry.model_copy(update={"body": lied})], keys, kept=rows)
+        rows = chained([entry.model_copy(update={"body": lied})], keys, stored_entries=rows)
         renamed[before.encode()] = digest_bytes(rows[-1].envelope).encode()
     put(trail, rows, keys)
 

@@ -22,7 +22,7 @@ from sessions.cli import app
 from sessions.report import report, transcript
 from sessions.report.trail_page import trail_page
 from specs.trail.verdict import Packet
-from tests.fixtures.hostile_trail import plant, small_trail
+from testing.fixtures.hostile_trail import plant, small_trail
 from tests.sessions.report.test_trail_page import Page
 from tests.specs.test_shown_text import FRAGMENTS, READER
 

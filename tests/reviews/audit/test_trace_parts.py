@@ -12,9 +12,9 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.measurer import measure
 from specs.stages.metric_catalog import METRICS, metrics_of
 from specs.stages.registry import STAGE_KINDS
-from tests.factories.benchmark_evidence import benchmark_evidence, lm_eval_evidence
-from tests.factories.critic_evidence import JUDGED, candidates, chains, critic_evidence
-from tests.factories.evaluation_evidence import (
+from testing.factories.benchmark_evidence import benchmark_evidence, lm_eval_evidence
+from testing.factories.critic_evidence import JUDGED, candidates, chains, critic_evidence
+from testing.factories.evaluation_evidence import (
     choice_rows,
     choose_evidence,
     compare_evidence,
@@ -22,14 +22,14 @@ from tests.factories.evaluation_evidence import (
     converse_evidence,
     perplexity_evidence,
 )
-from tests.factories.evidence_on_disk import N, answers, evidence_of, samples
-from tests.factories.programs_evidence import code_evidence, code_row, problems, solution_of
-from tests.factories.rollout_evidence import rollout_evidence
-from tests.factories.text_evidence import ANSWERS, TEXTS, guard_rows, instruct_rows, respond_rows, text_evidence
-from tests.factories.trace_evidence import trace_evidence
-from tests.fixtures.sandbox import WHY_UNAVAILABLE
+from testing.factories.evidence_on_disk import N, answers, evidence_of, samples
+from testing.factories.preference_evidence import dpo_evidence
+from testing.factories.programs_evidence import code_evidence, code_row, problems, solution_of
+from testing.factories.rollout_evidence import rollout_evidence
+from testing.factories.text_evidence import ANSWERS, TEXTS, guard_rows, instruct_rows, respond_rows, text_evidence
+from testing.factories.trace_evidence import trace_evidence
+from testing.fixtures.sandbox import WHY_UNAVAILABLE
 from tests.stages.critique import test_verified_pairs
-from tests.stages.finetuning.test_preference_checks import dpo_evidence
 from tests.stages.finetuning.test_validation import kept_rows, validated
 from tests.stages.packaging.test_bench import bench_evidence
 

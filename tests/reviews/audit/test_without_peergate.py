@@ -21,7 +21,7 @@ from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tiles import read_bundles
 from reviews.trail.trail import Trail
 from sessions.report.trail_page import trail_page
-from tests.fixtures.quick_session import drive, open_quick, quick_session
+from testing.fixtures.quick_session import drive, open_quick, quick_session
 
 HOME = Path(__file__).parents[3]
 PAGE = HOME / "docs" / "how-to" / "verify-without-peergate.md"

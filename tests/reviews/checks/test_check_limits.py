@@ -13,7 +13,7 @@ from reviews.comparison.subgroups import Pair
 from reviews.evidence.evidence import Evidence
 from reviews.gate.design_checks import design_checks
 from reviews.stages.evaluation.item_checks import sizes_of
-from tests.factories.evidence_on_disk import (
+from testing.factories.evidence_on_disk import (
     TALES,
     N,
     answers,
@@ -26,8 +26,8 @@ from tests.factories.evidence_on_disk import (
     steps,
     write_rows,
 )
-from tests.factories.flaws import ALL, NONE, told, two_kinds, with_spec, with_thresholds
-from tests.reviews.checks.test_checks import results_of
+from testing.factories.flaws import ALL, NONE, told, two_kinds, with_spec, with_thresholds
+from testing.factories.judged_evidence import results_of
 
 Rows = list[dict[str, Any]]
 

@@ -9,27 +9,15 @@ from typing import Any
 import pytest
 
 from reviews.checks.definition import Found, apply, guarded
-from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import CHECKS, run_checks
 from reviews.gate.measurer import measure
-from specs.errors import EvidenceMissing
 from specs.stages.critique.parameters import BestOfNParameters
 from specs.stages.finetuning.parameters import SftParameters
-from specs.stages.metric import MetricSet
 from specs.stages.stage import NotReadBack
-from specs.trail.verdict import CheckResult
-from tests.factories.evidence_on_disk import N, answers, evidence_of, with_manifest
-from tests.factories.flaws import CASES, IRREPARABLE, flawed
-from tests.factories.flaws_evaluation import ELSEWHERE
-
-
-def results_of(evidence: Evidence) -> dict[str, CheckResult]:
-    metrics: MetricSet | None
-    try:
-        metrics = measure(evidence)
-    except EvidenceMissing:
-        metrics = None
-    return {result.id: result for result in run_checks(evidence, metrics)}
+from testing.factories.evidence_on_disk import N, answers, evidence_of, with_manifest
+from testing.factories.flaws import CASES, IRREPARABLE, flawed
+from testing.factories.flaws_evaluation import ELSEWHERE
+from testing.factories.judged_evidence import results_of
 
 
 @pytest.mark.parametrize("stage", ["base", "sample", "train", "tuned", "ship", "look"])

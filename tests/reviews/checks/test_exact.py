@@ -30,8 +30,8 @@ from specs.stages.artifacts import Item
 from specs.stages.metric import Metric, MetricSet
 from specs.stages.stage import Criterion
 from specs.trail.verdict import CheckResult, Verdict
-from tests.factories.evidence_on_disk import RIGHT, WRONG, answers, evidence_of, write_rows
-from tests.factories.spec_files import write_spec
+from testing.factories.evidence_on_disk import RIGHT, WRONG, answers, evidence_of, write_rows
+from testing.factories.spec_files import write_spec
 
 WORDS = ["elm", "oak", "ash", "fir", "yew", "box", "bay", "fig", "nut", "pea", "rye", "hop"]
 

@@ -20,8 +20,8 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.human_actions import amend
 from sessions.report.overview import overview
-from tests.factories.evidence_on_disk import evidence_of
-from tests.fixtures.quick_session import Silent, drive, open_quick, quick_session
+from testing.factories.evidence_on_disk import evidence_of
+from testing.fixtures.quick_session import Silent, drive, open_quick, quick_session
 
 CHANGED = "training/rules/cleaning.py"
 REST = measuring_code._own_code()  # pyright: ignore[reportPrivateUsage]

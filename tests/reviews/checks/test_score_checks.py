@@ -15,8 +15,8 @@ from reviews.evidence.evidence import Evidence
 from specs.stages.registry import STAGE_KINDS
 from specs.stages.witness import SCORE_GAP, SCORE_SPREAD, SPREAD_ROWS, ScoredRow
 from specs.trail.verdict import CheckResult
-from tests.factories.critic_evidence import JUDGED, critic_evidence
-from tests.factories.evidence_on_disk import with_manifest, write_rows
+from testing.factories.critic_evidence import JUDGED, critic_evidence
+from testing.factories.evidence_on_disk import with_manifest, write_rows
 
 (CHECK,) = CHECKS
 FINE, COARSE = SCORE_GAP["float32"], SCORE_GAP["bfloat16"]

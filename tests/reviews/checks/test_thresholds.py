@@ -20,10 +20,10 @@ from specs.digests import digest_file
 from specs.session.loading import load_spec, read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.session.thresholds import Thresholds
-from tests.factories.evidence_on_disk import N, answers, evidence_of, write_rows
-from tests.factories.flaws import with_thresholds
-from tests.factories.spec_files import told, write_spec
-from tests.reviews.checks.test_checks import results_of
+from testing.factories.evidence_on_disk import N, answers, evidence_of, write_rows
+from testing.factories.flaws import with_thresholds
+from testing.factories.judged_evidence import results_of
+from testing.factories.spec_files import told, write_spec
 
 BEFORE = "sha256:49622c77e65f8c6344211748999c3c930b214c5d400dc4e557a71409da36a289"
 """The registration of the spec below, taken when a spec could not set thresholds yet."""

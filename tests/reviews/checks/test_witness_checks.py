@@ -19,7 +19,7 @@ from specs.digests import digest_bytes
 from specs.job_records import Challenge
 from specs.stages.witness import GREEDY_GAP, TILTS, WitnessRow
 from specs.trail.verdict import CheckResult
-from tests.factories.evidence_on_disk import evidence_of, write_rows
+from testing.factories.evidence_on_disk import evidence_of, write_rows
 
 (CHECK,) = CHECKS
 WEIGHTS = (0.5, 0.25, 0.15, 0.1)

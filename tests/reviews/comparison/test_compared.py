@@ -23,8 +23,8 @@ from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
 from specs.trail.verdict import CheckResult, Decision, Verdict
-from tests.factories.compared_evidence import EACH, KINDS, all_of, compared, first, rows_of, talks
-from tests.factories.evidence_on_disk import with_manifest, write_rows
+from testing.factories.compared_evidence import EACH, KINDS, all_of, compared, first, rows_of, talks
+from testing.factories.evidence_on_disk import with_manifest, write_rows
 
 Flaw = Callable[[Evidence], Evidence]
 NOTHING = all_of(False)
@@ -196,7 +196,7 @@ def test_an_arm_that_wins_only_under_shuffled_history_is_no_result(tmp_path: Pat
     _, checks = judged(evidence)
     assert checks["controls.excess"].status == "WARN"
     assert "that the gain comes from memory is not shown" in checks["controls.excess"].detail
-    without = decided(compared(tmp_path / "unasked", NOTHING, GAIN, control=wins, kept=False))
+    without = decided(compared(tmp_path / "unasked", NOTHING, GAIN, control=wins, flag=False))
     assert without.outcome == "approve"
 
 

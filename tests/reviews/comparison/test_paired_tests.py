@@ -15,7 +15,7 @@ from reviews.comparison.paired_tests import carried_out, is_shown, outcomes, pow
 from reviews.evidence.evidence import Arm, Evidence
 from specs.session.evaluation_plan import EvaluationPlan, PairedTest
 from specs.trail.verdict import CheckResult
-from tests.factories.evaluation_evidence import (
+from testing.factories.evaluation_evidence import (
     choice_rows,
     choose_evidence,
     conversation_rows,
@@ -24,10 +24,10 @@ from tests.factories.evaluation_evidence import (
     perplexity_rows,
     row,
 )
-from tests.factories.evidence_on_disk import N, answers, evidence_of, resolved_spec, write_rows
-from tests.factories.flaws_evaluation import with_plan
-from tests.factories.spec_files import told, write_spec
-from tests.reviews.checks.test_checks import results_of
+from testing.factories.evidence_on_disk import N, answers, evidence_of, resolved_spec, write_rows
+from testing.factories.flaws_evaluation import with_plan
+from testing.factories.judged_evidence import results_of
+from testing.factories.spec_files import told, write_spec
 
 
 def registered(**given: Any) -> PairedTest:

@@ -16,8 +16,8 @@ from specs.session.evaluation_plan import KindRule
 from specs.session.thresholds import Thresholds
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.parameters import MultiTurnParameters
-from tests.factories.compared_evidence import KINDS, resolved, talks
-from tests.factories.evidence_on_disk import prompt_items
+from testing.factories.compared_evidence import KINDS, resolved, talks
+from testing.factories.evidence_on_disk import prompt_items
 from training.items.conversation_items import build
 from training.planning.prompt_lengths import prompt_tokens
 from training.rules.tasks import conversation

@@ -15,7 +15,7 @@ from reviews.gate.check_list import run_checks
 from reviews.stages.evaluation.judged_answers import judged_rows
 from specs.errors import EvidenceMissing
 from specs.stages.evaluation.rows import EvaluationRow
-from tests.factories.evidence_on_disk import N, answers, evidence_of, write_rows
+from testing.factories.evidence_on_disk import N, answers, evidence_of, write_rows
 
 
 def right(path: Path) -> int:

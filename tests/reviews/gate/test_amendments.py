@@ -9,9 +9,9 @@ import pytest
 
 from reviews.gate.amendments import changes, is_exploratory, refused
 from specs.session.session_spec import ResolvedSpec
-from tests.factories.bodies import BODIES, body_of
-from tests.factories.sessions_on_disk import OnDisk, open_session
-from tests.factories.spec_files import loads, write_spec
+from testing.factories.bodies import BODIES, body_of
+from testing.factories.sessions_on_disk import OnDisk, open_session
+from testing.factories.spec_files import loads, write_spec
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from specs.stages.metric import Metric, MetricSet
 from specs.stages.metric_catalog import METRICS
 from specs.stages.stage import Criterion
 from specs.trail.verdict import Condition
-from tests.factories.bodies import body_of
-from tests.factories.sessions_on_disk import OnDisk, open_session
+from testing.factories.bodies import body_of
+from testing.factories.sessions_on_disk import OnDisk, open_session
 
 FAR = time.time_ns() + 10**15
 DIGEST = "sha256:" + "0" * 64

@@ -13,7 +13,7 @@ from specs.session.session_spec import SessionSpec
 from specs.stages.artifacts import Item
 from specs.stages.stage import Range
 from specs.trail.verdict import CheckResult
-from tests.factories.evidence_on_disk import heldout_items, prompt_items, resolved_spec
+from testing.factories.evidence_on_disk import heldout_items, prompt_items, resolved_spec
 
 
 def design(folder: Path, *changes: tuple[str, str], leaked: tuple[Item, ...] = ()) -> dict[str, str]:

@@ -20,9 +20,9 @@ from specs.job_records import JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.trail.grant_and_claim import Grant
 from specs.trail.verdict import Outcome
-from tests.factories.bodies import body_of
-from tests.factories.sessions_on_disk import OnDisk, open_session
-from tests.factories.spec_files import loads, write_spec
+from testing.factories.bodies import body_of
+from testing.factories.sessions_on_disk import OnDisk, open_session
+from testing.factories.spec_files import loads, write_spec
 
 STAGES = ("base", "sample", "train", "tuned", "ship")
 

@@ -16,9 +16,9 @@ from reviews.trail.trail import Trail
 from specs.job_records import JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.trail.verdict import CheckResult
-from tests.factories.bodies import body_of
-from tests.factories.evidence_on_disk import N, answers
-from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session, rows_with
+from testing.factories.bodies import body_of
+from testing.factories.evidence_on_disk import N, answers
+from testing.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session, rows_with
 
 
 def cut_off(order: JobOrder) -> list[dict[str, Any]]:

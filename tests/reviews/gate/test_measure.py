@@ -16,9 +16,9 @@ from specs.stages.finetuning.metrics import VALIDATION_METRICS
 from specs.stages.metric_catalog import METRICS, metrics_of
 from specs.stages.registry import STAGE_KINDS
 from specs.stages.row_metric import Over, RowMetric, count, every, judged, metric, rate, where
-from tests.factories.evidence_on_disk import N, answers, evidence_of, probes, samples, steps, write_rows
-from tests.factories.flaws import ALL, NONE, two_kinds
-from tests.stages.finetuning.test_preference_checks import dpo_evidence
+from testing.factories.evidence_on_disk import N, answers, evidence_of, probes, samples, steps, write_rows
+from testing.factories.flaws import ALL, NONE, two_kinds
+from testing.factories.preference_evidence import dpo_evidence
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import STAGE_KINDS, built_in_kinds, kind_of
 from specs.trail.grant_and_claim import Claim
 from specs.trail.verdict import Packet, Span
-from tests.factories.evidence_on_disk import N, answers, evidence_of, resolved_spec, samples, steps, with_manifest
+from testing.factories.evidence_on_disk import N, answers, evidence_of, resolved_spec, samples, steps, with_manifest
 
 CHECKS = digest_bytes(b"checks")
 

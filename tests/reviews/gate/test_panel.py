@@ -16,7 +16,7 @@ from specs.digests import digest_bytes
 from specs.trail.entry import Entry
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import Condition, Decision, Finding, RequiredChange, Verdict
-from tests.factories.bodies import body_of
+from testing.factories.bodies import body_of
 from tests.reviews.gate.test_decide import LOOK, MOVE, RANK, check, decided, finding, verdict
 
 WHY = NoVerdict(cause="server_error", what="it is down", detail="503", help="wait")

@@ -24,16 +24,10 @@ from specs.trail.requested_review import (
     Reading,
     ReviewRequest,
 )
+from testing.fixtures.model_answers import QUESTION
 
 TEXT = "import random\n\nrandom.shuffle(rows)\nscore = right / len(rows)\nrandom.shuffle(rows)\n# the last line of all"
 CLAIMS = "# Result\nAccuracy rose to 0.53.\nIt works everywhere."
-QUESTION: dict[str, Any] = {
-    "reasoning": "The split is small.",
-    "risks": ["Noise between seeds."],
-    "recommendation": "Repeat it with two more seeds.",
-    "option": None,
-    "approval": False,
-}
 
 
 def at(file: str, line: int, quote: str, last: int | None = None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from reviews.requests.registered_values import Registered
 from specs.session.lint.party_rules import LATENCY_S
 from specs.trail.requested_review import DecisionKind, PolicyAnswer, QuestionRequest, Stakes
 from specs.vendors.parties import Effort, Efforts
-from tests.factories.spec_files import loads, write_spec
+from testing.factories.spec_files import loads, write_spec
 
 KINDS: tuple[DecisionKind, ...] = get_args(DecisionKind)
 RATE, GATE = "/stages/2/parameters", "/stages/1/gate/criteria"

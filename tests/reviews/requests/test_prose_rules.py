@@ -15,7 +15,7 @@ from reviews.requests.rules.prose_faults import RULES
 from reviews.requests.rules.rule_findings import Material
 from specs.masking import Masker
 from specs.trail.requested_review import ReviewAnswer, ReviewKind
-from tests.e2e.sessions import called as peergate
+from testing.fixtures.command_sessions import called as peergate
 
 PLANNED: dict[str, tuple[str, ...]] = {
     "selection_on_heldout": (

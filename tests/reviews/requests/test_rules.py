@@ -21,8 +21,8 @@ from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
 from specs.masking import Masker
 from specs.trail.requested_review import AdversarialAnswer, ReadFile, ReviewAnswer
-from tests.factories.small_run import small_run
-from tests.factories.spec_files import write_spec
+from testing.factories.small_run import small_run
+from testing.factories.spec_files import write_spec
 
 
 @pytest.fixture

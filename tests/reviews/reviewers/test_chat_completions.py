@@ -9,8 +9,9 @@ import pytest
 
 from reviews.reviewers.vendors.verdict_answer import answer_form
 from specs.trail.verdict import Packet
-from tests.fixtures.loopback_api import CHAT, CHAT_JSON_OBJECT, Api, answered, choice
-from tests.reviews.reviewers.test_vendors import ANSWER, KEY, ask, reviewer_at, unavailable
+from testing.fixtures.loopback_api import CHAT, CHAT_JSON_OBJECT, Api, answered, choice
+from testing.fixtures.model_answers import ANSWER
+from tests.reviews.reviewers.test_vendors import KEY, ask, reviewer_at, unavailable
 
 # Fixtures of that module, used here under their names.
 from tests.reviews.reviewers.test_vendors import api as api

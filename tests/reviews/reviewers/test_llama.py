@@ -26,8 +26,8 @@ from specs.vendors.api_keys import ENDPOINT_KEYS
 from specs.vendors.parties import Effort, TokenPrice
 from specs.vendors.parties import Reviewer as ReviewerSpec
 from specs.vendors.untrusted_text import enclose
-from tests.e2e.sessions import environment
-from tests.fixtures.llama_server import KEY, MISSING, MODEL, llama_server
+from testing.fixtures.command_sessions import environment
+from testing.fixtures.llama_server import KEY, MISSING, MODEL, llama_server
 
 pytestmark = [
     pytest.mark.integration,

@@ -26,11 +26,12 @@ from specs.vendors import http_exchange
 from specs.vendors.api_keys import KEYS
 from specs.vendors.parties import Effort, Efforts, TokenPrice
 from specs.vendors.parties import Reviewer as ReviewerSpec
-from tests.factories.evidence_on_disk import evidence_of, samples
-from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, Got, Step, answered, loopback_api
-from tests.fixtures.scripted_builder import Call, Said, turn_step
+from testing.factories.evidence_on_disk import evidence_of, samples
+from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, Got, Step, answered, loopback_api
+from testing.fixtures.model_answers import ANSWER
+from testing.fixtures.scripted_builder import Call, Said, turn_step
 from tests.reviews.gate.test_packet import packet_of
-from tests.reviews.reviewers.test_vendors import ANSWER, FINDING
+from tests.reviews.reviewers.test_vendors import FINDING
 
 pytestmark = pytest.mark.integration
 

@@ -33,8 +33,8 @@ from specs.trail.no_verdict import HELP, Cause
 from specs.trail.verdict import Packet
 from specs.vendors import http_exchange
 from specs.vendors.parties import LOOKS
-from tests.factories.evidence_on_disk import evidence_of
-from tests.fixtures.loopback_api import (
+from testing.factories.evidence_on_disk import evidence_of
+from testing.fixtures.loopback_api import (
     ANTHROPIC,
     OPENAI,
     Api,
@@ -46,12 +46,13 @@ from tests.fixtures.loopback_api import (
     refused,
     truncated,
 )
-from tests.fixtures.quick_session import drive, open_quick, quick_session
-from tests.fixtures.reviewer_here import ReviewerHere
-from tests.fixtures.scripted_builder import Call, Said, turn_step
+from testing.fixtures.model_answers import ANSWER
+from testing.fixtures.quick_session import drive, open_quick, quick_session
+from testing.fixtures.reviewer_here import ReviewerHere
+from testing.fixtures.scripted_builder import Call, Said, turn_step
 from tests.reviews.gate.test_packet import packet_of
 from tests.reviews.reviewers.test_reviewer_process import send
-from tests.reviews.reviewers.test_vendors import ANSWER, KEY, ask, reviewer_at
+from tests.reviews.reviewers.test_vendors import KEY, ask, reviewer_at
 from tests.sessions.report.test_trail_page import Page
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,7 @@ import pytest
 from reviews.gate.packet import resolvable
 from reviews.reviewers.vendors.packet_text import render, shown
 from specs.trail.verdict import CheckResult, Packet, Span
-from tests.factories.evidence_on_disk import evidence_of
+from testing.factories.evidence_on_disk import evidence_of
 from tests.reviews.gate.test_packet import packet_of
 
 STAGES = ("base", "sample", "train", "tuned", "ship")

@@ -24,10 +24,10 @@ from reviews.trail.trail import Trail
 from specs.errors import UserError
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import Packet
-from tests.factories.evidence_on_disk import N, answers, evidence_of
-from tests.factories.forgery import chained, entries_of, put, rows_of, signed
-from tests.factories.small_run import small_run
-from tests.fixtures.reviewer_here import lenient
+from testing.factories.evidence_on_disk import N, answers, evidence_of
+from testing.factories.forgery import chained, entries_of, put, rows_of, signed
+from testing.factories.small_run import small_run
+from testing.fixtures.reviewer_here import lenient
 from tests.reviews.gate.test_packet import packet_of
 
 
@@ -91,7 +91,11 @@ def test_a_verdict_of_a_person_that_another_key_signed_is_found(packet: Packet, 
     waiting.give()
     waiting.trail.close()
     rows, keys = rows_of(waiting.trail.path), waiting.trail.keys
-    put(waiting.trail.path, chained([], keys, kept=[*rows[:-1], signed(entries_of(rows)[-1], keys, "reviewer")]), keys)
+    put(
+        waiting.trail.path,
+        chained([], keys, stored_entries=[*rows[:-1], signed(entries_of(rows)[-1], keys, "reviewer")]),
+        keys,
+    )
     assert "signed by 'reviewer', may be signed by human" in walk_trail(read_trail(waiting.trail.path)).damage[0]
 
 

@@ -28,8 +28,8 @@ from specs.session.reviewer_vendor import vendor_of
 from specs.session.session_spec import SessionSpec
 from specs.trail.verdict import Packet
 from specs.vendors.parties import Reviewer
-from tests.factories.evidence_on_disk import evidence_of
-from tests.fixtures.reviewer_here import ReviewerHere
+from testing.factories.evidence_on_disk import evidence_of
+from testing.fixtures.reviewer_here import ReviewerHere
 from tests.reviews.gate.test_packet import packet_of
 from tests.specs.test_plugins import distribution, forgotten, here  # pyright: ignore[reportUnusedImport]
 

@@ -25,9 +25,9 @@ from specs.errors import PeergateError, ReviewerUnavailable, UserError
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import Packet
 from specs.vendors.parties import Reviewer
-from tests.factories.evidence_on_disk import evidence_of
-from tests.fixtures.quick_session import open_quick, quick_session
-from tests.fixtures.sandbox import WHY_UNAVAILABLE
+from testing.factories.evidence_on_disk import evidence_of
+from testing.fixtures.quick_session import open_quick, quick_session
+from testing.fixtures.sandbox import WHY_UNAVAILABLE
 from tests.reviews.gate.test_packet import packet_of
 
 pytestmark = pytest.mark.apart

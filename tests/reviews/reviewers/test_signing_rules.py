@@ -24,10 +24,10 @@ from specs.trail.entry import GENESIS, Entry
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import Packet, Verdict
 from specs.vendors.parties import Reviewer
-from tests.factories.bodies import body_of
-from tests.factories.evidence_on_disk import evidence_of
-from tests.factories.forgery import signed
-from tests.fixtures.reviewer_here import ReviewerHere
+from testing.factories.bodies import body_of
+from testing.factories.evidence_on_disk import evidence_of
+from testing.factories.forgery import signed
+from testing.fixtures.reviewer_here import ReviewerHere
 from tests.reviews.gate.test_packet import packet_of
 
 CHECKLIST = (Reviewer(),)

@@ -12,8 +12,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.fixtures.loopback_api import Api, Step, loopback_api
-from tests.fixtures.strict_vendor import ANTHROPIC_VERSION, MAX_BODY_BYTES
+from testing.fixtures.loopback_api import Api, Step, loopback_api
+from testing.fixtures.strict_vendor import ANTHROPIC_VERSION, MAX_BODY_BYTES
 
 pytestmark = pytest.mark.integration
 

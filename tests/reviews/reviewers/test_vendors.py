@@ -25,8 +25,8 @@ from specs.vendors import http_exchange
 from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from specs.vendors.parties import Effort, Efforts, TokenPrice
 from specs.vendors.parties import Reviewer as ReviewerSpec
-from tests.factories.evidence_on_disk import N, answers, evidence_of, samples
-from tests.fixtures.loopback_api import (
+from testing.factories.evidence_on_disk import N, answers, evidence_of, samples
+from testing.fixtures.loopback_api import (
     ANTHROPIC,
     CHAT,
     CHAT_JSON_OBJECT,
@@ -40,6 +40,7 @@ from tests.fixtures.loopback_api import (
     refused,
     truncated,
 )
+from testing.fixtures.model_answers import ANSWER
 from tests.reviews.gate.test_packet import packet_of
 
 pytestmark = pytest.mark.integration
@@ -48,16 +49,6 @@ KEY = "sk-test-CANARY-that-must-never-be-written"
 MODELS = {OPENAI: "gpt-5-mini", ANTHROPIC: "claude-opus-5", CHAT: "local", CHAT_JSON_OBJECT: "local"}
 PARTY = {OPENAI: "openai", ANTHROPIC: "anthropic", CHAT: "openai", CHAT_JSON_OBJECT: "openai"}
 PRICE = TokenPrice(input=1, output=2)
-ANSWER: dict[str, Any] = {
-    "analysis": "The rows were read beside the figures.",
-    "findings": [],
-    "conditions": [],
-    "risks": ["small sample"],
-    "not_judged": ["truth of the answers"],
-    "reasoning": "The rows fit the figures.",
-    "recommendation": "go on",
-    "approve": True,
-}
 FINDING: dict[str, Any] = {
     "severity": "blocking",
     "statement": "the first row is not what it is said to be",

@@ -23,10 +23,10 @@ from reviews.trail.signing import new_policy
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.trail_file import Stored
 from reviews.trail.trail import Trail
-from tests.e2e.sessions import called as peergate
-from tests.factories.bodies import body_of
-from tests.factories.forgery import Rows, chained, entries_of, head_of, keys_of, put, rows_of, signed, with_body
-from tests.fixtures.reviewer_here import lenient
+from testing.factories.bodies import body_of
+from testing.factories.forgery import Rows, chained, entries_of, head_of, keys_of, put, rows_of, signed, with_body
+from testing.fixtures.command_sessions import called as peergate
+from testing.fixtures.reviewer_here import lenient
 
 
 class Session(NamedTuple):
@@ -117,7 +117,7 @@ def verdict_with_the_builders_key(rows: Rows, keys: KeyFolder, chance: random.Ra
     entries = entries_of(rows)
     changed: Rows = [*rows[:n], signed(with_body(entries[n], error="x"), keys, "builder")]
     for row, entry in zip(rows[n + 1 :], entries[n + 1 :], strict=True):
-        changed = chained([entry], keys, kept=changed) if entry.kind != "verdict" else [*changed, row]
+        changed = chained([entry], keys, stored_entries=changed) if entry.kind != "verdict" else [*changed, row]
     return changed
 
 
@@ -126,7 +126,7 @@ def verdict_with_the_logs_key(rows: Rows, keys: KeyFolder, chance: random.Random
     n = chance.choice(verdicts(rows))
     entries = entries_of(rows)
     forged = signed(with_body(entries[n], error="x"), keys, "log")
-    return chained([one for one in entries[n + 1 :] if one.kind != "verdict"], keys, kept=[*rows[:n], forged])
+    return chained([one for one in entries[n + 1 :] if one.kind != "verdict"], keys, stored_entries=[*rows[:n], forged])
 
 
 def replay_a_verdict(rows: Rows, keys: KeyFolder, chance: random.Random) -> Rows:
@@ -140,7 +140,7 @@ def cut_the_tail(rows: Rows, keys: KeyFolder, chance: random.Random) -> Rows:
 
 def cut_and_close_again(rows: Rows, keys: KeyFolder, chance: random.Random) -> Rows:
     """The log key alone is enough: the entry that closes is the log's."""
-    return chained([entries_of(rows)[-1]], keys, kept=cut_the_tail(rows, keys, chance))
+    return chained([entries_of(rows)[-1]], keys, stored_entries=cut_the_tail(rows, keys, chance))
 
 
 def write_all_anew(rows: Rows, keys: KeyFolder, chance: random.Random) -> Rows:
@@ -152,7 +152,7 @@ def fork(rows: Rows, keys: KeyFolder, chance: random.Random) -> Rows:
     """All keys: the same beginning, another end."""
     n = chance.randrange(8, len(rows) - 8)
     others = [with_body(one, error="x") if one.kind == "verdict" else one for one in entries_of(rows)[n:]]
-    return chained(others, keys, kept=rows[:n])
+    return chained(others, keys, stored_entries=rows[:n])
 
 
 def write_all_anew_with_other_keys(rows: Rows, keys: KeyFolder, chance: random.Random) -> Rows:

@@ -19,9 +19,9 @@ from specs.errors import UserError
 from specs.home import HOME
 from specs.job_records import Manifest
 from specs.trail.bodies import misfit
-from tests.factories.evidence_on_disk import clean_code, evidence_of, resolved_spec
-from tests.factories.spec_files import write_spec
-from tests.fixtures.quick_session import Silent, drive, open_quick, quick_session
+from testing.factories.evidence_on_disk import clean_code, evidence_of, resolved_spec
+from testing.factories.spec_files import write_spec
+from testing.fixtures.quick_session import Silent, drive, open_quick, quick_session
 from training.jobs import job
 from training.running_code import code_digest, code_state
 
@@ -104,7 +104,7 @@ def test_a_session_records_it_when_it_opens_and_report_and_audit_tell_what_is_no
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed = clean_code(digest_bytes(b"code")).model_copy(update={"changed": 2})
-    monkeypatch.setattr("tests.fixtures.quick_session.code_now", lambda: changed)
+    monkeypatch.setattr("testing.fixtures.quick_session.code_now", lambda: changed)
     run = open_quick(tmp_path)
     drive(quick_session(run))
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")

@@ -19,9 +19,9 @@ from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
 from specs.errors import AuditDamage, UserError
 from specs.trail.key_policy import Policy, PolicyKey
-from tests.factories.bodies import body_of
-from tests.factories.forgery import Rows, chained, entries_of, keys_of, rows_of
-from tests.fixtures.reviewer_here import lenient
+from testing.factories.bodies import body_of
+from testing.factories.forgery import Rows, chained, entries_of, keys_of, rows_of
+from testing.fixtures.reviewer_here import lenient
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_a_policy_with_a_witness_in_its_one_spelling_is_taken(written: Path) -> 
 def test_a_body_without_the_form_of_its_kind_is_damage_that_only_this_finds(written: Path) -> None:
     rows, keys = rows_of(written), keys_of(written)
     bare = entries_of(rows)[2].model_copy(update={"body": {"usd": 1}})
-    walk = Walk().go(chained([bare], keys, kept=rows[:2]))
+    walk = Walk().go(chained([bare], keys, stored_entries=rows[:2]))
     assert len(walk.damage) == 1 and walk.damage[0].startswith("entry 2 (spend): does not have its form: ")
     assert walk.misfits == walk.damage and walk.notes == []
 

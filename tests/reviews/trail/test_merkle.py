@@ -17,7 +17,7 @@ from reviews.trail.tree import (
     root_of,
 )
 from specs.trail import entry as trail
-from tests.fixtures.tlog_proofs import is_included
+from testing.fixtures.tlog_proofs import is_included
 
 # The leaves and roots of the reference tests of Certificate Transparency.
 LEAVES = [

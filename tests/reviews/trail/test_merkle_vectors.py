@@ -22,7 +22,7 @@ from reviews.trail.tree import (
     prove_inclusion,
     root_of,
 )
-from tests.fixtures.tlog_proofs import is_included
+from testing.fixtures.tlog_proofs import is_included
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "merkle"
 VECTORS: dict[str, list[Any]] = json.loads((FOLDER / "vectors.json").read_bytes())

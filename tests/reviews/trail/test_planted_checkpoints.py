@@ -20,9 +20,9 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from reviews.audit.verify import verify_run
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import pointer_of
+from testing.fixtures.postgres_server import Server
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from tests.faults.test_graph import RETRY, Killed, Lost
-from tests.fixtures.postgres_server import Server
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 
@@ -37,14 +37,6 @@ CREATE TABLE IF NOT EXISTS {writes} (thread_id TEXT NOT NULL, checkpoint_ns TEXT
   checkpoint_id TEXT NOT NULL, task_id TEXT NOT NULL, idx INTEGER NOT NULL, channel TEXT NOT NULL, type TEXT,
   {value} {bytes}{path}, PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx));
 """
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    def draw(*_: object) -> list[str]:
-        return []
-
-    monkeypatch.setattr("sessions.report.plots.draw", draw)
 
 
 class Killing(QuickLauncher):

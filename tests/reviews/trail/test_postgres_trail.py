@@ -22,7 +22,7 @@ from reviews.trail.tables.postgres_table import PostgresTable, begin_log
 from reviews.trail.tables.query import Wanted, select
 from reviews.trail.trail import Trail
 from specs.errors import AuditDamage, DatabaseUnreachable, LeaseLost, PeergateError, UserError
-from tests.fixtures.postgres_server import CANARY, Server
+from testing.fixtures.postgres_server import CANARY, Server
 
 pytestmark = pytest.mark.integration
 

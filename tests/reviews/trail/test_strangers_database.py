@@ -18,9 +18,9 @@ from reviews.trail.tables.pointer import (
     keep_database,
 )
 from specs.errors import UserError
-from tests.e2e.sessions import called
-from tests.fixtures.postgres_server import Server
-from tests.fixtures.sink import Sink
+from testing.fixtures.command_sessions import called
+from testing.fixtures.postgres_server import Server
+from testing.fixtures.sink import Sink
 
 PASSWORD = "canary-of-PGPASSWORD"
 READING = (

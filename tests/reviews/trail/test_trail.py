@@ -32,9 +32,9 @@ from specs.digests import digest_bytes, digest_file
 from specs.errors import AuditDamage, PeergateError, UserError
 from specs.trail.entry import EMPTY_ROOT, GENESIS, Head
 from specs.trail.key_policy import ROLES
-from tests.factories.bodies import body_of
-from tests.factories.forgery import Rows, chained, entries_of, keys_of, put, rows_of, signed
-from tests.fixtures.reviewer_here import lenient
+from testing.factories.bodies import body_of
+from testing.factories.forgery import Rows, chained, entries_of, keys_of, put, rows_of, signed
+from testing.fixtures.reviewer_here import lenient
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 ANY_JSON: st.SearchStrategy[Any] = st.recursive(
@@ -300,15 +300,15 @@ def signed_by_another_role(rows: Rows, keys: KeyFolder) -> Rows:
 def dated_before_the_one_before(rows: Rows, keys: KeyFolder) -> Rows:
     entries = entries_of(rows)
     earlier = str(int(entries[4].time_ns) - 1)
-    return chained([entries[5].model_copy(update={"time_ns": earlier})], keys, kept=rows[:5])
+    return chained([entries[5].model_copy(update={"time_ns": earlier})], keys, stored_entries=rows[:5])
 
 
 def date_that_is_no_number(rows: Rows, keys: KeyFolder) -> Rows:
-    return chained([entries_of(rows)[5].model_copy(update={"time_ns": "yesterday"})], keys, kept=rows[:5])
+    return chained([entries_of(rows)[5].model_copy(update={"time_ns": "yesterday"})], keys, stored_entries=rows[:5])
 
 
 def of_another_session(rows: Rows, keys: KeyFolder) -> Rows:
-    return chained([entries_of(rows)[5].model_copy(update={"session": "other"})], keys, kept=rows[:5])
+    return chained([entries_of(rows)[5].model_copy(update={"session": "other"})], keys, stored_entries=rows[:5])
 
 
 def without_policy(rows: Rows, keys: KeyFolder) -> Rows:
@@ -324,7 +324,7 @@ def of_another_tree(rows: Rows, keys: KeyFolder) -> Rows:
 
 def policy_slipped_in(rows: Rows, keys: KeyFolder) -> Rows:
     entries = entries_of(rows)
-    return chained([entries[5].model_copy(update={"policy": entries[0].policy})], keys, kept=rows[:5])
+    return chained([entries[5].model_copy(update={"policy": entries[0].policy})], keys, stored_entries=rows[:5])
 
 
 DAMAGE: dict[Callable[[Rows, KeyFolder], Rows], str] = {
@@ -483,7 +483,7 @@ def test_a_kind_of_a_newer_peergate_is_kept_and_reported(written: Path, tmp_path
     path = copied(written, tmp_path)
     rows, keys = rows_of(path), keys_of(written)
     newer = entries_of(rows)[5].model_copy(update={"kind": "séance", "key": "s/1", "version": 3})
-    put(path, chained([newer], keys, kept=rows), keys)
+    put(path, chained([newer], keys, stored_entries=rows), keys)
     walk = walk_trail(read_trail(path))
     assert not walk.damage
     assert ["kind 'séance', version 3, is newer" in note for note in walk.notes] == [True]
@@ -652,7 +652,7 @@ import sys
 from pathlib import Path
 from reviews.trail.tables.trail_file import Stored
 from reviews.trail.trail import Trail
-from tests.factories.bodies import body_of
+from testing.factories.bodies import body_of
 
 path, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 trail = Trail(path, "small")

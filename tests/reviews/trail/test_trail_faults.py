@@ -26,8 +26,8 @@ from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
 from specs.digests import digest_bytes
 from specs.errors import AuditDamage, DiskUnwritable, PeergateError
-from tests.factories.bodies import body_of
-from tests.factories.forgery import entries_of, rows_of
+from testing.factories.bodies import body_of
+from testing.factories.forgery import entries_of, rows_of
 
 HOME = Path(__file__).parents[3]
 
@@ -35,7 +35,7 @@ APPENDER = """
 import os, sys
 from pathlib import Path
 from reviews.trail.trail import Trail
-from tests.factories.bodies import body_of
+from testing.factories.bodies import body_of
 
 def append(path, name):
     trail = Trail(Path(path), "small")

@@ -22,13 +22,13 @@ from sessions.shipping.model_card import model_card
 from sessions.view.places import Scope
 from specs.digests import digest_file
 from specs.job_records import JobOrder
-from tests.e2e.sessions import called
-from tests.factories.evidence_on_disk import describe, weights
-from tests.factories.flaws import ROW_FLAWS
-from tests.factories.spec_files import problems_of, write_spec
-from tests.fixtures import quick_session as quick_session_module
-from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
-from tests.fixtures.view_client import Client
+from testing.factories.evidence_on_disk import describe, weights
+from testing.factories.flaws import ROW_FLAWS
+from testing.factories.spec_files import problems_of, write_spec
+from testing.fixtures import quick_session as quick_session_module
+from testing.fixtures.command_sessions import called
+from testing.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
+from testing.fixtures.view_client import Client
 from tests.reviews.acceptance.test_criterion_state import Told, registered
 
 ISSUE = "https://example.org/ada/eggs/issues/7?tab=*all*_open_"

@@ -12,9 +12,9 @@ from sessions.acceptance.programme import programme_of
 from specs.errors import UserError
 from specs.job_records import ExitRecord, JobOrder
 from specs.session.loading import load_spec
-from tests.e2e.sessions import called as peergate
-from tests.factories.spec_files import write_spec
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
+from testing.factories.spec_files import write_spec
+from testing.fixtures.command_sessions import called as peergate
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
 
 CRITERIA = """\
 criteria:

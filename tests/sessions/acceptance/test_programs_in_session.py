@@ -17,10 +17,10 @@ from sessions.wiring import require_machine
 from specs.confinement import program_process
 from specs.errors import Blocked
 from specs.job_records import JobOrder
-from tests.factories.evidence_on_disk import resolved_spec
-from tests.factories.programs_evidence import SHIPPED, code_row, problems, solution_of
-from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
-from tests.fixtures.sandbox import needs_sandbox
+from testing.factories.evidence_on_disk import resolved_spec
+from testing.factories.programs_evidence import SHIPPED, code_row, problems, solution_of
+from testing.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
+from testing.fixtures.sandbox import needs_sandbox
 from tests.stages.packaging.test_bench import HEALTHY
 
 STAGES = """

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sessions.session import Session
-from tests.factories.benches import copy_of, new_session, open_stage
+from testing.factories.benches import copy_of, new_session, open_stage
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.sessions import entries, verify
-from tests.fixtures.agent_programs import PlayedModel, program, settings
-from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, loopback_api
-from tests.fixtures.quick_session import open_quick
+from testing.fixtures.agent_programs import PlayedModel, program, settings
+from testing.fixtures.command_sessions import entries, verify
+from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, loopback_api
+from testing.fixtures.quick_session import open_quick
 from tests.sessions.builder.test_mcp import EXTERNAL
 
 pytestmark = pytest.mark.integration

@@ -9,8 +9,8 @@ import pytest
 
 from sessions.session import Session
 from specs.trail.verdict import Finding, RequiredChange, Verdict
-from tests.factories.benches import bench_of, call, keep_decision, measure
-from tests.factories.bodies import body_of
+from testing.factories.benches import bench_of, call, keep_decision, measure
+from testing.factories.bodies import body_of
 
 
 def sent_back(session: Session, **changes: Any) -> None:

@@ -14,9 +14,9 @@ from reviews.trail.trail import Trail
 from sessions.money import ledger
 from sessions.session import Session
 from specs.vendors import http_exchange
-from tests.factories.benches import HELDOUT, bench_of, call, new_session, open_stage
-from tests.fixtures.loopback_api import OPENAI, Api, answered, loopback_api
-from tests.reviews.requests.test_answer_forms import QUESTION
+from testing.factories.benches import HELDOUT, bench_of, call, new_session, open_stage
+from testing.fixtures.loopback_api import OPENAI, Api, answered, loopback_api
+from testing.fixtures.model_answers import QUESTION
 
 pytestmark = pytest.mark.integration
 

@@ -24,11 +24,11 @@ from sessions.run.run_layout import STORE, TRAIL
 from specs.errors import BuilderUnavailable, UserError
 from specs.vendors import http_exchange
 from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
-from tests.e2e.sessions import environment
-from tests.factories.spec_files import write_spec
-from tests.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, failed
-from tests.fixtures.quick_session import POWERED, Silent, drive, open_quick, quick_session
-from tests.fixtures.scripted_builder import (
+from testing.factories.spec_files import write_spec
+from testing.fixtures.command_sessions import environment
+from testing.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, failed
+from testing.fixtures.quick_session import POWERED, Silent, drive, open_quick, quick_session
+from testing.fixtures.scripted_builder import (
     Call,
     Played,
     Said,
@@ -155,7 +155,7 @@ TWO_EFFECTS = calls(
 
 def drive_in_a_process(run: Path, played: Played, *killed: str) -> subprocess.Popen[bytes]:
     environ = environment() | {KEYS[played.vendor]: KEY}
-    command = [sys.executable, "-m", "tests.fixtures.quick_built", str(run), played.vendor, played.address]
+    command = [sys.executable, "-m", "testing.fixtures.quick_built", str(run), played.vendor, played.address]
     return subprocess.Popen([*command, *killed], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 

@@ -15,11 +15,11 @@ from reviews.trail.store import Store
 from sessions.builder.helper_workbench import SHOWN
 from sessions.run.run_layout import STORE, TRAIL
 from specs.errors import BuilderUnavailable
-from tests.factories.benches import READABLE, bench_of, new_session, open_stage
-from tests.factories.benches import call as call_tool
-from tests.fixtures.loopback_api import ANTHROPIC, OPENAI
-from tests.fixtures.sandbox import needs_sandbox
-from tests.fixtures.scripted_builder import Call, Said, call, calls, follows_the_spec, scripted_builder, texts_of
+from testing.factories.benches import READABLE, bench_of, new_session, open_stage
+from testing.factories.benches import call as call_tool
+from testing.fixtures.loopback_api import ANTHROPIC, OPENAI
+from testing.fixtures.sandbox import needs_sandbox
+from testing.fixtures.scripted_builder import Call, Said, call, calls, follows_the_spec, scripted_builder, texts_of
 from tests.sessions.builder.test_builder_session import KEY, entries, open_with, play
 
 pytestmark = pytest.mark.integration

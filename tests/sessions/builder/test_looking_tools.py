@@ -16,10 +16,10 @@ from sessions.jobs.sandbox.analysis import analyse
 from sessions.session import Session
 from specs.confinement import bubblewrap
 from specs.trail.verdict import Decision, Finding, RequiredChange, Span, Verdict
-from tests.factories.benches import HELDOUT, bench_of, call, copy_of, end_job, measure, open_stage
-from tests.factories.bodies import NAME, body_of
-from tests.factories.evidence_on_disk import steps
-from tests.fixtures.sandbox import needs_sandbox
+from testing.factories.benches import HELDOUT, bench_of, call, copy_of, end_job, measure, open_stage
+from testing.factories.bodies import NAME, body_of
+from testing.factories.evidence_on_disk import steps
+from testing.fixtures.sandbox import needs_sandbox
 
 ROWS: list[dict[str, Any]] = [
     {"item": "a", "kind": "x", "completion": "short", "score": {"value": 0.5}},

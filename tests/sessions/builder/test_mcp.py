@@ -21,10 +21,10 @@ from reviews.trail.store import Store
 from sessions.builder.mcp.session_driver import Target, find_target
 from sessions.builder.mcp.tool_server import what_was_launched
 from specs.errors import UserError
-from tests.e2e.sessions import CANARY, entries, environment, verify, wait_for
-from tests.factories.evidence_on_disk import heldout_items
-from tests.fixtures.mcp_client import Driver, open_brief, over_stdio, server_of, take_through
-from tests.fixtures.quick_session import open_quick
+from testing.factories.evidence_on_disk import heldout_items
+from testing.fixtures.command_sessions import CANARY, entries, environment, verify, wait_for
+from testing.fixtures.mcp_client import Driver, open_brief, over_stdio, server_of, take_through
+from testing.fixtures.quick_session import open_quick
 
 pytestmark = pytest.mark.integration
 
@@ -37,7 +37,7 @@ def opened(folder: Path) -> Path:
 
 
 def peergate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.fixtures.quick_mcp", *map(str, arguments)]
+    command = [sys.executable, "-m", "testing.fixtures.quick_mcp", *map(str, arguments)]
     own = environment() | {"PEERGATE_QUICK": "1"}
     return subprocess.run(
         command, capture_output=True, text=True, env=own, check=False, timeout=120, stdin=subprocess.DEVNULL
@@ -233,7 +233,7 @@ def test_a_client_that_leaves_pauses_the_session(tmp_path: Path) -> None:
         {"method": "notifications/initialized"},
     ]
     note = {"method": "tools/call", "params": {"name": "write_note", "arguments": {"text": "I was here"}}}
-    command = [sys.executable, "-m", "tests.fixtures.quick_mcp", "mcp", "small", "--runs", str(run.parent)]
+    command = [sys.executable, "-m", "testing.fixtures.quick_mcp", "mcp", "small", "--runs", str(run.parent)]
     pipe = subprocess.PIPE
     own = environment() | {"PEERGATE_QUICK": "1"}
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=own) as server:

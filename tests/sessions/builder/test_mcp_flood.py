@@ -21,7 +21,7 @@ from sessions.bounded_server import BACKLOG, MOST_CONNECTIONS
 from sessions.builder.mcp.connections import MOST_SESSIONS
 from sessions.builder.mcp.tool_server import make_server
 from sessions.builder.mcp.transports import Http
-from tests.fixtures.mcp_client import connected, http_transport
+from testing.fixtures.mcp_client import connected, http_transport
 
 pytestmark = pytest.mark.integration
 

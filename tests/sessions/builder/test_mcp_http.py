@@ -20,9 +20,9 @@ from mcp.server.lowlevel.server import Server
 from sessions.builder.mcp.transports import Http, TokenKind, parse_address, read_token
 from sessions.commands.mcp import serve
 from specs.errors import UserError
-from tests.e2e.sessions import entries, environment
-from tests.fixtures.mcp_client import connected, http_transport, open_brief
-from tests.fixtures.quick_session import open_quick
+from testing.fixtures.command_sessions import entries, environment
+from testing.fixtures.mcp_client import connected, http_transport, open_brief
+from testing.fixtures.quick_session import open_quick
 from tests.sessions.builder.test_mcp import EXTERNAL
 
 pytestmark = pytest.mark.integration
@@ -58,7 +58,7 @@ class Served(NamedTuple):
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("http")
     run, token = open_quick(folder, EXTERNAL), folder / "token"
-    command = [sys.executable, "-m", "tests.fixtures.quick_mcp", "mcp", "small", "--runs", str(run.parent)]
+    command = [sys.executable, "-m", "testing.fixtures.quick_mcp", "mcp", "small", "--runs", str(run.parent)]
     with subprocess.Popen(
         [*command, "--http", "127.0.0.1:0", "--token-file", str(token)],
         stdin=subprocess.DEVNULL,

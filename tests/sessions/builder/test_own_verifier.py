@@ -9,9 +9,9 @@ import pytest
 
 from sessions.builder.redaction import PRIVATE, Wall
 from sessions.session import Session
-from tests.factories.benches import bench_of, call, new_session, open_stage
-from tests.factories.bodies import body_of
-from tests.fixtures.sandbox import needs_sandbox
+from testing.factories.benches import bench_of, call, new_session, open_stage
+from testing.factories.bodies import body_of
+from testing.fixtures.sandbox import needs_sandbox
 
 CODE = '''"""A secret rule: the answer names the third planet and nothing else at all."""
 

@@ -14,7 +14,7 @@ from sessions.run.signed_specs import DRAFT, require_signature
 from sessions.session import Session
 from specs.errors import Blocked
 from specs.session.loading import load_spec
-from tests.factories.benches import bench_of, call
+from testing.factories.benches import bench_of, call
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sessions.session import Session
-from tests.factories.benches import bench_of, call, new_session, open_stage
-from tests.factories.bodies import body_of
-from tests.factories.recipe_session import RECIPE
+from testing.factories.benches import bench_of, call, new_session, open_stage
+from testing.factories.bodies import body_of
+from testing.factories.recipe_session import RECIPE
 
 SCRIPT = "print('a look')\n"
 

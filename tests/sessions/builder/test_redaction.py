@@ -20,7 +20,7 @@ from sessions.builder.workbench import SessionWorkbench
 from sessions.session import Session
 from specs.text import plain
 from specs.trail.builder_tools import TOOLS
-from tests.factories.benches import (
+from testing.factories.benches import (
     HELDOUT,
     READABLE,
     bench_of,
@@ -36,7 +36,7 @@ from tests.factories.benches import (
     take,
     turn,
 )
-from tests.factories.bodies import body_of
+from testing.factories.bodies import body_of
 
 CANARY = "canary-3f9a17c2e5d84b60"
 ANSWER = "The elm stands by the river and its leaves are small and green and it is old."

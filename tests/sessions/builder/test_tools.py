@@ -20,7 +20,7 @@ from sessions.jobs.launcher import JobState
 from sessions.session import Session
 from specs.errors import AuditDamage
 from specs.trail.builder_tools import HELPER_TOOLS, TOOLS, Phase, Tool
-from tests.factories.benches import bench_of, call, end_job, job_folder, measure, open_stage, rows
+from testing.factories.benches import bench_of, call, end_job, job_folder, measure, open_stage, rows
 
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),

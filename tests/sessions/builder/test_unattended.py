@@ -30,14 +30,14 @@ from specs.digests import digest_file
 from specs.job_records import ExitRecord, JobOrder
 from specs.vendors import http_exchange
 from specs.vendors.api_keys import KEYS
-from tests.factories.evidence_on_disk import examples, heldout_items, samples, steps, write_rows
-from tests.fixtures.collected import collected
-from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Got, Step, answered, loopback_api
-from tests.fixtures.quick_session import QuickLauncher, Silent, drive, healthy_rows, open_quick, quick_session
-from tests.fixtures.reviewer_here import ReviewerHere
-from tests.fixtures.sandbox import needs_sandbox
-from tests.fixtures.scripted_builder import Call, Said, call, calls, scripted_builder, texts_of
-from tests.reviews.reviewers.test_vendors import ANSWER
+from testing.factories.evidence_on_disk import examples, heldout_items, samples, steps, write_rows
+from testing.fixtures.collected import collected
+from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Got, Step, answered, loopback_api
+from testing.fixtures.model_answers import ANSWER
+from testing.fixtures.quick_session import QuickLauncher, Silent, drive, healthy_rows, open_quick, quick_session
+from testing.fixtures.reviewer_here import ReviewerHere
+from testing.fixtures.sandbox import needs_sandbox
+from testing.fixtures.scripted_builder import Call, Said, call, calls, scripted_builder, texts_of
 
 pytestmark = pytest.mark.integration
 

@@ -16,7 +16,7 @@ from sessions.money import ledger
 from sessions.nodes import build
 from sessions.session import Paused, Session
 from specs.errors import BudgetExceeded
-from tests.factories.benches import (
+from testing.factories.benches import (
     bench_of,
     call,
     job_folder,
@@ -26,7 +26,7 @@ from tests.factories.benches import (
     take,
     turn,
 )
-from tests.factories.bodies import body_of
+from testing.factories.bodies import body_of
 
 
 @pytest.fixture(scope="module")

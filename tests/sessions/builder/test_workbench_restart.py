@@ -20,8 +20,8 @@ from sessions.builder.workbench import INTERRUPTED, SessionWorkbench
 from sessions.money import ledger
 from sessions.nodes import build
 from sessions.session import Session
-from tests.factories.benches import copy_of, end_job, measure, new_session, open_stage, rows, take, turn
-from tests.fixtures.quick_session import quick_session
+from testing.factories.benches import copy_of, end_job, measure, new_session, open_stage, rows, take, turn
+from testing.fixtures.quick_session import quick_session
 
 Step = tuple[str, dict[str, Any]]
 

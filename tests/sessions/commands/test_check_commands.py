@@ -26,8 +26,8 @@ from specs import plugins
 from specs.errors import AuditDamage, PluginFault, UserError
 from specs.stages.metric import MetricSet
 from specs.trail.verdict import CheckResult
-from tests.factories.bodies import body_of
-from tests.factories.evidence_on_disk import evidence_of, heldout_items, prompt_items, resolved_spec
+from testing.factories.bodies import body_of
+from testing.factories.evidence_on_disk import evidence_of, heldout_items, prompt_items, resolved_spec
 
 
 def _always_fails(evidence: Evidence, _: MetricSet | None) -> Found:

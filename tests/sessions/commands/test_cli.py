@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from reviews.audit.verify import verify_run
-from tests.e2e import sessions
-from tests.e2e.sessions import called as peergate
-from tests.e2e.sessions import entries, verify
-from tests.factories.spec_files import write_spec
+from testing.factories.spec_files import write_spec
+from testing.fixtures import command_sessions as sessions
+from testing.fixtures.command_sessions import called as peergate
+from testing.fixtures.command_sessions import entries, verify
 
 HOME = Path(__file__).parents[3]
 

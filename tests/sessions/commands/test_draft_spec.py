@@ -13,9 +13,9 @@ import pytest
 
 from reviews.requests.model_request import DRAFTS
 from specs.session.loading import load_spec
-from tests.e2e.sessions import called
-from tests.factories.evidence_on_disk import resolved_spec
-from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, answered, loopback_api
+from testing.factories.evidence_on_disk import resolved_spec
+from testing.fixtures.command_sessions import called
+from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, answered, loopback_api
 
 pytestmark = pytest.mark.integration
 

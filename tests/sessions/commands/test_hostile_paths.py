@@ -13,8 +13,8 @@ import pytest
 
 from bench.attack.paths import COMMANDS, KINDS, attack, good_files
 from specs.regular_files import MOST_BYTES, open_regular, read_regular
-from tests.e2e.sessions import called
-from tests.factories.spec_files import write_spec
+from testing.factories.spec_files import write_spec
+from testing.fixtures.command_sessions import called
 from training.rules.packaging.bounded_json import WrongFile, read_bytes
 
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.sessions import called
-from tests.factories.small_run import small_run
-from tests.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api
-from tests.reviews.requests.test_answer_forms import QUESTION
+from testing.factories.small_run import small_run
+from testing.fixtures.command_sessions import called
+from testing.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api
+from testing.fixtures.model_answers import QUESTION
 
 pytestmark = pytest.mark.integration
 

@@ -22,8 +22,8 @@ from sessions.report import session_list
 from sessions.report.overview import Overview
 from specs.errors import UserError
 from specs.session.loading import shipped
-from tests.e2e.sessions import called as peergate
-from tests.factories.bodies import body_of
+from testing.factories.bodies import body_of
+from testing.fixtures.command_sessions import called as peergate
 
 WITHOUT_RUN = {
     "init",

@@ -14,8 +14,8 @@ from specs.schemas import schema_text
 from specs.session.session_spec import SessionSpec
 from specs.session.yaml_positions import read_yaml
 from specs.stages.registry import STAGE_KINDS
-from tests.e2e.sessions import called as peergate
-from tests.factories.spec_files import items, write_spec
+from testing.factories.spec_files import items, write_spec
+from testing.fixtures.command_sessions import called as peergate
 
 HOME = Path(__file__).parents[3]
 

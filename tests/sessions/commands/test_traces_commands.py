@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.sessions import called
-from tests.factories.transcripts import long_session
+from testing.factories.transcripts import long_session
+from testing.fixtures.command_sessions import called
 
 
 @pytest.fixture

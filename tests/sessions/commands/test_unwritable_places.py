@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.forked_commands import Peergate, forked_commands
-from tests.fixtures.quick_session import drive, open_quick, quick_session
+from testing.fixtures.forked_commands import Peergate, forked_commands
+from testing.fixtures.quick_session import drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 

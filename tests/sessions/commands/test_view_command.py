@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.sessions import called
+from testing.fixtures.command_sessions import called
 
 pytestmark = pytest.mark.integration
 

@@ -40,9 +40,9 @@ from specs.errors import UserError
 from specs.job_records import JobOrder
 from specs.trail.builder_tools import LaunchStage
 from specs.trail.verdict import CheckResult
-from tests.e2e.sessions import called
-from tests.factories.flaws import ROW_FLAWS
-from tests.fixtures.quick_session import (
+from testing.factories.flaws import ROW_FLAWS
+from testing.fixtures.command_sessions import called
+from testing.fixtures.quick_session import (
     QuickLauncher,
     Silent,
     drive,

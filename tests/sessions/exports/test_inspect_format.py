@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 from reviews.trail.tables.open_table import read_entries
-from tests.e2e.sessions import called
-from tests.factories.evidence_on_disk import N
-from tests.fixtures.inspect_library import needs_inspect, read_by_library
+from testing.factories.evidence_on_disk import N
+from testing.fixtures.command_sessions import called
+from testing.fixtures.inspect_library import needs_inspect, read_by_library
 from training.rules.evaluation.inspect_log import read_log
-
-
-@pytest.fixture
-def run(closed_quick: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(closed_quick.parent, tmp_path / "runs") / "small"
 
 
 def test_each_evaluation_is_a_log_of_its_items(run: Path, tmp_path: Path) -> None:

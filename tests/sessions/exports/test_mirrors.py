@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shutil
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +23,7 @@ from sessions.exports.tracking import tracked
 from sessions.jobs.job_environment import job_environment
 from sessions.wiring import make_session
 from specs.session.session_spec import ResolvedSpec
-from tests.fixtures.quick_session import Silent
+from testing.fixtures.quick_session import Silent
 from tests.sessions.exports.test_trackers import events, needs
 
 pytestmark = pytest.mark.integration
@@ -43,11 +42,6 @@ class Upto:
 
     def after(self, key: str) -> None:
         self.count = next(one.entry.seq for one in self.entries if one.entry.key == key) + 1
-
-
-@pytest.fixture
-def run(closed_quick: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(closed_quick.parent, tmp_path / "runs") / "small"
 
 
 def spec_of(run: Path) -> ResolvedSpec:

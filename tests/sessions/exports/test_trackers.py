@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import signal
 import socket
 import sqlite3
@@ -29,19 +28,14 @@ from sessions.exports.source import Source
 from sessions.exports.tracked_run import Tracked
 from sessions.exports.tracking import tracked
 from sessions.report.report import steps_of
-from tests.e2e.sessions import called, peergate
-from tests.fixtures.hostile_trail import small_trail
-from tests.fixtures.quick_session import open_quick
+from testing.fixtures.command_sessions import called, peergate
+from testing.fixtures.hostile_trail import small_trail
+from testing.fixtures.quick_session import open_quick
 
 
 def needs(package: str, what: str = "") -> pytest.MarkDecorator:
     missing = importlib.util.find_spec(package) is None
     return pytest.mark.skipif(missing, reason=f"{what or package} is not installed")
-
-
-@pytest.fixture
-def run(closed_quick: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(closed_quick.parent, tmp_path / "runs") / "small"
 
 
 def source_of(run: Path) -> Source:

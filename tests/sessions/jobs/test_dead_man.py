@@ -18,12 +18,12 @@ from sessions.jobs.heartbeat import BEAT, Absence, beat, present
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import LocalLauncher
 from specs.job_records import ExitRecord, JobOrder
-from tests.factories.sessions_on_disk import first_order
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from testing.factories.sessions_on_disk import first_order
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 
-DRIVER = Path(__file__).parents[2] / "fixtures" / "wrapper_driver.py"
+DRIVER = Path(__file__).parents[3] / "testing" / "fixtures" / "wrapper_driver.py"
 SLEEP = "import time; time.sleep(60)"
 LIMIT_S = 1.5
 ORCHESTRATOR = """

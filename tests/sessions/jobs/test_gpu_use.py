@@ -15,8 +15,8 @@ import pytest
 from sessions.jobs import gpu_use
 from sessions.jobs.gpu_use import GpuUse
 from sessions.jobs.job_state import gpu_idle_s
-from tests.factories.sessions_on_disk import first_order
-from tests.fixtures import wrapper_driver
+from testing.factories.sessions_on_disk import first_order
+from testing.fixtures import wrapper_driver
 
 IDLE, BUSY, TWO = "printf '0\\n'", "printf '97\\n'", "printf '0\\n61\\n'"
 HIDDEN: list[dict[str, str]] = [{"CUDA_VISIBLE_DEVICES": "-1"}, {"CUDA_VISIBLE_DEVICES": ""}]

@@ -17,7 +17,7 @@ from sessions.jobs.launcher import HERE, JobState
 from sessions.money.ledger import active_hours
 from sessions.nodes import act, job_end
 from specs.job_records import ExitRecord, MachineClock, Observed
-from tests.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
+from testing.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 

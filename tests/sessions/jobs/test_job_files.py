@@ -11,7 +11,7 @@ import pytest
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.job_state import newest_progress
 from sessions.jobs.untrusted_files import NotReadable, is_own_file, open_file, read_end
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 SECRET = b"what is outside"
 

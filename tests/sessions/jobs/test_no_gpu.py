@@ -18,8 +18,8 @@ from sessions.money import estimate
 from sessions.wiring import require_machine
 from specs.errors import Blocked
 from specs.session.loading import find_spec, load_spec
-from tests.factories.sessions_on_disk import open_session
-from tests.factories.spec_files import loads, write_spec
+from testing.factories.sessions_on_disk import open_session
+from testing.factories.spec_files import loads, write_spec
 
 PARAMETERS = "    parameters: {learning_rate: 1e-5, epochs: 2, seed: 7}\n"
 ON_A_GPU = (PARAMETERS, PARAMETERS.replace("seed: 7", "seed: 7, device: cuda"))

@@ -12,7 +12,7 @@ from reviews.audit.verify import verify_run
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import _set_aside  # pyright: ignore[reportPrivateUsage]
 from sessions.jobs.orphans import VARIABLE
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 FIRST, PREPARED = "small.base.1", ("small.base.1.witness", "small.train.1")
 

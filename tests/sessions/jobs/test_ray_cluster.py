@@ -25,8 +25,8 @@ from sessions.jobs.ray.ray_engine import Cluster, RayEngine, named_cluster, requ
 from specs.errors import Blocked, UserError
 from specs.job_records import JobOrder
 from specs.resources import Resources
-from tests.factories.sessions_on_disk import open_session
-from tests.fixtures.houses import IMPATIENT, House, ended, is_gone, kill, running, settled, until
+from testing.factories.sessions_on_disk import open_session
+from testing.fixtures.houses import IMPATIENT, House, ended, is_gone, kill, running, settled, until
 
 pytestmark = pytest.mark.integration
 

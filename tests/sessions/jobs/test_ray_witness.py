@@ -17,10 +17,10 @@ from sessions import wiring
 from sessions.jobs.launcher import JobState, Launcher
 from specs.digests import digest_file
 from specs.job_records import Manifest
-from tests.e2e.sessions import entries
-from tests.fixtures import ray_cluster
-from tests.fixtures.fault_houses import Through
-from tests.fixtures.tiny_training import write_lines
+from testing.fixtures import ray_cluster
+from testing.fixtures.command_sessions import entries
+from testing.fixtures.fault_houses import Through
+from testing.fixtures.tiny_training import write_lines
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly, pytest.mark.timeout(1800)]
 

@@ -16,9 +16,9 @@ from sessions.jobs import repeated_witness
 from sessions.jobs.launcher import JobState
 from specs.digests import digest_path
 from specs.job_records import ExitRecord, JobOrder, Manifest
-from tests.e2e.sessions import called
-from tests.factories.evidence_on_disk import replayed, steps, witnessed, write_rows
-from tests.fixtures.quick_session import QuickLauncher
+from testing.factories.evidence_on_disk import replayed, steps, witnessed, write_rows
+from testing.fixtures.command_sessions import called
+from testing.fixtures.quick_session import QuickLauncher
 
 Change = Callable[[Path, JobOrder], None]
 

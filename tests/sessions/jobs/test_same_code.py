@@ -19,9 +19,9 @@ from sessions.pods.install import wheel_of_this
 from specs.errors import ExitCode
 from specs.home import HOME, PACKAGES
 from specs.job_records import Manifest
-from tests.factories.evidence_on_disk import clean_code
-from tests.factories.sessions_on_disk import first_order
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from testing.factories.evidence_on_disk import clean_code
+from testing.factories.sessions_on_disk import first_order
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from tests.sessions.jobs.test_wrapper import job
 from training.running_code import code_digest
 

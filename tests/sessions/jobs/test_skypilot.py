@@ -20,9 +20,9 @@ from sessions.jobs.skypilot.sky_interpreter import CALLS, launched
 from sessions.jobs.skypilot.skypilot_engine import CLUSTERS, JOBS, SkyEngine, machine_name, read_template
 from specs.errors import Blocked, UserError
 from specs.resources import Resources
-from tests.factories.sessions_on_disk import first_order
-from tests.factories.spec_files import loads, write_spec
-from tests.fixtures.houses import IMPATIENT, House, settled
+from testing.factories.sessions_on_disk import first_order
+from testing.factories.spec_files import loads, write_spec
+from testing.fixtures.houses import IMPATIENT, House, settled
 
 ASKED = Resources(gpus=1, gpu="H200", cpus=8, memory_gb=64, spot=True, max_usd_per_hour=3.5, max_hours=2)
 ARGV = [

@@ -25,9 +25,9 @@ from specs.digests import digest_bytes, digest_file, digest_path
 from specs.errors import AuditDamage, EvidenceMissing, UserError
 from specs.job_records import ExitRecord, JobOrder
 from specs.resources import Resources
-from tests.factories.sessions_on_disk import open_session
-from tests.fixtures.houses import IMPATIENT, House, ended, is_gone, settled, until
-from tests.fixtures.process_engine import ProcessEngine
+from testing.factories.sessions_on_disk import open_session
+from testing.fixtures.houses import IMPATIENT, House, ended, is_gone, settled, until
+from testing.fixtures.process_engine import ProcessEngine
 
 pytestmark = pytest.mark.integration
 

@@ -18,10 +18,10 @@ from specs.digests import digest_path
 from specs.errors import AuditDamage
 from specs.job_records import JobOrder
 from specs.resources import Resources
-from tests.factories.sessions_on_disk import first_order
-from tests.fixtures import s3_server
-from tests.fixtures.houses import IMPATIENT, House, ended
-from tests.fixtures.process_engine import ProcessEngine
+from testing.factories.sessions_on_disk import first_order
+from testing.fixtures import s3_server
+from testing.fixtures.houses import IMPATIENT, House, ended
+from testing.fixtures.process_engine import ProcessEngine
 
 pytestmark = [
     pytest.mark.integration,

@@ -12,8 +12,8 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.engine_launcher import EngineLauncher
 from sessions.nodes import act
 from sessions.report.live_display import Terminal
-from tests.fixtures.process_engine import ProcessEngine
-from tests.fixtures.quick_session import Silent, drive, open_quick, quick_session
+from testing.fixtures.process_engine import ProcessEngine
+from testing.fixtures.quick_session import Silent, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 

@@ -21,11 +21,11 @@ from sessions.jobs.local_launcher import CLAIM_GRACE_S, LocalLauncher
 from specs.digests import digest_bytes, digest_file
 from specs.job_records import ExitRecord, JobOrder
 from specs.system.reporting import REPORTING_OFF
-from tests.factories.sessions_on_disk import first_order, open_session
+from testing.factories.sessions_on_disk import first_order, open_session
 
 pytestmark = pytest.mark.integration
 
-DRIVER = Path(__file__).parents[2] / "fixtures" / "wrapper_driver.py"
+DRIVER = Path(__file__).parents[3] / "testing" / "fixtures" / "wrapper_driver.py"
 SLEEP = "import time; time.sleep(60)"
 DEAF = """
 import signal, sys, time

@@ -14,11 +14,11 @@ import psutil
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from tests.e2e.sessions import CANARY, entries, verify
-from tests.factories.evidence_on_disk import heldout_items, resolved_spec
-from tests.fixtures.mcp_client import HOME, Driver, open_brief, over_stdio
-from tests.fixtures.quick_session import POWERED, ROOMY
-from tests.fixtures.terminal import at_a_terminal
+from testing.factories.evidence_on_disk import heldout_items, resolved_spec
+from testing.fixtures.command_sessions import CANARY, entries, verify
+from testing.fixtures.mcp_client import HOME, Driver, open_brief, over_stdio
+from testing.fixtures.quick_session import POWERED, ROOMY
+from testing.fixtures.terminal import at_a_terminal
 
 pytestmark = pytest.mark.integration
 

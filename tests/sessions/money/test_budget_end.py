@@ -34,8 +34,8 @@ from specs.errors import GrantRefused, SpecError, UserError
 from specs.job_records import JobOrder
 from specs.session.session_spec import Budget
 from specs.trail.verdict import Finding, Packet, RequiredChange, Span, Verdict
-from tests.factories.evidence_on_disk import resolved_spec
-from tests.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, Silent, drive, open_quick, quick_session
+from testing.factories.evidence_on_disk import resolved_spec
+from testing.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, Silent, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 

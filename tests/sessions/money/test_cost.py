@@ -16,8 +16,8 @@ from sessions.commands.cost import cost
 from sessions.money import ledger
 from specs.errors import UserError
 from specs.session.session_spec import ResolvedSpec
-from tests.factories.bodies import BODIES
-from tests.factories.spec_files import loads, write_spec
+from testing.factories.bodies import BODIES
+from testing.factories.spec_files import loads, write_spec
 
 LIMITED = ("  max_hours: 2\n", "  max_hours: 2\n  builder_max_usd: 1.5\n  storage_usd_per_gb: 0.5\n")
 TIGHT = ("    max_minutes: 30\n", "    max_minutes: 30\n    max_cost_usd: 2.5\n")

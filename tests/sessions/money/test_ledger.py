@@ -29,8 +29,8 @@ from specs.resources import attempt_usd
 from specs.session.session_spec import Budget, HeldBack, ResolvedSpec
 from specs.stages.registry import Stage
 from specs.trail.entry import GENESIS, Entry, EntryKind
-from tests.factories.bodies import BODIES
-from tests.factories.spec_files import loads, write_spec
+from testing.factories.bodies import BODIES
+from testing.factories.spec_files import loads, write_spec
 
 BUDGET = Budget(
     max_cost_usd=10,

@@ -24,7 +24,7 @@ from specs.stages.evaluation.kinds import EVALUATE
 from specs.stages.finetuning.kinds import SFT
 from specs.stages.packaging.kinds import PACKAGE
 from specs.stages.registry import Stage
-from tests.factories.bodies import BODIES
+from testing.factories.bodies import BODIES
 
 NEAR = 1e-6
 CENTS = st.integers(1, 400).map(lambda cents: cents / 100)

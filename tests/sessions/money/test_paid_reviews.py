@@ -25,12 +25,13 @@ from specs.digests import digest_bytes
 from specs.errors import BudgetExceeded, UserError
 from specs.session.session_spec import ResolvedSpec
 from specs.vendors import http_exchange
-from tests.factories.bodies import body_of
-from tests.factories.evidence_on_disk import resolved_spec
-from tests.factories.spec_files import loads, told, write_spec
-from tests.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api, truncated
-from tests.fixtures.reviewer_here import ReviewerHere
-from tests.reviews.reviewers.test_vendors import ANSWER, KEY
+from testing.factories.bodies import body_of
+from testing.factories.evidence_on_disk import resolved_spec
+from testing.factories.spec_files import loads, told, write_spec
+from testing.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api, truncated
+from testing.fixtures.model_answers import ANSWER
+from testing.fixtures.reviewer_here import ReviewerHere
+from tests.reviews.reviewers.test_vendors import KEY
 
 pytestmark = pytest.mark.integration
 

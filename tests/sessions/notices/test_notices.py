@@ -19,9 +19,9 @@ from sessions.notices.delivery import deliver
 from sessions.notices.notifier import EVERYWHERE, RECORD, Notifier
 from sessions.session import Session
 from specs.notices.notify import Notify
-from tests.e2e.sessions import called
-from tests.fixtures.hostile_trail import Critical
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
+from testing.fixtures.command_sessions import called
+from testing.fixtures.hostile_trail import Critical
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
 from tests.sessions.report.test_page_in_browser import Refuses
 
 pytestmark = pytest.mark.integration
@@ -163,13 +163,13 @@ def test_shares_of_the_budget_are_told_as_they_are_reached(tmp_path: Path, recei
 
 
 def spend(session: Session, number: int, body: dict[str, Any]) -> None:
-    from tests.factories.bodies import body_of
+    from testing.factories.bodies import body_of
 
     session.trail.append("spend", f"spend/{number}", body_of("spend", **body))
 
 
 def test_a_lost_job_is_told(tmp_path: Path, receiver: Receiver) -> None:
-    from tests.factories.bodies import body_of
+    from testing.factories.bodies import body_of
 
     session = quick_session(open_quick(tmp_path))
     told(session, {EVERYWHERE: receiver.address})
@@ -221,7 +221,7 @@ def test_a_key_is_masked_in_a_notice(tmp_path: Path, receiver: Receiver, monkeyp
     monkeypatch.setattr("sessions.notices.news.DESIGN", "waits-for-a-person-88231")
     session = quick_session(open_quick(tmp_path))
     told(session, {EVERYWHERE: receiver.address})
-    from tests.factories.bodies import body_of
+    from testing.factories.bodies import body_of
 
     session.trail.append("lost", "lost/small.base.1", body_of("lost", stage="", attempt=1))
     session.tell()

@@ -15,8 +15,8 @@ from sessions.pods.pod_file import read_pod_file
 from sessions.pods.pod_record import place_of
 from specs.errors import Blocked, UserError
 from specs.session.loading import load_spec
-from tests.fixtures.sshd_pod import MISSING, Pod, pod
-from tests.fixtures.sshd_quick import plant_environment, write_pod_file, write_quick_spec
+from testing.fixtures.sshd_pod import MISSING, Pod, pod
+from testing.fixtures.sshd_quick import plant_environment, write_pod_file, write_quick_spec
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
 

@@ -25,7 +25,7 @@ from specs.errors import SpecError, UserError
 from specs.home import HOME
 from specs.session.loading import load_spec
 from specs.session.needed_packages import NeededPackage, needed_extras
-from tests.fixtures.sshd_quick import peergate, write_quick_spec
+from testing.fixtures.sshd_quick import peergate, write_quick_spec
 
 pytestmark = pytest.mark.integration
 

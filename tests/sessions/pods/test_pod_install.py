@@ -19,8 +19,8 @@ from sessions.pods.pod_file import read_pod_file
 from sessions.pods.pod_record import place_of
 from specs.errors import Blocked
 from specs.session.loading import load_spec
-from tests.fixtures.sshd_pod import MISSING, pod
-from tests.fixtures.sshd_quick import TORCH, write_pod_file, write_quick_spec
+from testing.fixtures.sshd_pod import MISSING, pod
+from testing.fixtures.sshd_quick import TORCH, write_pod_file, write_quick_spec
 
 pytestmark = [
     pytest.mark.integration,

@@ -22,8 +22,8 @@ from sessions.pods.remote import process_state
 from sessions.pods.remote.pod_entry import Server
 from sessions.pods.remote.pod_layout import Layout
 from sessions.pods.remote.process_sweep import sweep
-from tests.e2e.sessions import CANARY, wait_for
-from tests.fixtures.quick_session import open_quick
+from testing.fixtures.command_sessions import CANARY, wait_for
+from testing.fixtures.quick_session import open_quick
 
 pytestmark = pytest.mark.integration
 

@@ -25,11 +25,11 @@ from sessions.pods.pod_record import Place, place_of
 from sessions.pods.pull import Pulled, pull, verify
 from specs.digests import digest_bytes
 from specs.errors import AuditDamage
-from tests.e2e.sessions import CANARY, environment, wait_for
-from tests.factories.forgery import chained, entries_of, keys_of, put, rows_of, with_body
-from tests.fixtures.mcp_client import REAL, Said, over_stdio
-from tests.fixtures.sshd_pod import MISSING, Pod, pod
-from tests.fixtures.sshd_quick import peergate, plant_environment, write_pod_file, write_quick_spec
+from testing.factories.forgery import chained, entries_of, keys_of, put, rows_of, with_body
+from testing.fixtures.command_sessions import CANARY, environment, wait_for
+from testing.fixtures.mcp_client import REAL, Said, over_stdio
+from testing.fixtures.sshd_pod import MISSING, Pod, pod
+from testing.fixtures.sshd_quick import peergate, plant_environment, write_pod_file, write_quick_spec
 from tests.reviews.trail.test_attacks import (
     Attack,
     cut_and_close_again,
@@ -124,7 +124,7 @@ def test_a_session_survives_a_cut_connection_and_a_killed_orchestrator(tmp_path:
             attached = subprocess.Popen(words, stdout=log, stderr=log, env=environment(), stdin=subprocess.DEVNULL)
         try:
             wait_for(lambda: "launch_stage" in said.read_text() and "the head is kept" in said.read_text(), 300)
-            (orchestrator,) = machine.processes("tests.fixtures.sshd_quick", "start")
+            (orchestrator,) = machine.processes("testing.fixtures.sshd_quick", "start")
             mark = machine.seen / "pods" / "small" / "attached"
             assert machine.cut() >= 1
             wait_for(lambda: "trying again in 1 s" in said.read_text(), 120)
@@ -166,7 +166,7 @@ def test_a_session_survives_a_cut_connection_and_a_killed_orchestrator(tmp_path:
 @pytest.mark.slow
 def test_a_model_builds_on_a_pod_and_asks_its_reviewer_there(tmp_path: Path) -> None:
     """Both models are in the pod's network, which has no way out; only their keys come from here."""
-    with pod(tmp_path / "pod") as machine, machine.beside("-m", "tests.fixtures.pod_models") as models:
+    with pod(tmp_path / "pod") as machine, machine.beside("-m", "testing.fixtures.pod_models") as models:
         assert models.stdout is not None and models.stdin is not None
         builder, reviewer = models.stdout.readline().split()
         free = "usd_per_million_tokens: {input: 0, output: 0}"
@@ -375,7 +375,7 @@ def test_keys_go_into_the_environment_of_the_orchestrator_and_nowhere_else(tmp_p
         for words in (("up", write_quick_spec(tmp_path / "spec", asked), "--pod", file), ("start", "small")):
             done = peergate("pod", *words, *own, **key)
             assert done.returncode == 0 and CANARY not in done.stdout + done.stderr, done.stderr
-        (orchestrator,) = machine.processes("tests.fixtures.sshd_quick", "start")
+        (orchestrator,) = machine.processes("testing.fixtures.sshd_quick", "start")
         wait_for(lambda: bool(machine.processes("reviews.reviewers.process")), 120)
         own_variables = orchestrator.environ()
         assert own_variables["PEERGATE_REVIEWER_KEY"] == CANARY and "OPENAI_API_KEY" not in own_variables
@@ -389,4 +389,4 @@ def test_keys_go_into_the_environment_of_the_orchestrator_and_nowhere_else(tmp_p
         orchestrator.kill()
         missing = peergate("pod", "start", "small", *own, OPENAI_API_KEY="")
         assert missing.returncode == 0, "an endpoint of one's own may want no key"
-        assert psutil.pid_exists(machine.processes("tests.fixtures.sshd_quick")[0].pid)
+        assert psutil.pid_exists(machine.processes("testing.fixtures.sshd_quick")[0].pid)

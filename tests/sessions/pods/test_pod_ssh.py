@@ -13,7 +13,7 @@ from sessions.pods.connection import Channel, Connection, ConnectionLost, HostKe
 from sessions.pods.host_key import HostKey, confirm, kept
 from sessions.pods.pod_file import read_address
 from specs.errors import PeergateError
-from tests.fixtures.sshd_pod import MISSING, Pod, make_key, pod
+from testing.fixtures.sshd_pod import MISSING, Pod, make_key, pod
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
 CANARY = "sk-CANARY-never-sent"

@@ -11,7 +11,7 @@ from reviews.trail.trail import Trail
 from sessions.report.timeline import interruptions
 from specs.digests import digest_bytes
 from specs.trail.entry import EntryKind
-from tests.factories.bodies import body_of
+from testing.factories.bodies import body_of
 
 OVER = {"epoch": 1, "by": "ada", "host": "pod-1", "pid": 7, "silent_s": 61.5}
 LEASE: dict[str, Any] = {"epoch": 2, "host": "pod-2", "pid": 8, "over": None}

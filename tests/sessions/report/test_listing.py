@@ -26,8 +26,8 @@ from sessions.run.lease import lease
 from sessions.view.places import Scope
 from specs.errors import UserError
 from specs.trail.entry import GENESIS, Entry, EntryKind
-from tests.factories.bodies import body_of
-from tests.fixtures.view_client import Client
+from testing.factories.bodies import body_of
+from testing.fixtures.view_client import Client
 
 pytestmark = pytest.mark.integration
 

@@ -18,9 +18,9 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.report.next_steps import answers_to, remedies, why_the_same
 from specs.job_records import JobOrder
 from specs.stages.stage import Range
-from tests.e2e.sessions import called as peergate
-from tests.factories.evidence_on_disk import N, answers
-from tests.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
+from testing.factories.evidence_on_disk import N, answers
+from testing.fixtures.command_sessions import called as peergate
+from testing.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
 
 Rows = Callable[[JobOrder], list[dict[str, Any]]]
 

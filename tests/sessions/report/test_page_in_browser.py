@@ -19,8 +19,8 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.report.trail_page import trail_page
 from specs.trail.verdict import Finding, Packet, Span, Verdict
-from tests.fixtures.hostile_trail import plant, small_trail
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
+from testing.fixtures.hostile_trail import plant, small_trail
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = (

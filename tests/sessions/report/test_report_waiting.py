@@ -15,8 +15,8 @@ from sessions.report.report import told_so_far
 from specs.errors import EvidenceMissing
 from specs.session.thresholds import Thresholds
 from specs.trail.entry import EntryKind
-from tests.factories.bodies import body_of
-from tests.fixtures.quick_session import open_quick
+from testing.factories.bodies import body_of
+from testing.fixtures.quick_session import open_quick
 
 WHY = "check critics.calibration is FAIL: kappa 0.30"
 

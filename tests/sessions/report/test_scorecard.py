@@ -22,8 +22,8 @@ from sessions.run.run_layout import STORE, TRAIL
 from specs.digests import digest_bytes
 from specs.trail.entry import Entry, EntryKind
 from specs.trail.requested_review import AdversarialAnswer, AdversarialRequest
-from tests.e2e.sessions import called
-from tests.factories.bodies import body_of
+from testing.factories.bodies import body_of
+from testing.fixtures.command_sessions import called
 
 CLAIMS = ["H-1", "base.thresholds", "sample.thresholds", "train.thresholds", "ship.thresholds"]
 

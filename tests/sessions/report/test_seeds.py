@@ -15,8 +15,8 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.commands.seeds import seeds
 from specs.errors import EvidenceMissing, UserError
 from specs.job_records import JobOrder
-from tests.factories.evidence_on_disk import N, answers, resolved_spec
-from tests.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, drive, healthy_rows, open_quick, quick_session
+from testing.factories.evidence_on_disk import N, answers, resolved_spec
+from testing.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, drive, healthy_rows, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 

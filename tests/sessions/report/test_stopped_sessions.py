@@ -24,9 +24,9 @@ from sessions.session import Paused, Session
 from sessions.view.places import Scope
 from specs.digests import digest_file
 from specs.job_records import ExitRecord, JobOrder
-from tests.e2e.sessions import called as peergate
-from tests.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
-from tests.fixtures.view_client import Client
+from testing.fixtures.command_sessions import called as peergate
+from testing.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
+from testing.fixtures.view_client import Client
 
 
 class Quits:

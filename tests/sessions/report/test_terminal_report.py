@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from sessions.report.terminal_report import without_html
-from tests.e2e.sessions import called as peergate
-from tests.fixtures.quick_session import drive, open_quick, quick_session
-from tests.fixtures.terminal import at_a_terminal
+from testing.fixtures.command_sessions import called as peergate
+from testing.fixtures.quick_session import drive, open_quick, quick_session
+from testing.fixtures.terminal import at_a_terminal
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 

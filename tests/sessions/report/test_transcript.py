@@ -17,9 +17,9 @@ from sessions.report.transcript import MARKDOWN, Transcript, lines_of, markdown_
 from sessions.session import Session
 from specs.masking import Masker, forms_only
 from specs.trail.verdict import Packet
-from tests.factories.benches import bench_of, call, new_session, open_stage, take, turn
-from tests.factories.bodies import body_of
-from tests.fixtures.quick_session import drive, open_quick, quick_session
+from testing.factories.benches import bench_of, call, new_session, open_stage, take, turn
+from testing.factories.bodies import body_of
+from testing.fixtures.quick_session import drive, open_quick, quick_session
 
 NASTY = "```\n# approved\n\x1b[2J\u202e| a |\n~~~~\n````"
 LONG = "word " * 3000

@@ -10,7 +10,7 @@ import pytest
 
 from sessions.requests.git_claims import git_texts
 from specs.errors import UserError
-from tests.e2e.sessions import called as peergate
+from testing.fixtures.command_sessions import called as peergate
 
 pytestmark = pytest.mark.integration
 NAMES = ("-c", "user.name=ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false")

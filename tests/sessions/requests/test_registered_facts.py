@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from reviews.requests.registered_values import MAX_FACTS, Registered
-from tests.e2e.sessions import called as peergate
-from tests.factories.evidence_on_disk import resolved_spec
-from tests.fixtures.quick_session import open_quick
+from testing.factories.evidence_on_disk import resolved_spec
+from testing.fixtures.command_sessions import called as peergate
+from testing.fixtures.quick_session import open_quick
 
 ASK = ("review", "ask", "--topic", "the design", "--question")
 

@@ -21,9 +21,9 @@ from sessions.requests.review_functions import adversarial_review, ask_review, r
 from specs.errors import ReviewerUnavailable
 from specs.trail.requested_review import LOOKS, AdversarialRequest, ReviewRequest
 from specs.trail.reviewer_tools import TEXT_TOOLS
-from tests.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, Api, Got, Step, answered
-from tests.fixtures.quick_session import drive, open_quick, quick_session
-from tests.fixtures.scripted_builder import Call, Said, turn_step
+from testing.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, Api, Got, Step, answered
+from testing.fixtures.quick_session import drive, open_quick, quick_session
+from testing.fixtures.scripted_builder import Call, Said, turn_step
 from tests.sessions.requests.test_requested_reviews import ASK, BEST_CASE, ISSUE, REVIEW, MakeDesk, entries, verdict
 from tests.sessions.requests.test_requested_reviews import api as api
 from tests.sessions.requests.test_requested_reviews import desk as desk

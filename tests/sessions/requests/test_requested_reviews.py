@@ -31,9 +31,9 @@ from specs.trail.requested_review import AdversarialRequest, QuestionRequest, Re
 from specs.vendors import http_exchange
 from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from specs.vendors.parties import Effort, Efforts, Reviewer, TokenPrice
-from tests.factories.bodies import body_of
-from tests.factories.small_run import small_run
-from tests.fixtures.loopback_api import (
+from testing.factories.bodies import body_of
+from testing.factories.small_run import small_run
+from testing.fixtures.loopback_api import (
     ANTHROPIC,
     CHAT,
     CHAT_JSON_OBJECT,
@@ -46,7 +46,7 @@ from tests.fixtures.loopback_api import (
     refused,
     truncated,
 )
-from tests.reviews.requests.test_answer_forms import QUESTION
+from testing.fixtures.model_answers import QUESTION
 from tests.reviews.reviewers.test_vendors import on_the_wire
 
 pytestmark = pytest.mark.integration

@@ -19,8 +19,8 @@ from sessions.run.run_layout import run_folder, trail_name
 from specs.errors import AuditDamage, UserError
 from specs.session.session_spec import Budget
 from specs.trail.requested_review import QuestionRequest
-from tests.factories.bodies import body_of
-from tests.factories.small_run import small_run
+from testing.factories.bodies import body_of
+from testing.factories.small_run import small_run
 
 TRIVIAL = QuestionRequest(topic="log", question="Which name for the file?", kind="trivial")
 

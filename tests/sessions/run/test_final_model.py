@@ -15,15 +15,10 @@ from sessions.commands.status import print_summary
 from sessions.run.final_model import FinalModel, final_model
 from specs.digests import digest_path
 from specs.session.session_spec import ResolvedSpec
-from tests.e2e.sessions import called
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
+from testing.fixtures.command_sessions import called
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
 
 PACKAGE, TRAINED = "jobs/small.ship.1/out/package", "jobs/small.train.1/out/checkpoint"
-
-
-@pytest.fixture
-def run(closed_quick: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(closed_quick.parent, tmp_path / "runs") / "small"
 
 
 def found_in(run: Path, without: str = "") -> FinalModel | None:

@@ -28,7 +28,7 @@ from sessions.run import lease_record
 from sessions.run.lease import is_running, lease, records_of, take_up
 from sessions.run.lease_record import NAME, LeaseRecord
 from specs.errors import LeaseHeld, LeaseLost
-from tests.fixtures.quick_session import Silent, open_quick, quick_session
+from testing.fixtures.quick_session import Silent, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 
@@ -41,8 +41,8 @@ from typing import Any
 from sessions import runtime
 from sessions.report import plots
 from sessions.run import lease, lease_record
-from tests.fixtures.quick_session import QuickLauncher, Silent, quick_session
-from tests.fixtures.reviewer_here import key_here
+from testing.fixtures.quick_session import QuickLauncher, Silent, quick_session
+from testing.fixtures.reviewer_here import key_here
 from reviews.trail import keys
 
 run, lease_record.LEASE_S, lease.BEAT_EVERY_S = Path(sys.argv[1]), float(sys.argv[2]), 0.1

@@ -19,8 +19,8 @@ from sessions.report.overview import overview
 from sessions.run import pause as pausing
 from sessions.run.lease import lease
 from sessions.session import Paused
-from tests.factories.benches import call, take, turn
-from tests.fixtures.quick_session import Silent, drive, open_quick, quick_session
+from testing.factories.benches import call, take, turn
+from testing.fixtures.quick_session import Silent, drive, open_quick, quick_session
 
 
 class Waiting:

@@ -14,8 +14,8 @@ import pytest
 
 from sessions.run.private_files import OTHERS
 from specs.job_records import JobOrder
-from tests.e2e.sessions import called
-from tests.factories.sessions_on_disk import first_order
+from testing.factories.sessions_on_disk import first_order
+from testing.fixtures.command_sessions import called
 from tests.sessions.jobs.test_wrapper import DRIVER, job
 
 pytestmark = pytest.mark.integration

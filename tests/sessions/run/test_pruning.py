@@ -21,15 +21,10 @@ from reviews.trail.trail import Trail
 from sessions.pods import pull
 from sessions.run import pruning
 from sessions.run.lease import lease
-from tests.e2e.sessions import called
-from tests.fixtures.quick_session import open_quick
+from testing.fixtures.command_sessions import called
+from testing.fixtures.quick_session import open_quick
 
 TRAINED, PACKAGE = "jobs/small.train.1/out/checkpoint", "jobs/small.ship.1/out/package"
-
-
-@pytest.fixture
-def run(closed_quick: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(closed_quick.parent, tmp_path / "runs") / "small"
 
 
 def audit_of(run: Path) -> Audit:

@@ -14,8 +14,8 @@ from sessions import runtime
 from sessions.run.signed_specs import SIGNED, find_signature, keep_signature, require_signature, use_signature
 from specs.digests import digest_bytes
 from specs.errors import Blocked
-from tests.factories.evidence_on_disk import resolved_spec
-from tests.fixtures.quick_session import Silent, code_now
+from testing.factories.evidence_on_disk import resolved_spec
+from testing.fixtures.quick_session import Silent, code_now
 
 ONE, OTHER = digest_bytes(b"one"), digest_bytes(b"other")
 

@@ -22,10 +22,10 @@ from specs.confinement import bubblewrap, verifier_process
 from specs.errors import Unconfined
 from specs.job_records import JobOrder
 from specs.session.loading import load_spec
-from tests.e2e.sessions import called
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from testing.factories.task_files import GOOD, TASK, spec_with
+from testing.fixtures.command_sessions import called
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from tests.sessions.acceptance.test_programs_in_session import CHANGES, SHIPPED, rows
-from tests.specs.session.test_task_file import GOOD, TASK, spec_with
 
 
 def no_host(*_: object) -> None:

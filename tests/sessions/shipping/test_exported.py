@@ -21,10 +21,10 @@ from sessions.nodes import job_end
 from sessions.shipping.release import read_release
 from specs.digests import digest_path
 from specs.errors import EvidenceMissing
-from tests.e2e.sessions import called
-from tests.factories.evidence_on_disk import write_rows
-from tests.factories.small_export import exported, texts, with_export
-from tests.fixtures.quick_session import drive, open_quick, quick_session
+from testing.factories.evidence_on_disk import write_rows
+from testing.factories.small_export import exported, texts, with_export
+from testing.fixtures.command_sessions import called
+from testing.fixtures.quick_session import drive, open_quick, quick_session
 
 pytest.importorskip("gguf", reason="the package gguf is not installed (extra demo)")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,8 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.shipping.push import release_run
 from sessions.shipping.release import RELEASE, SUMS, read_release
 from specs.errors import UserError
-from tests.e2e.sessions import called
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
-
-
-@pytest.fixture
-def run(closed_quick: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(closed_quick.parent, tmp_path / "runs") / "small"
+from testing.fixtures.command_sessions import called
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
 
 
 def test_a_release_holds_weights_card_evidence_sums_and_a_signed_list(run: Path, tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sessions.shipping.release import RELEASE, read_release, write_release
-from tests.e2e.sessions import called
-from tests.factories.mutated_checkpoints import MUTATIONS, WEIGHTS, flipped, nudged
-from tests.fixtures.small_text import small_model
+from testing.factories.mutated_checkpoints import MUTATIONS, WEIGHTS, flipped, nudged
+from testing.fixtures.command_sessions import called
+from testing.fixtures.small_text import small_model
 from training.rules.packaging.bounded_json import WrongFile
 
 

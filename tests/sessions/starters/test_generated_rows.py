@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from specs.session.loading import load_spec
-from tests.e2e.sessions import called
-from tests.fixtures.generated_rows import LANGUAGES, TASKS, DataSet, data_sets
+from testing.fixtures.command_sessions import called
+from testing.fixtures.generated_rows import LANGUAGES, TASKS, DataSet, data_sets
 
 QUICK = [
     DataSet(task, LANGUAGES[place % len(LANGUAGES)], 150 if task in ("rare label", "several") else 66, form)

@@ -24,13 +24,13 @@ from specs.home import HOME
 from specs.session.loading import load_spec
 from specs.vendors import http_exchange
 from specs.vendors.api_keys import KEYS
+from testing.fixtures.collected import collected
+from testing.fixtures.command_sessions import CANARY, called, environment, peergate
+from testing.fixtures.loopback_api import ANTHROPIC, loopback_api
+from testing.fixtures.quick_session import Silent
+from testing.fixtures.sandbox import needs_sandbox
+from testing.fixtures.scripted_builder import Said, call, scripted_builder, texts_of
 from tests.e2e.reviewed import complaints, endpoint, says
-from tests.e2e.sessions import CANARY, called, environment, peergate
-from tests.fixtures.collected import collected
-from tests.fixtures.loopback_api import ANTHROPIC, loopback_api
-from tests.fixtures.quick_session import Silent
-from tests.fixtures.sandbox import needs_sandbox
-from tests.fixtures.scripted_builder import Said, call, scripted_builder, texts_of
 from training.jobs.base_model import prepare
 
 ASKED = [{"prompt": f"What is {n} + {n}?", "completion": str(2 * n)} for n in range(60)]

@@ -17,10 +17,10 @@ from bench.flaws.small_specs import tiny_model
 from reviews.audit.verify import verify_run
 from specs.digests import digest_file
 from specs.vendors import http_exchange
-from tests.e2e.sessions import called, environment
-from tests.factories.transcripts import Transcript
-from tests.fixtures.small_pipeline import CONSTITUTION
-from tests.fixtures.tiny_training import tiny_checkpoint, write_lines
+from testing.factories.transcripts import Transcript
+from testing.fixtures.command_sessions import called, environment
+from testing.fixtures.small_pipeline import CONSTITUTION
+from testing.fixtures.tiny_training import tiny_checkpoint, write_lines
 from tests.sessions.test_own_data import _items, checks, decided, played  # pyright: ignore[reportPrivateUsage]
 from tests.sessions.traces.test_replay import BUDGET, LLAMA, QWEN, serving, teachers
 from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS

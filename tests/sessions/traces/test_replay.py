@@ -13,10 +13,10 @@ from specs.data.conversion import convert
 from specs.data.tables import Row
 from specs.traces.family import family_of
 from specs.vendors import http_exchange
-from tests.e2e.sessions import called, environment
-from tests.factories.transcripts import Transcript
-from tests.fixtures.loopback_api import CHAT, Step, failed
-from tests.fixtures.scripted_builder import Said, scripted_builder
+from testing.factories.transcripts import Transcript
+from testing.fixtures.command_sessions import called, environment
+from testing.fixtures.loopback_api import CHAT, Step, failed
+from testing.fixtures.scripted_builder import Said, scripted_builder
 from training.rules.traces.rendering import INSTRUCTIONS, Action, Call, read_action, written
 
 pytestmark = pytest.mark.integration

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.hostile_trail import plant, small_trail
+from testing.fixtures.hostile_trail import plant, small_trail
 from tests.sessions.report.test_trail_page import HOSTILE
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from sessions.view.access import ENTER, POLICY
 from sessions.view.places import Scope
-from tests.fixtures.view_client import Client
+from testing.fixtures.view_client import Client
 
 
 @pytest.fixture

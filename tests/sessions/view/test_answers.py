@@ -17,9 +17,9 @@ from sessions.commands.audit.trail_place import Place
 from sessions.run.lease import is_running
 from sessions.view.places import Scope
 from specs.session.loading import load_spec
-from tests.e2e.sessions import called, wait_for
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
-from tests.fixtures.view_client import Client
+from testing.fixtures.command_sessions import called, wait_for
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from testing.fixtures.view_client import Client
 from tests.sessions.view.test_view_pages import Critical, damaged
 
 pytestmark = pytest.mark.integration

@@ -14,9 +14,9 @@ import pytest
 from reviews.reviewers.person import Person
 from reviews.trail.tables.open_table import read_entries
 from sessions.view.places import Scope
-from tests.fixtures.browser import CHROMIUM, MISSING, Browser, Page, browser
-from tests.fixtures.quick_session import drive, open_quick, quick_session
-from tests.fixtures.view_client import served
+from testing.fixtures.browser import CHROMIUM, MISSING, Browser, Page, browser
+from testing.fixtures.quick_session import drive, open_quick, quick_session
+from testing.fixtures.view_client import served
 from tests.sessions.view.test_view_in_browser import MEASURE, NARROW, SOUND, WIDE, unharmed
 from tests.sessions.view.test_view_pages import Critical
 

@@ -14,8 +14,8 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.report.trail_page import trail_page
 from sessions.view.places import Scope
-from tests.fixtures.browser import CHROMIUM, MISSING, Browser, Page, browser
-from tests.fixtures.view_client import served
+from testing.fixtures.browser import CHROMIUM, MISSING, Browser, Page, browser
+from testing.fixtures.view_client import served
 
 ACTING = ("", "gate/tuned/1")
 """Pages of a session that waits, with the forms of `--act`."""

@@ -15,8 +15,8 @@ from sessions.commands.audit.trail_place import Place
 from sessions.report.report import steps_of
 from sessions.view.mcp_reader import MOST_POINTS, SessionReader
 from sessions.view.places import Scope
-from tests.e2e.sessions import called
-from tests.fixtures.mcp_client import REAL, over_stdio
+from testing.fixtures.command_sessions import called
+from testing.fixtures.mcp_client import REAL, over_stdio
 from tests.sessions.view.test_view_pages import damaged
 
 pytestmark = pytest.mark.integration

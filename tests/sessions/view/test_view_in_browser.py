@@ -20,9 +20,9 @@ from sessions.view import samples
 from sessions.view.places import Scope
 from sessions.view.server import LOOKS_EVERY_S
 from specs.job_records import JobOrder
-from tests.fixtures.browser import CHROMIUM, MISSING, Browser, Page, browser
-from tests.fixtures.quick_session import N, QuickLauncher, drive, open_quick, quick_session
-from tests.fixtures.view_client import served
+from testing.fixtures.browser import CHROMIUM, MISSING, Browser, Page, browser
+from testing.fixtures.quick_session import N, QuickLauncher, drive, open_quick, quick_session
+from testing.fixtures.view_client import served
 from tests.sessions.report.test_page_in_browser import Refuses
 from tests.sessions.view.test_view_pages import damaged
 

@@ -30,11 +30,11 @@ from specs.job_records import JobOrder
 from specs.trail.builder_tools import SubmitStage
 from specs.trail.grant_and_claim import Claim
 from specs.trail.verdict import Finding, Packet, Span, Verdict
-from tests.e2e.sessions import called
-from tests.factories.bodies import body_of
-from tests.fixtures.hostile_trail import Critical, plant
-from tests.fixtures.quick_session import N, QuickLauncher, drive, healthy_rows, open_quick, quick_session, rows_with
-from tests.fixtures.view_client import Answer, Client
+from testing.factories.bodies import body_of
+from testing.fixtures.command_sessions import called
+from testing.fixtures.hostile_trail import Critical, plant
+from testing.fixtures.quick_session import N, QuickLauncher, drive, healthy_rows, open_quick, quick_session, rows_with
+from testing.fixtures.view_client import Answer, Client
 
 pytestmark = pytest.mark.integration
 

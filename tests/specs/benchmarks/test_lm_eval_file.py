@@ -12,7 +12,7 @@ from specs.errors import SpecError
 from specs.home import HOME
 from specs.session.loading import load_spec
 from specs.session.problems import dotted
-from tests.factories.spec_files import problems_of
+from testing.factories.spec_files import problems_of
 
 EXAMPLE = HOME / "docs" / "examples" / "opposites"
 TASK = """\

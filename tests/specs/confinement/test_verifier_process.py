@@ -20,7 +20,7 @@ from specs.confinement.verifier_limits import VerifierLimits
 from specs.errors import PluginFault
 from specs.home import HOME
 from specs.stages.artifacts import Item
-from tests.fixtures.sandbox import needs_sandbox
+from testing.fixtures.sandbox import needs_sandbox
 from training.rules.tasks import judged, verifier
 from training.rules.tasks.format_instructions import Judgement
 

@@ -13,7 +13,7 @@ from specs.digests import digest_value
 from specs.session.lint.party_rules import makers
 from specs.session.session_spec import ResolvedSpec
 from specs.vendors.parties import Builder, Reviewer
-from tests.factories.spec_files import loads, problems_of, write_spec
+from testing.factories.spec_files import loads, problems_of, write_spec
 
 PLAYBOOK = "builder: {vendor: playbook}\nreviewer: {vendor: checklist}"
 FREE = "usd_per_million_tokens: {input: 0, output: 0}"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from specs.stages.registry import resolve_parameters
-from tests.factories.evidence_on_disk import resolved_spec
-from tests.factories.spec_files import told, write_spec
+from testing.factories.evidence_on_disk import resolved_spec
+from testing.factories.spec_files import told, write_spec
 
 CHOICES = ("    max_minutes: 30\n", "    max_minutes: 30\n    choices: {scheduler: [linear, cosine]}\n")
 

@@ -17,10 +17,11 @@ from specs.session.loading import read_resolved
 from specs.trail.verdict import Packet
 from specs.vendors.parties import Efforts, TokenPrice
 from specs.vendors.parties import Reviewer as ReviewerSpec
-from tests.factories.spec_files import loads, told, write_spec
-from tests.fixtures.loopback_api import CHAT, OPENAI, Api, answered, failed
-from tests.reviews.reviewers.test_vendors import ANSWER, ask, reviewer_at, unavailable
+from testing.factories.spec_files import loads, told, write_spec
+from testing.fixtures.loopback_api import CHAT, OPENAI, Api, answered, failed
+from testing.fixtures.model_answers import ANSWER
 from tests.reviews.reviewers.test_vendors import api as api
+from tests.reviews.reviewers.test_vendors import ask, reviewer_at, unavailable
 from tests.reviews.reviewers.test_vendors import evidence as evidence
 from tests.reviews.reviewers.test_vendors import packet as packet
 from tests.reviews.reviewers.test_vendors import vendor as vendor

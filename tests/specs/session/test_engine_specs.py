@@ -13,10 +13,11 @@ from reviews.comparison import parity_checks
 from specs.stages.engine_choice import ENGINES, Writing
 from specs.stages.registry import STAGE_KINDS
 from specs.trail.verdict import CheckResult
-from tests.factories.evidence_on_disk import evidence_of, with_manifest
-from tests.factories.spec_files import loads, told, write_spec
-from tests.factories.text_evidence import instruct_rows, text_evidence
-from tests.stages.generation.test_text_checks import changed, results_of
+from testing.factories.evidence_on_disk import evidence_of, with_manifest
+from testing.factories.judged_evidence import results_of
+from testing.factories.spec_files import loads, told, write_spec
+from testing.factories.text_evidence import instruct_rows, text_evidence
+from tests.stages.generation.test_text_checks import changed
 
 ARM = "    parameters: {max_new_tokens: 32, seed: 7}\n    gate:\n      criteria:\n        - {metric: truncation_rate"
 

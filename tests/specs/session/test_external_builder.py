@@ -17,7 +17,7 @@ from agents.workbench_protocol import Workbench
 from reviews.gate.design_checks import DESIGN_CHECKS, Design
 from specs.errors import BuilderUnavailable
 from specs.vendors.parties import Builder
-from tests.factories.spec_files import loads, told, write_spec
+from testing.factories.spec_files import loads, told, write_spec
 
 BOTH = "builder: {vendor: playbook}\nreviewer: {vendor: checklist}"
 JUDGED = ("review: 0.05", "review: 0.6"), ("evaluation: 0.2", "evaluation: 0.05")

@@ -9,7 +9,7 @@ import pytest
 
 from specs.session.lint.evaluation_rules import SUCCESS
 from specs.stages.metric_catalog import METRICS
-from tests.factories.spec_files import loads, told, write_spec
+from testing.factories.spec_files import loads, told, write_spec
 
 PEEK = """\
   - name: peek

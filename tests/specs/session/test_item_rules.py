@@ -12,8 +12,8 @@ import pytest
 from specs.digests import digest_file
 from specs.errors import SpecError
 from specs.session.loading import load_spec
-from tests.e2e.sessions import called as peergate
-from tests.e2e.sessions import write_small_spec
+from testing.fixtures.command_sessions import called as peergate
+from testing.fixtures.command_sessions import write_small_spec
 
 EXACT = ("task: format_instructions", "task: exact_answer")
 PLAIN = ("samples_per_prompt: 2, temperature", "worked_example: false, samples_per_prompt: 2, temperature")

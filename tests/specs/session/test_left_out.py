@@ -9,7 +9,7 @@ import pytest
 
 from specs.digests import digest_file
 from specs.session.loading import load_spec
-from tests.factories.spec_files import items, told, write_spec
+from testing.factories.spec_files import items, told, write_spec
 
 
 def rewrite(path: Path, text: str) -> Path:

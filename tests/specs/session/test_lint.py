@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specs.session.lint.rules import lint
-from tests.factories.spec_files import loads, told, write_spec
+from testing.factories.spec_files import loads, told, write_spec
 
 TUNED = "{model: train.checkpoint, items: heldout}\n    parameters: {max_new_tokens: 32, seed: 7}"
 LOSS = "- {metric: loss_drop, above: 0}"

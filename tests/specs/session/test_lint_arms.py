@@ -10,8 +10,8 @@ from specs.schemas import schema_text
 from specs.session.lint.evaluation_rules import notes
 from specs.session.loading import load_spec
 from specs.session.session_spec import SessionSpec
-from tests.factories.compared_evidence import ANALYSIS, CONTROLS, resolved, talk_spec
-from tests.factories.spec_files import problems_of, write_spec
+from testing.factories.compared_evidence import ANALYSIS, CONTROLS, resolved, talk_spec
+from testing.factories.spec_files import problems_of, write_spec
 
 TUNED = "{model: train.checkpoint, items: heldout}\n    parameters: {max_new_tokens: 32, seed: 7}"
 CONTROL = "    - {before: base_shuffled, after: tuned_shuffled}\n"
@@ -26,7 +26,7 @@ def test_both_arms_may_hold_conversations_with_and_without_a_rule_and_controls(t
     assert spec.stage("tuned").kind == "multi_turn" and spec.analysis.primary_metric == "conversation_pass_rate"
     assert spec.analysis.compared() == ("base", "tuned", "base_shuffled", "tuned_shuffled")
     assert list(notes(spec)) == []
-    alone = resolved(tmp_path / "alone", kept=False).spec
+    alone = resolved(tmp_path / "alone", flag=False).spec
     assert [note.split(":")[0] for note in notes(alone)] == ["tuned"] and "no control" in next(notes(alone))
     dumped = alone.analysis.model_dump(mode="json")
     assert "kinds" not in dumped and "controls" not in dumped
@@ -43,7 +43,7 @@ def test_the_hypothesis_holds_the_rule_and_the_controls_beside_the_test(tmp_path
         "control_excess_p < 0.05",
         "control_excess > 0",
     ]
-    assert len(resolved(tmp_path / "alone", kept=False).spec.analysis.hypothesis()) == 2
+    assert len(resolved(tmp_path / "alone", flag=False).spec.analysis.hypothesis()) == 2
 
 
 MIXED = "the baseline 'base' is a stage of kind multi_turn, the treatment one of evaluate"
@@ -142,13 +142,13 @@ def test_a_mistake_is_told_once_where_it_is(
 
 
 def test_mixed_arms_are_one_error_and_nothing_else(tmp_path: Path) -> None:
-    path = talk_spec(tmp_path, CASES[0][0], kept=False)
+    path = talk_spec(tmp_path, CASES[0][0], flag=False)
     assert [one[:2] for one in refused(path)] == [("analysis.treatment", MIXED)]
 
 
 def test_a_control_as_an_arm_is_refused(tmp_path: Path) -> None:
     path = talk_spec(
-        tmp_path, ("max_new_tokens: 32, seed: 7}", "max_new_tokens: 32, seed: 7, history: none}"), kept=False
+        tmp_path, ("max_new_tokens: 32, seed: 7}", "max_new_tokens: 32, seed: 7, history: none}"), flag=False
     )
     told = "stage 'tuned': history is none: an arm that is not shown its conversation is a control"
     assert [one[:2] for one in refused(path)] == [("stages[3].parameters.history", told)]

@@ -6,7 +6,7 @@ import pytest
 
 from specs.session.lint.rules import lint_constitution
 from specs.session.loading import load_constitution
-from tests.factories.spec_files import CONSTITUTION, told, write_spec
+from testing.factories.spec_files import CONSTITUTION, told, write_spec
 
 
 @pytest.mark.parametrize(

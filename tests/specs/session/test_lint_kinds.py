@@ -12,7 +12,7 @@ from sessions.commands.spec import check
 from specs.errors import SpecError
 from specs.session.lint.evaluation_rules import notes
 from specs.session.loading import find_spec, list_profiles, load_spec
-from tests.factories.spec_files import write_spec
+from testing.factories.spec_files import write_spec
 
 BASE = ("kind: instruct}", "kind: base}")
 SAMPLE = "samples_per_prompt: 4"

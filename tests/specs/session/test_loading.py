@@ -9,7 +9,7 @@ from specs.digests import digest_file
 from specs.errors import AuditDamage, SpecError, UserError
 from specs.session.loading import find_spec, load_constitution, load_spec, read_resolved
 from specs.stages.finetuning.parameters import SftParameters
-from tests.factories.spec_files import CONSTITUTION, items, loads, problems_of, told, write_spec
+from testing.factories.spec_files import CONSTITUTION, items, loads, problems_of, told, write_spec
 
 
 def test_a_valid_spec_is_resolved_with_everything_it_names_pinned(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from specs.errors import SpecError
 from specs.session.loading import load_constitution, load_spec
 from specs.session.session_spec import ResolvedSpec
-from tests.factories.spec_files import CONSTITUTION, SPEC, write_spec
+from testing.factories.spec_files import CONSTITUTION, SPEC, write_spec
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -18,8 +18,8 @@ from sessions.jobs.skypilot.skypilot_engine import SkyEngine
 from sessions.money.ledger import reserve_job, settle_job
 from specs.errors import Blocked, BudgetExceeded
 from specs.resources import Resources, attempt_usd, filled, held_hours
-from tests.factories.sessions_on_disk import OnDisk, open_session
-from tests.factories.spec_files import loads, problems_of, write_spec
+from testing.factories.sessions_on_disk import OnDisk, open_session
+from testing.factories.spec_files import loads, problems_of, write_spec
 
 BASE = "  - name: base\n"
 

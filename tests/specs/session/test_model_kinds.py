@@ -18,8 +18,8 @@ from specs.stages.generation.rows import GenerationRow
 from specs.stages.recipes.kinds import RECIPE
 from specs.stages.registry import kind_of
 from specs.stages.sampling import END_MARK
-from tests.factories.evidence_on_disk import evidence_of, resolved_spec
-from tests.fixtures.stage_jobs import stage_job
+from testing.factories.evidence_on_disk import evidence_of, resolved_spec
+from testing.fixtures.stage_jobs import stage_job
 
 
 @pytest.fixture(scope="module")

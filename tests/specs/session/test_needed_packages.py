@@ -17,8 +17,8 @@ from specs.extras import extra_with
 from specs.session import needed_packages as needed
 from specs.session.loading import find_spec, list_profiles, load_spec, shipped
 from specs.session.needed_packages import NeededPackage, missing_packages, needed_extras, sandboxed_parts
-from tests.e2e.sessions import peergate
-from tests.factories.spec_files import write_spec
+from testing.factories.spec_files import write_spec
+from testing.fixtures.command_sessions import peergate
 
 SPECS = [(name, profile) for name in shipped() for profile in (list_profiles(find_spec(name)) or (None,))]
 

@@ -17,9 +17,9 @@ from specs.session.loading import find_spec, list_profiles, load_spec
 from specs.stages.generation.parameters import SampleResponsesParameters, SelfInstructParameters
 from specs.stages.registry import STAGE_KINDS
 from specs.trail.builder_tools import LaunchStage
-from tests.factories.evidence_on_disk import evidence_of
-from tests.factories.flaws import piloted
-from tests.factories.spec_files import loads, problems_of, write_spec
+from testing.factories.evidence_on_disk import evidence_of
+from testing.factories.flaws import piloted
+from testing.factories.spec_files import loads, problems_of, write_spec
 
 RANGES = "ranges:\n      temperature: {min: 0.5, max: 1.0}"
 TRIED = """\

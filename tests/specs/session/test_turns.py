@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.factories.spec_files import loads, problems_of, write_spec
+from testing.factories.spec_files import loads, problems_of, write_spec
 
 BEFORE = [{"role": "system", "content": "Be brief."}]
 

@@ -20,8 +20,8 @@ from reviews.trail.trail import Trail
 from specs.errors import AuditDamage
 from specs.trail.bodies import FORMS, misfit
 from specs.trail.entry import KINDS, EntryKind
-from tests.factories.bodies import BODIES, NAME, body_of
-from tests.factories.forgery import chained, entries_of, keys_of, put, rows_of
+from testing.factories.bodies import BODIES, NAME, body_of
+from testing.factories.forgery import chained, entries_of, keys_of, put, rows_of
 
 
 def told(kind: str, body: Any, version: int = 1) -> str | None:
@@ -151,7 +151,7 @@ def forged(path: Path, **changes: Any) -> list[str]:
     trail.close()
     rows, keys = rows_of(path), keys_of(path)
     last = entries_of(rows)[-1].model_copy(update=changes)
-    put(path, chained([last], keys, kept=rows[:-1]), keys)
+    put(path, chained([last], keys, stored_entries=rows[:-1]), keys)
     walk = walk_trail(read_trail(path))
     assert walk.tree.size == 2 and len(walk.entries) == 2, "what does not fit is kept"
     return walk.damage
@@ -177,7 +177,7 @@ def test_a_version_that_never_was_is_found(tmp_path: Path) -> None:
     trail.close()
     rows, keys = rows_of(path), keys_of(path)
     last = entries_of(rows)[-1].model_copy(update={"version": 0})
-    put(path, chained([last], keys, kept=rows[:-1]), keys)
+    put(path, chained([last], keys, stored_entries=rows[:-1]), keys)
     assert walk_trail(read_trail(path)).damage[0].startswith("entry 1: unreadable (its version or its time")
 
 

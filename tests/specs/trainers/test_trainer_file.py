@@ -16,9 +16,9 @@ from specs.trainers import trainer_file
 from specs.trainers.known_keys import Command, known_keys
 from specs.trainers.trainer_file import AsScript, Given, as_script, notes_of
 from specs.trainers.trainer_keys import DATASET_SETTINGS, TRAINERS
-from tests.factories.spec_files import loads, write_spec
-from tests.factories.spec_files import problems_of as problems
-from tests.factories.trained_recipe import STAGE, TRAINED
+from testing.factories.spec_files import loads, write_spec
+from testing.factories.spec_files import problems_of as problems
+from testing.factories.trained_recipe import STAGE, TRAINED
 
 EXAMPLES = Given("start", "train", "examples")
 PAIRS = Given("start", "train", "preferences")

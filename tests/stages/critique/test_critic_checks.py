@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from reviews.evidence.evidence import Evidence
-from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
 from reviews.stages.critique import critic_checks, pair_checks
 from specs.digests import digest_bytes
@@ -18,8 +17,7 @@ from specs.errors import EvidenceMissing
 from specs.stages.critique.parameters import CritiqueInstructionsParameters, ReviseParameters
 from specs.stages.metric_catalog import METRICS, metrics_of
 from specs.stages.registry import built_in_kinds
-from specs.trail.verdict import CheckResult
-from tests.factories.critic_evidence import (
+from testing.factories.critic_evidence import (
     BEST_OF_N,
     JUDGED,
     KINDS,
@@ -31,7 +29,8 @@ from tests.factories.critic_evidence import (
     edited,
     labelled_sample,
 )
-from tests.fixtures.critic_jobs import TOPICS
+from testing.factories.judged_evidence import results_of, values_of
+from testing.fixtures.critic_jobs import TOPICS
 from training.rules.rubric_prompts import shipped
 
 # Pairs by a verifier are judged in test_verified_pairs.
@@ -41,18 +40,6 @@ OWN = tuple(check for check in (*critic_checks.CHECKS, *pair_checks.CHECKS) if c
 def of_kind(folder: Path, kind: str) -> Evidence:
     """Return healthy evidence of a kind with all that it can have: revisions are judged."""
     return critic_evidence(folder, kind, stage=JUDGED if kind == "revise" else None)
-
-
-def results_of(evidence: Evidence) -> dict[str, CheckResult]:
-    try:
-        metrics = measure(evidence)
-    except EvidenceMissing:
-        metrics = None
-    return {result.id: result for result in run_checks(evidence, metrics)}
-
-
-def values_of(evidence: Evidence) -> dict[str, float]:
-    return {id: metric.value for id, metric in measure(evidence).metrics.items()}
 
 
 def with_thresholds(evidence: Evidence, **thresholds: float) -> Evidence:

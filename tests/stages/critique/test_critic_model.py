@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from bench.critics import weights
 from specs.stages.answer_end import Form
 from specs.stages.critique.parameters import CritiqueInstructionsParameters
 from specs.stages.label_scores import LabelScores
 from specs.stages.rubric import Rubric
+from testing.fixtures.real_model import smollm2_checkpoint
 from training.engines.checkpoint import load
 from training.engines.label_scoring import encode_prompt, labels_of
 from training.jobs.critique.critic import Critic
@@ -35,7 +35,7 @@ RUBRIC = Rubric(
 
 @pytest.fixture(scope="module")
 def loaded() -> tuple[Any, Any]:
-    return load(weights())
+    return load(smollm2_checkpoint())
 
 
 def alone(model: Any, tokenizer: Any, prompt: str, form: Form) -> list[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,11 +16,11 @@ from specs.stages.critique.rows import DroppedPair
 from specs.stages.registry import outputs_of as outputs_due
 from specs.stages.rubric import Rubric
 from specs.stages.stage import Kind
-from tests.factories.critic_evidence import STAGES, bound
-from tests.factories.evidence_on_disk import evidence_of
-from tests.fixtures.critic_jobs import CONSTITUTION, instructions, labelled_items, lines, lively_checkpoint, responses
-from tests.fixtures.stage_jobs import stage_job
-from tests.fixtures.witnessed_jobs import mis_scored, rewrite, unwritten
+from testing.factories.critic_evidence import STAGES, bound
+from testing.factories.evidence_on_disk import evidence_of
+from testing.fixtures.critic_jobs import CONSTITUTION, instructions, labelled_items, lines, lively_checkpoint, responses
+from testing.fixtures.stage_jobs import stage_job
+from testing.fixtures.witnessed_jobs import mis_scored, rewrite, unwritten
 from training.jobs.critique import (
     best_of_n,
     critic_stage,
@@ -30,7 +30,7 @@ from training.jobs.critique import (
 from training.jobs.critique.critic import Critic
 from training.jobs.job import Done, Job
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
 
 WORK: dict[str, Callable[[Job], Done]] = {
     "critique_instructions": critic_stage.critique_instructions,
@@ -67,17 +67,6 @@ SMALL: dict[str, dict[str, Any]] = {
     },
 }
 Form = Literal["base", "instruct"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models this small are slower with more."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

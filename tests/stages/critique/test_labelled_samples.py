@@ -12,8 +12,8 @@ from specs.session.session_spec import SessionSpec
 from specs.session.thresholds import Thresholds
 from specs.stages.artifacts import Item
 from specs.stages.registry import Stage
-from tests.factories.critic_evidence import STAGES, labelled_sample
-from tests.factories.evidence_on_disk import resolved_spec
+from testing.factories.critic_evidence import STAGES, labelled_sample
+from testing.factories.evidence_on_disk import resolved_spec
 
 
 def with_stage(folder: Path, kind: str, reference: str = "data.labelled") -> SessionSpec:

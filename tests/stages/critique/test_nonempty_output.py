@@ -18,14 +18,14 @@ from specs.stages.critique.parameters import BestOfNVerifiedParameters
 from specs.stages.generation.rows import GenerationRow
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import STAGE_KINDS
+from testing.factories.critic_evidence import KINDS as CRITICS
+from testing.factories.critic_evidence import bound, candidates, chains, critic_evidence
+from testing.factories.evidence_on_disk import evidence_of, heldout_items, prompt_items, samples, write_rows
+from testing.factories.judged_evidence import results_of
+from testing.factories.spec_files import loads, problems_of, write_spec
+from testing.factories.text_evidence import TEXTS, instruct_rows, respond_rows, text_evidence
+from testing.factories.trace_evidence import answer_rows, trace_evidence
 from tests.docs.test_failures_text import gated, outcome_of
-from tests.factories.critic_evidence import KINDS as CRITICS
-from tests.factories.critic_evidence import bound, candidates, chains, critic_evidence
-from tests.factories.evidence_on_disk import evidence_of, heldout_items, prompt_items, samples, write_rows
-from tests.factories.spec_files import loads, problems_of, write_spec
-from tests.factories.text_evidence import TEXTS, instruct_rows, respond_rows, text_evidence
-from tests.factories.trace_evidence import answer_rows, trace_evidence
-from tests.stages.generation.test_text_checks import results_of
 from training.rules.critique.verified_pairs import verdicts, verified_pairs
 
 ID = "health.kept"

@@ -17,8 +17,8 @@ from reviews.gate.measurer import measure
 from specs.stages.critique.rows import DroppedPair
 from specs.stages.registry import Stage
 from specs.trail.verdict import CheckResult
-from tests.factories.critic_evidence import STAGES, candidates, chains, critic_evidence, edited
-from tests.factories.evidence_on_disk import write_rows
+from testing.factories.critic_evidence import STAGES, candidates, chains, critic_evidence, edited
+from testing.factories.evidence_on_disk import write_rows
 
 
 def ruled(kind: str, **rules: float) -> Stage:

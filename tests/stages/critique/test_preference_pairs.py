@@ -18,7 +18,7 @@ from specs.stages.critique.parameters import BestOfNParameters, ReviseParameters
 from specs.stages.critique.rows import CandidateRow, ComparisonRow, DroppedPair
 from specs.stages.registry import STAGE_KINDS, outputs_of
 from specs.stages.stage import Kind
-from tests.factories.critic_evidence import Scripted, candidates, chains
+from testing.factories.critic_evidence import Scripted, candidates, chains
 from training.rules.critique.hard_negatives import Best, negatives
 from training.rules.critique.pair_selection import balanced, divided, fault_in, length_bias, log_length_ratio, sifted
 from training.rules.critique.preference_pairs import (

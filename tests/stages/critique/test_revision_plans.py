@@ -10,7 +10,7 @@ from specs.session.constitution import Constitution, Principle, Totals
 from specs.stages.answer_end import Finish
 from specs.stages.critique.parameters import ReviseParameters
 from specs.stages.critique.rows import RevisionFault
-from tests.factories.critic_evidence import chains
+from testing.factories.critic_evidence import chains
 from training.rules.critique.revision_chains import (
     STOPS,
     contradiction_in,

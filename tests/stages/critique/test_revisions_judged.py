@@ -19,7 +19,7 @@ from specs.stages.critique.parameters import PairJudge, ReviseParameters
 from specs.stages.critique.rows import DroppedPair
 from specs.stages.registry import STAGE_KINDS, inputs_of, outputs_of
 from specs.trail.verdict import CheckResult
-from tests.factories.critic_evidence import (
+from testing.factories.critic_evidence import (
     JUDGED,
     Scripted,
     chains,
@@ -28,8 +28,8 @@ from tests.factories.critic_evidence import (
     labelled_sample,
     revision_first,
 )
-from tests.factories.evidence_on_disk import write_rows
-from tests.factories.spec_files import loads, told, write_spec
+from testing.factories.evidence_on_disk import write_rows
+from testing.factories.spec_files import loads, told, write_spec
 from training.rules.critique.preference_pairs import all_revisions, revisions_to_compare
 
 

@@ -18,11 +18,11 @@ from specs.stages.critique.kinds import BEST_OF_N_VERIFIED
 from specs.stages.critique.parameters import BestOfNVerifiedParameters
 from specs.stages.critique.rows import VerifiedRow
 from specs.stages.generation.rows import GenerationRow
-from tests.factories.critic_evidence import bound
-from tests.factories.evidence_on_disk import evidence_of, prompt_items, samples, with_manifest
-from tests.factories.spec_files import loads, told, write_spec
-from tests.fixtures.critic_jobs import lines
-from tests.fixtures.stage_jobs import stage_job
+from testing.factories.critic_evidence import bound
+from testing.factories.evidence_on_disk import evidence_of, prompt_items, samples, with_manifest
+from testing.factories.spec_files import loads, told, write_spec
+from testing.fixtures.critic_jobs import lines
+from testing.fixtures.stage_jobs import stage_job
 from training.jobs.critique.best_of_n_verified import prefer_verified
 from training.jobs.job import Job
 from training.rules.critique.verified_pairs import NotTheirs, mixed_prompts, verdicts, verified_pairs

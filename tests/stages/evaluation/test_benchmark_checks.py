@@ -14,7 +14,7 @@ from reviews.stages.evaluation import benchmark
 from specs.digests import digest_path
 from specs.errors import EvidenceMissing
 from specs.trail.verdict import CheckResult
-from tests.factories.benchmark_evidence import (
+from testing.factories.benchmark_evidence import (
     FLAWS,
     RIGHT,
     benchmark_evidence,

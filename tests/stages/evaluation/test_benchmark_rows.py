@@ -10,9 +10,9 @@ import pytest
 
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.rows import BenchmarkRow
-from tests.fixtures.small_text import small_model
-from tests.fixtures.stage_jobs import stage_job
-from tests.fixtures.witnessed_jobs import rewrite, unwritten
+from testing.fixtures.small_text import small_model
+from testing.fixtures.stage_jobs import stage_job
+from testing.fixtures.witnessed_jobs import rewrite, unwritten
 from training.engines.completion_server import Call, CompletionServer, Granted
 from training.engines.engine_factory import make_engine
 from training.jobs.evaluation.benchmark_rows import rows_of, sample_of

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from specs.stages.artifacts import Item
-from tests.fixtures.critic_jobs import lines
-from tests.fixtures.small_text import small_model
-from tests.fixtures.stage_jobs import stage_job
+from testing.fixtures.critic_jobs import lines
+from testing.fixtures.small_text import small_model
+from testing.fixtures.stage_jobs import stage_job
 from tests.stages.evaluation.test_evaluation_stages import run
 from training.engines.checkpoint import load
 from training.engines.engine import Batched

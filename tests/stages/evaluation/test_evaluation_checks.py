@@ -30,7 +30,7 @@ from specs.session.thresholds import Thresholds
 from specs.stages.artifacts import Item
 from specs.stages.metric import MetricSet
 from specs.trail.verdict import CheckResult
-from tests.factories.evaluation_evidence import (
+from testing.factories.evaluation_evidence import (
     choice_rows,
     choose_evidence,
     compare_evidence,
@@ -40,7 +40,7 @@ from tests.factories.evaluation_evidence import (
     perplexity_rows,
     row,
 )
-from tests.factories.evidence_on_disk import (
+from testing.factories.evidence_on_disk import (
     N,
     answers,
     evidence_of,
@@ -49,9 +49,9 @@ from tests.factories.evidence_on_disk import (
     resolved_spec,
     write_rows,
 )
-from tests.factories.flaws import with_thresholds
-from tests.factories.flaws_evaluation import drifted, labelled, labelled_items, with_plan
-from tests.factories.spec_files import told, write_spec
+from testing.factories.flaws import with_thresholds
+from testing.factories.flaws_evaluation import drifted, labelled, labelled_items, with_plan
+from testing.factories.spec_files import told, write_spec
 from training.rules import tasks
 from training.rules.tasks import verifier
 from training.rules.tasks.format_instructions import Judgement

@@ -14,10 +14,10 @@ from specs.stages.artifacts import Item
 from specs.stages.evaluation.rows import EvaluationRow
 from specs.stages.registry import STAGE_KINDS
 from specs.stages.stage import Kind, ModelKind
-from tests.fixtures.critic_jobs import lines
-from tests.fixtures.small_text import WORDS, small_model
-from tests.fixtures.stage_jobs import stage_job
-from tests.fixtures.witnessed_jobs import mis_scored, rewrite, unwritten
+from testing.fixtures.critic_jobs import lines
+from testing.fixtures.small_text import WORDS, small_model
+from testing.fixtures.stage_jobs import stage_job
+from testing.fixtures.witnessed_jobs import mis_scored, rewrite, unwritten
 from training.engines.checkpoint import load
 from training.engines.engine import Batched
 from training.engines.token_sampling import Sampling

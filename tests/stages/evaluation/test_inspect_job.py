@@ -14,10 +14,10 @@ from specs.digests import digest_bytes
 from specs.errors import ExitCode
 from specs.home import HOME
 from specs.stages.evaluation.rows import BenchmarkRow
-from tests.fixtures.inspect_library import library, needs_inspect, read_by_library
-from tests.fixtures.sandbox import needs_sandbox
-from tests.fixtures.stage_jobs import stage_job
-from tests.fixtures.tiny_training import tiny_checkpoint, write_lines
+from testing.fixtures.inspect_library import library, needs_inspect, read_by_library
+from testing.fixtures.sandbox import needs_sandbox
+from testing.fixtures.stage_jobs import stage_job
+from testing.fixtures.tiny_training import tiny_checkpoint, write_lines
 from training.jobs.job import Job
 from training.jobs.row_files import read_rows
 from training.rules.evaluation.inspect_log import NAME, read_log

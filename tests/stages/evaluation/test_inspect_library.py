@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fixtures.inspect_library import library, needs_inspect
+from testing.fixtures.inspect_library import library, needs_inspect
 from tests.training.rules.test_inspect_rules import SCORED
 from training.rules.evaluation.inspect_scores import scored_again
 

@@ -19,8 +19,8 @@ from specs.session.evaluation_plan import EvaluationPlan, Gap
 from specs.session.thresholds import Thresholds
 from specs.stages.artifacts import Item
 from specs.trail.verdict import CheckResult
-from tests.factories.evidence_on_disk import N, answers, evidence_of, heldout_items, resolved_spec, write_rows
-from tests.factories.flaws_evaluation import with_plan
+from testing.factories.evidence_on_disk import N, answers, evidence_of, heldout_items, resolved_spec, write_rows
+from testing.factories.flaws_evaluation import with_plan
 from training.rules.tasks import load_items
 from training.rules.tasks.instruction_following import constraint_of
 from training.rules.tasks.verifier_cases import EXACT, FOLLOWING

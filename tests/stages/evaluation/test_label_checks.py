@@ -14,9 +14,9 @@ from reviews.stages.evaluation.label_checks import CHECKS, agrees_with_itself, c
 from specs.session.loading import load_spec
 from specs.stages.artifacts import Item
 from specs.trail.verdict import CheckResult
-from tests.factories.evidence_on_disk import evidence_of, heldout_items, resolved_spec
-from tests.fixtures.sandbox import needs_sandbox
-from tests.specs.session.test_task_file import spec_with
+from testing.factories.evidence_on_disk import evidence_of, heldout_items, resolved_spec
+from testing.factories.task_files import spec_with
+from testing.fixtures.sandbox import needs_sandbox
 from training.rules.tasks.form import Verifier
 from training.rules.tasks.format_instructions import Judgement
 

@@ -10,9 +10,9 @@ import pytest
 
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.parameters import MultipleChoiceParameters
-from tests.fixtures.critic_jobs import lines
-from tests.fixtures.small_text import small_model
-from tests.fixtures.stage_jobs import stage_job
+from testing.fixtures.critic_jobs import lines
+from testing.fixtures.small_text import small_model
+from testing.fixtures.stage_jobs import stage_job
 from training.items.lm_eval_items import items_of
 from training.jobs.evaluation import lm_eval_task
 from training.jobs.evaluation.lm_eval_task import of_the_library

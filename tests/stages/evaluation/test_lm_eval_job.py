@@ -13,12 +13,12 @@ from specs.digests import digest_bytes
 from specs.errors import SpecError
 from specs.home import HOME
 from specs.stages.evaluation.rows import BenchmarkRow
-from tests.fixtures.inspect_library import needs_inspect, read_by_library
-from tests.fixtures.sandbox import needs_sandbox
-from tests.fixtures.small_text import small_model
-from tests.fixtures.stage_jobs import stage_job
-from tests.fixtures.tiny_training import tiny_checkpoint, write_lines
-from tests.fixtures.witnessed_jobs import unwritten
+from testing.fixtures.inspect_library import needs_inspect, read_by_library
+from testing.fixtures.sandbox import needs_sandbox
+from testing.fixtures.small_text import small_model
+from testing.fixtures.stage_jobs import stage_job
+from testing.fixtures.tiny_training import tiny_checkpoint, write_lines
+from testing.fixtures.witnessed_jobs import unwritten
 from training.jobs.job import Job
 from training.jobs.row_files import read_rows
 from training.rules.evaluation.inspect_log import NAME, read_log

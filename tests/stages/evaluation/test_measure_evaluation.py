@@ -17,7 +17,7 @@ from specs.stages.artifacts import Item
 from specs.stages.evaluation.kinds import EVALUATE
 from specs.stages.evaluation.parameters import EvaluateParameters
 from specs.stages.metric_catalog import METRICS
-from tests.factories.evaluation_evidence import (
+from testing.factories.evaluation_evidence import (
     SAID,
     SURPRISE,
     TEXTS,
@@ -32,7 +32,7 @@ from tests.factories.evaluation_evidence import (
     perplexity_rows,
     row,
 )
-from tests.factories.evidence_on_disk import evidence_of, write_rows
+from testing.factories.evidence_on_disk import evidence_of, write_rows
 from training.rules.tasks.choices import answer_of, choices_of
 from training.rules.tasks.conversation import expected_of, judge_turn, turns_of
 

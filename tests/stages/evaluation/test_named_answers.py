@@ -11,8 +11,8 @@ from reviews.stages.evaluation.scorer_checks import admitted
 from specs.errors import EvidenceMissing
 from specs.session.loading import load_spec
 from specs.stages.artifacts import Item
-from tests.factories.spec_files import write_spec
-from tests.fixtures.sandbox import needs_sandbox
+from testing.factories.spec_files import write_spec
+from testing.fixtures.sandbox import needs_sandbox
 
 NO_EXAMPLE = (("parameters: {temperature", "parameters: {worked_example: false, temperature"),)
 RIGHT = "def verify(item, answer):\n    return answer == item.constraint['answer']\n"

@@ -23,10 +23,10 @@ from sessions.report.result import _form  # pyright: ignore[reportPrivateUsage]
 from specs.session.loading import load_spec
 from specs.session.thresholds import Thresholds
 from specs.stages.artifacts import Item
-from tests.factories.evidence_on_disk import evidence_of, resolved_spec, write_rows
-from tests.factories.spec_files import write_spec
-from tests.fixtures.sandbox import needs_sandbox
-from tests.reviews.checks.test_checks import results_of
+from testing.factories.evidence_on_disk import evidence_of, resolved_spec, write_rows
+from testing.factories.judged_evidence import results_of
+from testing.factories.spec_files import write_spec
+from testing.fixtures.sandbox import needs_sandbox
 
 TWO, THREE = ("positive", "negative"), ("A", "B", "C")
 SHARES = [check for check in ANSWER_CHECKS if any(limit.key.startswith("thresholds.") for limit in check.limits)]

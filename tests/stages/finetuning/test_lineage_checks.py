@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from reviews.stages.finetuning.lineage_checks import family_in
-from tests.factories.evidence_on_disk import write_rows
-from tests.factories.rollout_evidence import rollout_evidence
-from tests.reviews.checks.test_checks import results_of
-from tests.stages.finetuning.test_preference_checks import dpo_evidence
+from testing.factories.evidence_on_disk import write_rows
+from testing.factories.judged_evidence import results_of
+from testing.factories.preference_evidence import dpo_evidence
+from testing.factories.rollout_evidence import rollout_evidence
 
 TAUGHT: dict[str, Any] = {"families": ["llama", "qwen"], "licenses": ["qwen: Apache-2.0"], "student": "smollm"}
 CIRCLE = TAUGHT | {"families": ["qwen", "smollm"], "circular": ["the student's family teaches"]}

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from specs.stages.stage import Kind
-from tests.fixtures.needed import need
-from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
+from testing.fixtures.needed import need
+from testing.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
 from training.jobs.job import Done, Job
 
 pytestmark = pytest.mark.integration
@@ -161,8 +161,8 @@ def test_the_packaged_model_is_given_up_before_it_is_loaded_again(
 ) -> None:
     import subprocess
 
-    from tests.fixtures.critic_jobs import instructions, lines
-    from tests.fixtures.stage_jobs import stage_job
+    from testing.fixtures.critic_jobs import instructions, lines
+    from testing.fixtures.stage_jobs import stage_job
     from training.jobs.packaging import package as stage
 
     held: list[weakref.ref[Any]] = []

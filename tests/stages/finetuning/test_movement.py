@@ -19,8 +19,8 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import CHECKS
 from reviews.stages.finetuning.weights import LEAST_SHARE, course_of
 from specs.trail.verdict import CheckResult
-from tests.factories.evidence_on_disk import evidence_of, steps, with_manifest, write_rows
-from tests.reviews.checks.test_checks import results_of
+from testing.factories.evidence_on_disk import evidence_of, steps, with_manifest, write_rows
+from testing.factories.judged_evidence import results_of
 
 DUE = math.hypot(*(row["learning_rate"] for row in steps()))
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fixtures.needed import need
-from tests.fixtures.tiny_training import tiny_checkpoint, training_job, write_lines
-from tests.stages.finetuning.test_training import QUICK, judged, quiet_warnings, run, sft_job
+from testing.fixtures.needed import need
+from testing.fixtures.tiny_training import tiny_checkpoint, train, training_job, write_lines
+from tests.stages.finetuning.test_training import QUICK, judged, quiet_warnings, sft_job
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
 __all__ = ["quiet_warnings"]
 
 need("torch", "trl", "peft")
@@ -28,16 +28,6 @@ LONG: dict[str, Any] = {"epochs": 8, "batch_size": 4, "learning_rate": 2e-3}
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "model")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def trainer_with(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[Callable[..., Any]], Any]) -> None:
@@ -72,7 +62,7 @@ def test_a_schedule_shorter_than_the_run_makes_a_plateau(
     trainer_with(monkeypatch, "create_scheduler", shorter)
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", slow)
     job = sft_job(tmp_path, model, **LONG)
-    found = judged(tmp_path, job, run(job))
+    found = judged(tmp_path, job, train(job))
     assert found["training.schedule"].startswith("FAIL")
     assert (
         found["training.plateau"].startswith("WARN")
@@ -111,7 +101,7 @@ def test_a_late_rise_and_another_tokenizer_in_the_checkpoint(
     trainer_with(monkeypatch, "compute_loss", uphill)
     monkeypatch.setattr(checkpoint, "save", other)
     job = sft_job(tmp_path, model, **LONG | {"scheduler": "constant", "learning_rate": 5e-3})
-    found = judged(tmp_path, job, run(job))
+    found = judged(tmp_path, job, train(job))
     losses = losses_of(tmp_path)
     assert losses[-1] > 1.2 * min(losses), "the fault is in the run"
     assert found["training.rise"].startswith("WARN") and "not the best of the run" in found["training.rise"]
@@ -136,7 +126,7 @@ def test_zero_gradients_a_warm_up_without_end_and_slow_steps(
 
     trainer_with(monkeypatch, "training_step", dead)
     job = sft_job(tmp_path, model, epochs=1, warmup_steps=100)
-    found = judged(tmp_path, job, run(job))
+    found = judged(tmp_path, job, train(job))
     assert found["training.gradient"].startswith("FAIL: the gradient is zero in 3 of 3 steps")
     assert found["training.decay"].startswith("WARN: the warm-up takes 100 steps of 3")
     assert found["training.speed"].startswith("WARN: a step of ")
@@ -144,7 +134,7 @@ def test_zero_gradients_a_warm_up_without_end_and_slow_steps(
 
 def test_a_corpus_repeated_too_often_is_starved(tmp_path: Path, model: Path) -> None:
     job = sft_job(tmp_path, model, epochs=12, batch_size=12)
-    found = judged(tmp_path, job, run(job))
+    found = judged(tmp_path, job, train(job))
     assert found["training.starvation"].startswith("WARN") and "more than 10 passes" in found["training.starvation"]
 
 
@@ -163,7 +153,7 @@ def test_a_corpus_learned_by_heart_is_overfit(tmp_path: Path, epochs: int, statu
     wide = tiny_checkpoint(tmp_path / "wide", hidden=128)
     given: dict[str, Any] = {"epochs": epochs, "batch_size": 6, "learning_rate": 5e-3, "validation_share": 0.5}
     job = training_job(tmp_path / "job", "sft", wide, data, **QUICK | given)
-    found = judged(tmp_path, job, run(job))
+    found = judged(tmp_path, job, train(job))
     assert found["training.overfit"].startswith(status), found["training.overfit"]
     assert found["training.validation"].startswith("PASS"), found["training.validation"]
 
@@ -183,7 +173,7 @@ def test_loss_on_padding_stops_the_first_step(tmp_path: Path, model: Path, monke
     trainer_with(monkeypatch, "training_step", padded)
     job = sft_job(tmp_path, model)
     with pytest.raises((NotAsGranted, Unmasked)):
-        run(job)
+        train(job)
     assert not (job.out / "checkpoint").exists()
 
 
@@ -212,7 +202,7 @@ def test_a_run_that_stops_early_after_a_spike_and_leaves_its_first_weights(
     trainer_with(monkeypatch, "training_step", impatient)
     monkeypatch.setattr(checkpoint, "save", first)
     job = sft_job(tmp_path, model, **LONG)
-    found = judged(tmp_path, job, run(job))
+    found = judged(tmp_path, job, train(job))
     assert len(losses_of(tmp_path)) == STEPS * 2 // 5 + 1, "the fault is in the run"
     assert found["training.steps"].startswith("FAIL"), found["training.steps"]
     assert found["training.gradient"].startswith("WARN: a gradient norm is "), found["training.gradient"]
@@ -225,5 +215,5 @@ def test_a_training_from_scratch_on_a_fraction_of_its_tokens_is_refused(tmp_path
     held = {one.start: one for one in tensors_of(model).values()}.values()
     parameters = sum(one.size // 4 for one in held)
     job = sft_job(tmp_path, model, epochs=1, scaling={"parameters": parameters})
-    found = judged(tmp_path, job, run(job))
+    found = judged(tmp_path, job, train(job))
     assert found["training.scaling"].startswith("FAIL") and "% of what the rule asks for" in found["training.scaling"]

@@ -12,9 +12,9 @@ import pytest
 from specs.digests import digest_file, digest_tree
 from specs.extras import install_hint
 from specs.stages.finetuning.parameters import SftParameters
-from tests.fixtures.needed import need
-from tests.fixtures.tiny_training import tiny_checkpoint
-from tests.stages.finetuning.test_training import ADAPTER, Killed, dpo_job, judged, run, sft_job
+from testing.fixtures.needed import need
+from testing.fixtures.tiny_training import tiny_checkpoint, train
+from tests.stages.finetuning.test_training import ADAPTER, Killed, dpo_job, judged, sft_job
 from training.jobs.finetuning import trained_model
 from training.jobs.job import Job
 
@@ -59,7 +59,7 @@ def test_without_bitsandbytes_the_stage_is_refused_with_what_to_install(
 ) -> None:
     monkeypatch.setattr(trained_model, "find_spec", {}.get)
     with pytest.raises(SystemExit) as left:
-        run(job_of("sft", tmp_path, model))
+        train(job_of("sft", tmp_path, model))
     assert left.value.code == 4
     told = capsys.readouterr().err
     assert f"needs the package bitsandbytes, which is not installed: {install_hint('qlora')}" in told
@@ -93,7 +93,7 @@ def test_what_is_trained_over_4_bits_is_kept_in_16(kind: str, tmp_path: Path, mo
     from safetensors.torch import load_file
 
     job = job_of(kind, tmp_path, model)
-    done = run(job)
+    done = train(job)
     for name in ("method", "lora_rank", "lora_alpha", "lora_dropout", "target_modules", "precision", "device"):
         granted = QLORA[name]
         assert done.effective[name] == (list(granted) if isinstance(granted, tuple) else granted), name
@@ -119,7 +119,7 @@ def test_what_is_trained_over_4_bits_is_kept_in_16(kind: str, tmp_path: Path, mo
 @pytest.mark.parametrize("kind", ["sft", "dpo"])
 def test_checks_pass_on_what_such_a_job_leaves(kind: str, tmp_path: Path, model: Path) -> None:
     job = job_of(kind, tmp_path, model, scheduler="cosine")
-    found = judged(tmp_path, job, run(job))
+    found = judged(tmp_path, job, train(job))
     wrong = {id: told for id, told in found.items() if not told.startswith(("PASS", "NOT_APPLICABLE"))}
     assert set(wrong) <= {"training.starvation", "training.loss", "dpo.learnt"}, wrong
     assert len(found) >= 12
@@ -128,7 +128,7 @@ def test_checks_pass_on_what_such_a_job_leaves(kind: str, tmp_path: Path, model:
 @pytest.mark.usefixtures("four_bits")
 def test_such_a_job_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(tmp_path: Path, model: Path) -> None:
     whole = job_of("sft", tmp_path / "whole", model, checkpoint_steps=2)
-    run(whole)
+    train(whole)
     job = job_of("sft", tmp_path / "killed", model, checkpoint_steps=2)
     steps: list[int] = []
 
@@ -139,8 +139,8 @@ def test_such_a_job_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(tmp_pa
 
     job.progress = progress  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(Killed):
-        run(job)
+        train(job)
     again = Job(job.folder, job.order)
-    assert run(again).facts["resumed_from"] == 4
+    assert train(again).facts["resumed_from"] == 4
     assert digest_file(again.out / "rows.jsonl") == digest_file(whole.out / "rows.jsonl")
     assert digest_tree(again.out / "checkpoint") == digest_tree(whole.out / "checkpoint")

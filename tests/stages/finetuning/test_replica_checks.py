@@ -18,8 +18,8 @@ from reviews.stages.finetuning.measure import steps_of
 from reviews.stages.finetuning.replica_checks import CHECKS
 from specs.stages.finetuning.distributed import Distributed
 from specs.trail.verdict import CheckResult
-from tests.factories.evidence_on_disk import evidence_of, with_manifest
-from tests.fixtures.tiny_training import write_lines
+from testing.factories.evidence_on_disk import evidence_of, with_manifest
+from testing.fixtures.tiny_training import write_lines
 
 Rows = list[dict[str, Any]]
 DISTRIBUTED: dict[str, Any] = {

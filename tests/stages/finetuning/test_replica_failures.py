@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from specs.stages.finetuning.distributed import Distributed
-from tests.fixtures.needed import need
-from tests.fixtures.replica_worker import ROOT, start
+from testing.fixtures.needed import need
+from testing.fixtures.replica_worker import ROOT, start
 from training.jobs.finetuning.replicas import coordinator
 from training.jobs.finetuning.replicas.coordinator import address_of, apart, lighthouse_of
 from training.jobs.finetuning.replicas.replica_files import AGAIN, arrived, folder_of, rounds_in
@@ -164,7 +164,7 @@ def _namespaces() -> bool:
 def _scenario(folder: Path, name: str) -> dict[str, Any]:
     if not _namespaces():
         pytest.skip("network namespaces cannot be made here: unshare -rn, ip")
-    words = ["unshare", "-rn", sys.executable, "-m", "tests.fixtures.cut_network", name, str(folder)]
+    words = ["unshare", "-rn", sys.executable, "-m", "testing.fixtures.cut_network", name, str(folder)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=400)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])

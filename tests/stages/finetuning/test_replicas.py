@@ -24,9 +24,9 @@ from specs.digests import digest_path
 from specs.stages.finetuning.distributed import Distributed, Outer, ReplicaRound
 from specs.stages.finetuning.rows import TrainingRow
 from specs.stages.witness import REPLAYED
-from tests.fixtures.needed import need
-from tests.fixtures.replica_jobs import replica_job, rounds_of
-from tests.fixtures.replica_worker import start
+from testing.fixtures.needed import need
+from testing.fixtures.replica_jobs import replica_job, rounds_of
+from testing.fixtures.replica_worker import start
 from tests.stages.finetuning.test_training import judged
 from tests.training.jobs.test_replay import replayed_by
 from training.jobs.finetuning.replicas import coordinator, waits

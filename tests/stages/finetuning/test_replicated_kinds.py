@@ -14,9 +14,9 @@ from specs.stages.finetuning.rows import ReplayedStep
 from specs.stages.registry import STAGE_KINDS
 from specs.stages.stage import Kind
 from specs.stages.witness import REPLAYED
-from tests.fixtures.needed import need
-from tests.fixtures.replica_jobs import ADAPTERS, replica_job, rounds_of
-from tests.fixtures.rollout_jobs import CHANNELS, LORA, witness_of
+from testing.fixtures.needed import need
+from testing.fixtures.replica_jobs import ADAPTERS, replica_job, rounds_of
+from testing.fixtures.rollout_jobs import CHANNELS, LORA, witness_of
 from tests.stages.finetuning.test_training import judged
 from tests.training.jobs.test_replay import replayed_by
 from training.jobs.finetuning.replicas import dispatch

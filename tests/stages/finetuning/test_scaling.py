@@ -15,7 +15,7 @@ from reviews.stages.finetuning.scaling_checks import CHECKS, REPEATS, planned_to
 from specs.session.session_spec import SessionSpec
 from specs.stages.finetuning.parameters import ScalingRule
 from specs.stages.stage import Range
-from tests.factories.evidence_on_disk import evidence_of, prompt_items, resolved_spec
+from testing.factories.evidence_on_disk import evidence_of, prompt_items, resolved_spec
 
 (CHECK,) = CHECKS
 

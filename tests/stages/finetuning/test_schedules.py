@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.factories.flaws import with_thresholds
-from tests.reviews.checks.test_checks import results_of
+from testing.factories.flaws import with_thresholds
+from testing.factories.judged_evidence import results_of
 from tests.stages.finetuning.test_training_checks import PEAK, scheduled
 
 pytestmark = pytest.mark.integration

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,13 @@ import pytest
 
 from specs.digests import digest_file, digest_path, digest_tree
 from specs.stages.finetuning.kinds import DPO, SFT
-from tests.factories.evidence_on_disk import evidence_of
-from tests.fixtures.needed import need
-from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
-from tests.reviews.checks.test_checks import results_of
+from testing.factories.evidence_on_disk import evidence_of
+from testing.factories.judged_evidence import results_of
+from testing.fixtures.needed import need
+from testing.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, train, training_job, write_lines
 from training.jobs.job import Done, Job
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
 
 need("torch", "trl", "peft")
 
@@ -36,16 +36,6 @@ ADAPTER: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "model")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)
@@ -65,16 +55,6 @@ def dpo_job(folder: Path, model: Path, **parameters: Any) -> Job:
     data = write_lines(folder / "pairs.jsonl", preferred())
     given: dict[str, Any] = QUICK | {"validation_share": 0.2} | parameters
     return training_job(folder / "job", "dpo", model, data, **given)
-
-
-def run(job: Job) -> Done:
-    import torch
-
-    from training.jobs.finetuning.dpo import dpo
-    from training.jobs.finetuning.sft import sft
-
-    torch.manual_seed(job.parameters.seed)
-    return {"sft": sft, "dpo": dpo}[job.order.kind](job)
 
 
 def arguments_with(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
@@ -106,7 +86,7 @@ def plain_trainer(folder: Path, model: Path, **arguments: Any) -> Any:
 
 def test_supervised_training_leaves_rows_proof_and_settings(tmp_path: Path, model: Path) -> None:
     job = sft_job(tmp_path, model, gradient_accumulation=2, scheduler="cosine", warmup_steps=1, weight_decay=0.01)
-    done = run(job)
+    done = train(job)
     rows = [json.loads(line) for line in (job.out / "rows.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2, 3, 4] and all(row["tokens"] > 0 for row in rows)
     for name, granted in job.order.parameters.items():
@@ -149,7 +129,7 @@ def test_turns_before_the_prompt_are_turns_of_the_template_and_carry_no_loss(
     data = write_lines(tmp_path / "rows.jsonl", [one | {"before": BEFORE} for one in opposites(4)])
     kind: Any = "instruct" if chat else "base"
     job = training_job(tmp_path / "job", "sft", base, data, kind, **QUICK | {"epochs": 1})
-    done = run(job)
+    done = train(job)
     mask, tokenizer = done.facts["mask"], AutoTokenizer.from_pretrained(base)
     assert (mask["rows"], mask["violations"], mask["merged"]) == (4, 0, 0)
     assert done.facts["loss_difference"] < 1e-5
@@ -165,7 +145,7 @@ def test_pairs_have_turns_before_the_prompt_too(tmp_path: Path, model: Path) -> 
     data = write_lines(tmp_path / "pairs.jsonl", [one | {"before": BEFORE} for one in preferred()])
     given: dict[str, Any] = QUICK | {"epochs": 1, "validation_share": 0.2}
     job = training_job(tmp_path / "job", "dpo", model, data, **given)
-    mask, tokenizer = run(job).facts["mask"], AutoTokenizer.from_pretrained(model)
+    mask, tokenizer = train(job).facts["mask"], AutoTokenizer.from_pretrained(model)
     assert mask["violations"] == 0
     assert all(tokenizer.decode(one["ids"]).startswith("<|start|>system\nBe brief.") for one in mask["sample"])
 
@@ -185,7 +165,7 @@ def test_failure_07_loss_on_the_prompt_stops_the_first_batch(
     monkeypatch.setattr(sft_config, "SFTConfig", Everything)
     job = sft_job(tmp_path, model)
     with pytest.raises(Unmasked, match=r"^step 1: the tokens before the first with loss \(0 of \d+\) are not a prompt"):
-        run(job)
+        train(job)
     assert not (job.out / "checkpoint").exists()
 
 
@@ -230,7 +210,7 @@ def test_a_loss_that_is_no_number_stops_where_the_library_goes_on(
     assert any(torch.isnan(one).any() for one in trainer.model.parameters()), "and keeps what it did"
     job = sft_job(tmp_path, model)
     with pytest.raises(Diverged, match=r"^the loss of step 3 is nan"):
-        run(job)
+        train(job)
     assert not (job.out / "checkpoint").exists() and not (job.out / "rows.jsonl").exists()
 
 
@@ -257,7 +237,7 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights_change(
     real = stage.prepare
     monkeypatch.setattr(stage, "prepare", prepare)
     with pytest.raises(Diverged, match=r"^the gradient norm of step 1 is (nan|inf)"):
-        run(sft_job(tmp_path, model))
+        train(sft_job(tmp_path, model))
     parameter, before = kept[0]
     assert torch.equal(parameter, before)
 
@@ -280,7 +260,7 @@ def test_a_checkpoint_without_a_tokenizer_is_refused_where_the_library_saves_one
 
     monkeypatch.setattr(PreTrainedTokenizerFast, "save_pretrained", saves_nothing)
     with pytest.raises(SystemExit, match=r"^no tokenizer was saved in "):
-        run(sft_job(tmp_path, model, epochs=1))
+        train(sft_job(tmp_path, model, epochs=1))
 
 
 def test_small_data_is_not_begun_again_unsaid(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +271,7 @@ def test_small_data_is_not_begun_again_unsaid(tmp_path: Path, model: Path, monke
     assert trainer.state.epoch == 4.0, "the library goes round four times without a word"
     arguments_with(monkeypatch, max_steps=24)
     with pytest.raises(NotAsGranted, match=r"^epochs is 8, granted was 2$"):
-        run(sft_job(tmp_path, model))
+        train(sft_job(tmp_path, model))
 
 
 def test_a_gpu_that_is_not_there_is_refused_where_the_library_takes_the_cpu(
@@ -304,7 +284,7 @@ def test_a_gpu_that_is_not_there_is_refused_where_the_library_takes_the_cpu(
         pytest.skip("this machine has a GPU")
     assert TrainingArguments(output_dir=str(tmp_path / "t")).device.type == "cpu"
     with pytest.raises(SystemExit) as left:
-        run(sft_job(tmp_path, model, device="cuda"))
+        train(sft_job(tmp_path, model, device="cuda"))
     assert left.value.code == 4 and "device: cuda was granted" in capsys.readouterr().err
 
 
@@ -336,7 +316,7 @@ def test_failure_08_settings_other_than_the_granted_ones_stop_before_the_first_s
 
     arguments_with(monkeypatch, **told)
     with pytest.raises(NotAsGranted, match=f"^{what}$"):
-        run(sft_job(tmp_path, model, **granted))
+        train(sft_job(tmp_path, model, **granted))
 
 
 def test_failure_08_two_modules_instead_of_those_granted_stop_before_the_first_step(
@@ -356,14 +336,14 @@ def test_failure_08_two_modules_instead_of_those_granted_stop_before_the_first_s
     with pytest.raises(
         NotAsGranted, match=r"target_modules is \['q_proj', 'v_proj'\], granted was \['q_proj', 'down_proj'\]"
     ):
-        run(sft_job(tmp_path, model, **ADAPTER))
+        train(sft_job(tmp_path, model, **ADAPTER))
 
 
 def test_failure_09_a_module_that_no_layer_has_is_refused(
     tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        run(sft_job(tmp_path, model, **ADAPTER | {"target_modules": ("q_proj", "c_attn")}))
+        train(sft_job(tmp_path, model, **ADAPTER | {"target_modules": ("q_proj", "c_attn")}))
     told = capsys.readouterr().err
     assert "target_modules names c_attn, the linear layers here are down_proj, gate_proj" in told
 
@@ -376,7 +356,7 @@ def test_adapters_are_kept_and_merged(tmp_path: Path, model: Path) -> None:
     from training.engines.checkpoint import load
 
     job = sft_job(tmp_path, model, **ADAPTER, gradient_checkpointing=True)
-    done = run(job)
+    done = train(job)
     out = job.out / "checkpoint"
     assert done.effective["method"] == "lora" and done.effective["lora_dropout"] == 0.1
     assert done.effective["trained_parameters"] == adapter_parameters(out, ("q_proj", "down_proj"), 4) > 0
@@ -396,7 +376,7 @@ def test_packing_is_taken_where_examples_stay_apart_and_refused_where_not(
 ) -> None:
     from transformers import LlamaForCausalLM
 
-    done = run(sft_job(tmp_path / "apart", model, packing=True, max_length=160, batch_size=2))
+    done = train(sft_job(tmp_path / "apart", model, packing=True, max_length=160, batch_size=2))
     assert done.facts["sequences"] == 24 and done.facts["trained_rows"] < 12 and done.facts["mask"]["violations"] == 0
     real = LlamaForCausalLM.forward
 
@@ -405,7 +385,7 @@ def test_packing_is_taken_where_examples_stay_apart_and_refused_where_not(
 
     monkeypatch.setattr(LlamaForCausalLM, "forward", mixing)
     with pytest.raises(SystemExit):
-        run(sft_job(tmp_path / "mixed", model, packing=True))
+        train(sft_job(tmp_path / "mixed", model, packing=True))
     assert "lets a packed example see the one before it" in capsys.readouterr().err
 
 
@@ -420,7 +400,7 @@ def test_packing_is_taken_where_examples_stay_apart_and_refused_where_not(
 def test_preferences_are_learnt_with_every_loss(tmp_path: Path, model: Path, loss: str) -> None:
     more = {"simpo_gamma": 0.5, "beta": 2.0} if loss == "simpo" else {}
     job = dpo_job(tmp_path, model, loss=loss, **more)
-    done = run(job)
+    done = train(job)
     assert done.effective["loss"] == loss and done.facts["loss_difference"] < 1e-5
     assert done.facts["mask"]["violations"] == 0 and done.facts["sequences"] == 40
     scores = [json.loads(line) for line in (job.out / "pairs.jsonl").read_text().splitlines()]
@@ -442,7 +422,7 @@ def test_a_tokenizer_without_a_padding_token_is_padded_with_its_end(tmp_path: Pa
             kept = {key: value for key, value in json.loads(told.read_text()).items() if key != "pad_token"}
             told.write_text(json.dumps(kept), encoding="utf-8")
     more = {"simpo_gamma": 0.5, "beta": 2.0} if loss == "simpo" else {}
-    done = run(dpo_job(tmp_path, bare, loss=loss, **more))
+    done = train(dpo_job(tmp_path, bare, loss=loss, **more))
     assert done.facts["mask"]["violations"] == 0 and done.facts["loss_difference"] < 1e-5
 
 
@@ -456,7 +436,7 @@ def test_a_loss_with_the_prompts_in_it_is_not_the_granted_one(
 
     monkeypatch.setattr(preference_trainers, "_response_orpo", lambda: ORPOTrainer)
     with pytest.raises(NotAsGranted, match=r"^step 1: the trainer's loss is .*; orpo over the response tokens"):
-        run(dpo_job(tmp_path, model, loss="orpo"))
+        train(dpo_job(tmp_path, model, loss="orpo"))
 
 
 def test_the_dropout_of_adapters_is_not_turned_off_unsaid(
@@ -473,7 +453,7 @@ def test_the_dropout_of_adapters_is_not_turned_off_unsaid(
 
     monkeypatch.setattr(dpo_config, "DPOConfig", Default)
     with pytest.raises(NotAsGranted, match=r"^lora_dropout is 0.0, granted was 0.1$"):
-        run(dpo_job(tmp_path, model, **ADAPTER))
+        train(dpo_job(tmp_path, model, **ADAPTER))
 
 
 def judged(folder: Path, job: Job, done: Done) -> dict[str, str]:
@@ -517,7 +497,7 @@ def test_checks_pass_on_what_a_real_job_leaves(tmp_path: Path, model: Path, kind
     }
     make = dpo_job if kind in ("dpo", "kto") else sft_job
     job = make(tmp_path, model, scheduler="cosine", **more.get(kind, {}))
-    found = judged(tmp_path, job, run(job))
+    found = judged(tmp_path, job, train(job))
     wrong = {id: told for id, told in found.items() if not told.startswith(("PASS", "NOT_APPLICABLE"))}
     # Random models that see twelve examples twice: what advises may say so.
     assert set(wrong) <= {"training.starvation", "training.loss", "dpo.learnt"}, wrong
@@ -543,7 +523,7 @@ def test_training_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(
 ) -> None:
     given = parameters | {"checkpoint_steps": 2}
     whole = make(tmp_path / "whole", model, **given)
-    run(whole)
+    train(whole)
     job = make(tmp_path / "killed", model, **given)
     steps: list[int] = []
 
@@ -554,12 +534,12 @@ def test_training_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(
 
     job.progress = progress  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(Killed):
-        run(job)
+        train(job)
     newest = job.folder / "trainer" / "checkpoint-4"
     # The kill came while it was written: the one before is taken.
     (newest / "optimizer.pt").write_bytes((newest / "optimizer.pt").read_bytes()[:-10])
     again = Job(job.folder, job.order)
-    done = run(again)
+    done = train(again)
     assert done.facts["resumed_from"] == 2
     for path in whole.out.glob("*.jsonl"):
         assert digest_file(again.out / path.name) == digest_file(path), path.name
@@ -594,12 +574,12 @@ def test_an_optimiser_that_is_dead_fails_and_one_that_lives_passes(
     if factor < 1:
         _dead(monkeypatch, factor)
     job = sft_job(tmp_path / "one", model, seed=seed, epochs=1)
-    found = judged(tmp_path / "one", job, run(job))
+    found = judged(tmp_path / "one", job, train(job))
     assert found["training.moved"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), found["training.moved"]
     if factor == 1e-3:
         return
     job = sft_job(tmp_path / "two", model, seed=seed, epochs=2)
-    found = judged(tmp_path / "two", job, run(job))
+    found = judged(tmp_path / "two", job, train(job))
     assert found["training.loss"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), found["training.loss"]
     assert found["training.moved"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), found["training.moved"]
 
@@ -627,14 +607,14 @@ def test_adapters_and_pairs_move_as_far_as_their_rates_too(
     if factor < 1:
         _dead(monkeypatch, factor)
     job = make(tmp_path, model, epochs=1, **more)
-    found = judged(tmp_path, job, run(job))
+    found = judged(tmp_path, job, train(job))
     assert found["training.moved"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), found["training.moved"]
 
 
 @pytest.mark.parametrize("epochs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_rate_at_which_nothing_can_be_learnt_fails(tmp_path: Path, model: Path, epochs: int) -> None:
     job = sft_job(tmp_path, model, epochs=epochs, learning_rate=1e-9)
-    found = judged(tmp_path, job, run(job))
+    found = judged(tmp_path, job, train(job))
     assert found["training.loss"].startswith("FAIL"), found["training.loss"]
     assert "nothing can be learnt" in found["training.loss"], found["training.loss"]
     assert found["training.moved"].startswith("PASS"), found["training.moved"]

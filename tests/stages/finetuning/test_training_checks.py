@@ -12,9 +12,9 @@ import pytest
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.weights import parameters_of
 from specs.errors import EvidenceMissing
-from tests.factories.evidence_on_disk import evidence_of, examples, steps, weights, with_manifest, write_rows
-from tests.factories.flaws import with_thresholds
-from tests.reviews.checks.test_checks import results_of
+from testing.factories.evidence_on_disk import evidence_of, examples, steps, weights, with_manifest, write_rows
+from testing.factories.flaws import with_thresholds
+from testing.factories.judged_evidence import results_of
 
 PEAK = 1e-5
 

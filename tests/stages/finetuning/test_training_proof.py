@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.needed import need
-from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
-from training.jobs.job import Done, Job
+from testing.fixtures.needed import need
+from testing.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, train, training_job, write_lines
+from training.jobs.job import Job
 
 pytestmark = pytest.mark.integration
 
@@ -69,16 +69,6 @@ def dpo_job(folder: Path, model: Path, pairs: int = 12, **parameters: Any) -> Jo
     return training_job(folder / "job", "dpo", model, data, **given)
 
 
-def run(job: Job) -> Done:
-    import torch
-
-    from training.jobs.finetuning.dpo import dpo
-    from training.jobs.finetuning.sft import sft
-
-    torch.manual_seed(job.parameters.seed)
-    return {"sft": sft, "dpo": dpo}[job.order.kind](job)
-
-
 def test_the_proof_computes_two_sequences_of_a_job_again(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,7 +83,7 @@ def test_the_proof_computes_two_sequences_of_a_job_again(
         return real(self, hidden, *given, **named)
 
     monkeypatch.setattr(LlamaDecoderLayer, "forward", counted)
-    done = run(sft_job(tmp_path, model, epochs=4))
+    done = train(sft_job(tmp_path, model, epochs=4))
     assert [rows for rows, trained in passes if trained] == [4] * 12
     assert [rows for rows, trained in passes if not trained] == [1, 1], "one sequence of the first and of the last step"
     assert done.facts["batches_computed_again"] == 0 and done.facts["loss_difference"] < 1e-5
@@ -142,7 +132,7 @@ def test_wrong_references_are_found_at_the_fewest_pairs(
         return wrong(*real(self, *given))
 
     monkeypatch.setattr(DPOTrainer, "compute_ref_log_probs", planted)
-    done = run(dpo_job(tmp_path, model, pairs, learning_rate=0.0))
+    done = train(dpo_job(tmp_path, model, pairs, learning_rate=0.0))
     assert done.facts["reference_responses"] == 12 and done.facts["reference_difference"] > 5e-4
 
 
@@ -158,7 +148,7 @@ def test_references_that_the_first_batch_shows_and_the_fewest_pairs_do_not(
         return own, drift * 0.9
 
     monkeypatch.setattr(KTOTrainer, "compute_ref_log_probs", planted)
-    done = run(dpo_job(tmp_path, model, loss="kto"))
+    done = train(dpo_job(tmp_path, model, loss="kto"))
     assert done.facts["reference_difference"] > 5e-4, "of the mismatched responses of the drift"
 
 
@@ -176,7 +166,7 @@ def test_a_model_that_the_trainer_changed_before_it_took_the_reference_is_found(
         real(self, *given, **named)
 
     monkeypatch.setattr(DPOTrainer, "__init__", planted)
-    done = run(dpo_job(tmp_path, model))
+    done = train(dpo_job(tmp_path, model))
     # The first batch agrees with itself; the pairs scored before the trainer was there do not.
     assert done.facts["reference_difference"] > 5e-4
 
@@ -195,7 +185,7 @@ def test_a_loss_from_another_temperature_is_not_the_granted_one(
 
     monkeypatch.setattr(sft_trainer, "add_fused_lm_head", planted)
     with pytest.raises(NotAsGranted, match=r"^step 1: the trainer's loss is [\d.]+; sft over the response tokens of"):
-        run(sft_job(tmp_path, model))
+        train(sft_job(tmp_path, model))
 
 
 def test_a_loss_that_changes_on_the_way_is_found_on_the_last_step(
@@ -212,7 +202,7 @@ def test_a_loss_that_changes_on_the_way_is_found_on_the_last_step(
 
     monkeypatch.setattr(DPOTrainer, "compute_loss", planted)
     with pytest.raises(NotAsGranted, match=r"^step 3: the trainer's loss is 0\.\d+; dpo over the response tokens of"):
-        run(dpo_job(tmp_path, model))
+        train(dpo_job(tmp_path, model))
 
 
 def test_a_step_that_is_divided_by_other_tokens_than_its_own_is_found(
@@ -227,11 +217,11 @@ def test_a_step_that_is_divided_by_other_tokens_than_its_own_is_found(
     def planted(self: Any, *given: Any) -> Any:
         return real(self, *given) * 2
 
-    done = run(sft_job(tmp_path / "right", model, gradient_accumulation=2))
+    done = train(sft_job(tmp_path / "right", model, gradient_accumulation=2))
     assert done.facts["loss_difference"] < 1e-5
     monkeypatch.setattr(Trainer, "_get_num_items_in_batch", planted)
     with pytest.raises(NotAsGranted, match=r"^step 1: the loss was divided by \d+, its batches hold \d+ response tok"):
-        run(sft_job(tmp_path / "wrong", model, gradient_accumulation=2))
+        train(sft_job(tmp_path / "wrong", model, gradient_accumulation=2))
 
 
 def test_positions_that_are_not_those_of_the_sequences_are_found(
@@ -251,7 +241,7 @@ def test_positions_that_are_not_those_of_the_sequences_are_found(
 
     monkeypatch.setattr(SFTTrainer, "compute_loss", planted)
     with pytest.raises(NotAsGranted, match=r"^step 1: the trainer's loss is [\d.]+; sft over the response tokens of"):
-        run(sft_job(tmp_path, model))
+        train(sft_job(tmp_path, model))
 
 
 def test_sequences_that_the_model_was_not_given_are_found(
@@ -270,7 +260,7 @@ def test_sequences_that_the_model_was_not_given_are_found(
 
     monkeypatch.setattr(SFTTrainer, "compute_loss", planted)
     with pytest.raises(NotAsGranted, match=r"^step 1: the model was not given the 4 sequences of the batch as"):
-        run(sft_job(tmp_path, model))
+        train(sft_job(tmp_path, model))
 
 
 @pytest.mark.parametrize(
@@ -284,14 +274,14 @@ def test_sequences_that_the_model_was_not_given_are_found(
 def test_with_dropout_the_last_batch_is_computed_again_without_it(
     tmp_path: Path, model: Path, make: Callable[..., Job], more: dict[str, Any]
 ) -> None:
-    done = run(make(tmp_path, model, **ADAPTER, **more, epochs=2, learning_rate=0.05))
+    done = train(make(tmp_path, model, **ADAPTER, **more, epochs=2, learning_rate=0.05))
     # New adapters change nothing yet on the first step, and are trained on the last.
     assert done.facts["batches_computed_again"] == 1 and done.facts["loss_difference"] < 1e-5
     assert done.effective["lora_dropout"] == 0.5
 
 
 def test_packed_sequences_are_compared_in_their_row(tmp_path: Path, model: Path) -> None:
-    done = run(sft_job(tmp_path, model, packing=True, max_length=160, batch_size=2))
+    done = train(sft_job(tmp_path, model, packing=True, max_length=160, batch_size=2))
     assert done.facts["batches_computed_again"] == 0 and done.facts["loss_difference"] < 1e-5
 
 
@@ -305,7 +295,7 @@ def test_what_is_no_number_is_not_hidden_by_the_largest_of_several() -> None:
 WITHOUT_SCIPY = """
 import sys
 from pathlib import Path
-from tests.fixtures.tiny_training import opposites, training_job, write_lines
+from testing.fixtures.tiny_training import opposites, training_job, write_lines
 from training.jobs.finetuning.sft import sft
 data = write_lines(Path(sys.argv[1]) / "examples.jsonl", opposites(4))
 sft(training_job(Path(sys.argv[1]) / "job", "sft", Path(sys.argv[2]), data, epochs=1, batch_size=4, seed=3))

@@ -17,7 +17,7 @@ from reviews.stages.finetuning.replay_checks import _wrong_kept  # pyright: igno
 from reviews.stages.finetuning.validation_checks import CHECKS
 from specs.stages.artifacts import Example
 from specs.stages.finetuning.parameters import SftParameters
-from tests.factories.evidence_on_disk import evidence_of, examples, steps, write_rows
+from testing.factories.evidence_on_disk import evidence_of, examples, steps, write_rows
 from training.rules.finetuning.validation_split import divide_examples, measured_after
 
 SPLIT, OVERFIT = CHECKS

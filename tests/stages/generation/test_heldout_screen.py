@@ -15,10 +15,10 @@ from specs.errors import EvidenceMissing
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.artifacts import Item
 from specs.stages.generation.kinds import SAMPLE_RESPONSES, SELF_INSTRUCT
-from tests.factories.evidence_on_disk import heldout_items, resolved_spec
-from tests.factories.text_evidence import TEXTS, instruct_rows, text_evidence
+from testing.factories.evidence_on_disk import heldout_items, resolved_spec
+from testing.factories.judged_evidence import results_of, values_of
+from testing.factories.text_evidence import TEXTS, instruct_rows, text_evidence
 from tests.stages.critique.test_critic_checks import with_thresholds
-from tests.stages.generation.test_text_checks import results_of, values_of
 
 HELD = "Write one line of verse about the old stone bridge over the river."
 SAME = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,33 +16,17 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.nodes import act
 from sessions.report.overview import overview
 from sessions.report.report_check import ReportCheck
-from tests.fixtures.small_pipeline import Here, open_small, writing_model
+from testing.fixtures.small_pipeline import Here, open_small, writing_model
 from tests.stages.test_pipeline_resumes import to_its_end
 
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*"),
+    pytest.mark.usefixtures("one_thread"),
+]
 STAGE = "cai_stage1.self_instruct.1"
 READS = "cai_stage1.sample_responses.1"
 CRITIC = "cai_stage1.judge_instructions.1"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_plots() -> Iterator[None]:
-    def draw(*_: object) -> list[str]:
-        return []
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("sessions.report.plots.draw", draw)
-        yield
 
 
 @pytest.fixture(scope="module")

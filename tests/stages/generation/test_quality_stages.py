@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,15 @@ import pytest
 from reviews.gate.check_list import run_checks
 from specs.stages.registry import outputs_of
 from specs.stages.stage import Kind
-from tests.factories.critic_evidence import STAGES, bound
-from tests.factories.evidence_on_disk import evidence_of, prompt_items
-from tests.fixtures.critic_jobs import CONSTITUTION, labelled_items, lines, lively_checkpoint, responses
-from tests.fixtures.stage_jobs import stage_job
+from testing.factories.critic_evidence import STAGES, bound
+from testing.factories.evidence_on_disk import evidence_of, prompt_items
+from testing.fixtures.critic_jobs import CONSTITUTION, labelled_items, lines, lively_checkpoint, responses
+from testing.fixtures.stage_jobs import stage_job
 from training.jobs.critique import best_of_n, revise
 from training.jobs.generation import generate
 from training.jobs.job import Done, Job
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
 
 WORK: dict[Kind, Callable[[Job], Done]] = {
     "generate": generate.generate,
@@ -47,17 +47,6 @@ TOLD: dict[Kind, str] = {
     "best_of_n": "hit the token limit, more than 0.5",
 }
 FILES: dict[Kind, str] = {"generate": "samples.jsonl", "revise": "chains.jsonl", "best_of_n": "candidates.jsonl"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models this small are slower with more."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -26,9 +26,9 @@ from specs.stages.sampling import Quality
 from specs.stages.sampling_metrics import SAMPLED
 from specs.stages.stage import Kind
 from specs.trail.verdict import CheckResult
-from tests.factories.critic_evidence import candidates, chains, critic_evidence
-from tests.factories.evidence_on_disk import evidence_of, samples
-from tests.factories.text_evidence import instruct_rows, respond_rows, text_evidence
+from testing.factories.critic_evidence import candidates, chains, critic_evidence
+from testing.factories.evidence_on_disk import evidence_of, samples
+from testing.factories.text_evidence import instruct_rows, respond_rows, text_evidence
 from training.rules.sampling_quality import (
     Rates,
     Sample,

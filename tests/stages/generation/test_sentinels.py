@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.factories.text_evidence import COMPLETES, FOLLOWS
+from testing.factories.text_evidence import COMPLETES, FOLLOWS
 from training.rules.generation.sentinels import BY_ID, SENTINELS, three_primes
 
 GOES_ON = (

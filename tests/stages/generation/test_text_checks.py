@@ -18,9 +18,9 @@ from reviews.stages.generation import checks as text
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
 from specs.stages.metric_catalog import METRICS, metrics_of
-from specs.trail.verdict import CheckResult
-from tests.factories.evidence_on_disk import heldout_items, with_manifest
-from tests.factories.text_evidence import (
+from testing.factories.evidence_on_disk import heldout_items, with_manifest
+from testing.factories.judged_evidence import results_of, values_of
+from testing.factories.text_evidence import (
     ANSWERS,
     FOLLOWS,
     TEXTS,
@@ -32,18 +32,6 @@ from tests.factories.text_evidence import (
 )
 
 KINDS = ("base_model_check", "self_instruct", "sample_responses")
-
-
-def results_of(evidence: Evidence) -> dict[str, CheckResult]:
-    try:
-        metrics = measure(evidence)
-    except EvidenceMissing:
-        metrics = None
-    return {result.id: result for result in run_checks(evidence, metrics)}
-
-
-def values_of(evidence: Evidence) -> dict[str, float]:
-    return {id: metric.value for id, metric in measure(evidence).metrics.items()}
 
 
 @pytest.mark.parametrize("kind", KINDS)

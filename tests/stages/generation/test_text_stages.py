@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,10 +15,10 @@ from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import BaseModelCheckRow, SampleResponsesRow, SelfInstructRow
 from specs.stages.registry import STAGE_KINDS
 from specs.stages.stage import Kind
-from tests.fixtures.small_text import list_writer, seed_items, small_model
-from tests.fixtures.stage_jobs import stage_job
-from tests.fixtures.tiny_training import write_lines
-from tests.fixtures.witnessed_jobs import unwritten, witnessed
+from testing.fixtures.small_text import list_writer, seed_items, small_model
+from testing.fixtures.stage_jobs import stage_job
+from testing.fixtures.tiny_training import write_lines
+from testing.fixtures.witnessed_jobs import unwritten, witnessed
 from training.engines.checkpoint import load, save
 from training.jobs.generation.base_model_check import check_base_model
 from training.jobs.generation.sample_responses import respond
@@ -31,18 +30,7 @@ from training.rules.generation.sentinels import SENTINELS
 from training.rules.prompt_encoding import EncodingFault
 from training.rules.prompt_text import Shown
 
-pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models of two layers gain nothing from a second thread, which waits for them in a loop."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
 
 
 STAGES = {"base_model_check": check_base_model, "self_instruct": instruct, "sample_responses": respond}

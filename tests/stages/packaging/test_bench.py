@@ -15,10 +15,10 @@ from reviews.stages.packaging import bench_checks
 from specs.job_records import Observed
 from specs.stages.packaging.kinds import BENCH
 from specs.stages.packaging.rows import BenchRow
-from tests.factories.evaluation_evidence import evidence_with, texts
-from tests.fixtures.critic_jobs import lines
-from tests.fixtures.small_text import seed_items, small_model
-from tests.fixtures.stage_jobs import stage_job
+from testing.factories.evaluation_evidence import evidence_with, texts
+from testing.fixtures.critic_jobs import lines
+from testing.fixtures.small_text import seed_items, small_model
+from testing.fixtures.stage_jobs import stage_job
 from training.jobs.job import Job
 from training.jobs.packaging.bench import bench
 from training.jobs.row_files import read_rows

@@ -19,12 +19,12 @@ from specs.stages.packaging.llama_cpp import PACKAGE
 from specs.stages.packaging.parameters import ExportParameters
 from specs.stages.packaging.parity import BARS, GgufFormat
 from specs.stages.packaging.rows import ExportRow, ExportTextRow
-from tests.e2e.sessions import called
-from tests.factories.spec_files import write_spec
-from tests.fixtures.critic_jobs import lines
-from tests.fixtures.small_text import small_model
-from tests.fixtures.stage_jobs import stage_job
-from tests.fixtures.tiny_qwen import tiny_qwen
+from testing.factories.spec_files import write_spec
+from testing.fixtures.command_sessions import called
+from testing.fixtures.critic_jobs import lines
+from testing.fixtures.small_text import small_model
+from testing.fixtures.stage_jobs import stage_job
+from testing.fixtures.tiny_qwen import tiny_qwen
 from training.engines.gguf_file import write_gguf
 from training.engines.gguf_weights import NoGguf
 from training.jobs.job import Job

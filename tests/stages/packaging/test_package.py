@@ -11,12 +11,12 @@ from specs.digests import digest_file, digest_path
 from specs.job_records import LEFT, Artifact
 from specs.stages.artifacts import Item
 from specs.stages.packaging.parameters import PackageParameters
-from tests.fixtures.critic_jobs import lines
-from tests.fixtures.package_here import packages_answer_here
-from tests.fixtures.small_text import small_model
-from tests.fixtures.stage_jobs import stage_job
-from tests.fixtures.tiny_training import tiny_checkpoint
-from tests.fixtures.witnessed_jobs import rewrite, unwritten
+from testing.fixtures.critic_jobs import lines
+from testing.fixtures.package_here import packages_answer_here
+from testing.fixtures.small_text import small_model
+from testing.fixtures.stage_jobs import stage_job
+from testing.fixtures.tiny_training import tiny_checkpoint
+from testing.fixtures.witnessed_jobs import rewrite, unwritten
 from training.engines.checkpoint import load, save
 from training.jobs.job import Job
 from training.jobs.packaging.package import package

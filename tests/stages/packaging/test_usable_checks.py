@@ -13,7 +13,7 @@ from reviews.stages.packaging.usable_checks import (
     _files,  # pyright: ignore[reportPrivateUsage]
 )
 from specs.stages.recipes.parameters import RecipeParameters
-from tests.fixtures.line_writer import line_writer
+from testing.fixtures.line_writer import line_writer
 
 pytestmark = pytest.mark.integration
 

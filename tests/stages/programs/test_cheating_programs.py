@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from specs.confinement.program_process import Limits, Program, run_all
 from specs.confinement.program_runner import packed, unpacked
-from tests.fixtures.sandbox import needs_sandbox
+from testing.fixtures.sandbox import needs_sandbox
 
 NAIVE = """
 import json, sys

@@ -22,12 +22,12 @@ from specs.confinement.program_process import Limits, Program, run_all
 from specs.errors import EvidenceMissing
 from specs.stages.programs.parameters import CodeEvalParameters
 from specs.stages.programs.rows import CodeRow
-from tests.factories.programs_evidence import SHIPPED, code_evidence, code_row, problems, solution_of
-from tests.fixtures.critic_jobs import lines
-from tests.fixtures.sandbox import needs_sandbox
-from tests.fixtures.small_text import small_model
-from tests.fixtures.stage_jobs import stage_job
-from tests.fixtures.witnessed_jobs import rewrite, unwritten
+from testing.factories.programs_evidence import SHIPPED, code_evidence, code_row, problems, solution_of
+from testing.fixtures.critic_jobs import lines
+from testing.fixtures.sandbox import needs_sandbox
+from testing.fixtures.small_text import small_model
+from testing.fixtures.stage_jobs import stage_job
+from testing.fixtures.witnessed_jobs import rewrite, unwritten
 from training.jobs.base_model import prepare
 from training.jobs.job import Job
 from training.jobs.programs.code_eval import write_programs

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from specs.digests import digest_tree
-from tests.fixtures.tiny_training import tiny_checkpoint
+from testing.fixtures.tiny_training import tiny_checkpoint
 from training.jobs.recipes.adopt_checkpoint import NotTaken, take_checkpoint
 from training.rules.weight_files import WrongWeights, compare, tensors_of
 

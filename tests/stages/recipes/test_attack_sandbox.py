@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.attack.sandbox import NO_COUNT, NO_FILTER, run
-from tests.fixtures.sandbox import needs_sandbox
+from testing.fixtures.sandbox import needs_sandbox
 
 pytestmark = [pytest.mark.integration, needs_sandbox]
 COUNTED = (

@@ -13,11 +13,11 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import CHECKS
 from reviews.gate.packet_derivation import check_design_files
 from specs.trail.verdict import CheckResult
-from tests.factories.evidence_on_disk import evidence_of, examples, heldout_items, resolved_spec, write_rows
-from tests.factories.recipe_session import RECIPE, recipe_session
-from tests.factories.spec_files import told, write_spec
-from tests.fixtures.recipe_process import run
-from tests.fixtures.sandbox import needs_sandbox
+from testing.factories.evidence_on_disk import evidence_of, examples, heldout_items, resolved_spec, write_rows
+from testing.factories.recipe_session import RECIPE, recipe_session
+from testing.factories.spec_files import told, write_spec
+from testing.fixtures.recipe_process import run
+from testing.fixtures.sandbox import needs_sandbox
 
 KEPT = ("recipe.curated", "recipe.overlap", "recipe.groups", "recipe.repeats")
 READS = (

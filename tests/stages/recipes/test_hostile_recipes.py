@@ -26,10 +26,10 @@ from sessions.jobs.sandbox.recipe_job import SCRIPT
 from sessions.jobs.sandbox.sandbox import Work, arguments, why_not
 from specs.confinement.bubblewrap import Host, find_program, refused_calls, this_host
 from specs.stages.recipes.parameters import RecipeParameters
-from tests.factories.recipe_session import RecipeSession, recipe_session
-from tests.fixtures.collected import collected
-from tests.fixtures.recipe_process import CANARY, Ended, run
-from tests.fixtures.sandbox import hide_bubblewrap, needs_sandbox
+from testing.factories.recipe_session import RecipeSession, recipe_session
+from testing.fixtures.collected import collected
+from testing.fixtures.recipe_process import CANARY, Ended, run
+from testing.fixtures.sandbox import hide_bubblewrap, needs_sandbox
 
 pytestmark = pytest.mark.integration
 

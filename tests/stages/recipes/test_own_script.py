@@ -20,14 +20,14 @@ from specs.job_records import Manifest
 from specs.session.loading import read_resolved
 from specs.stages.registry import resolve_parameters
 from specs.trail.verdict import Packet
-from tests.e2e.sessions import called
-from tests.factories.spec_files import loads, write_spec
-from tests.factories.spec_files import problems_of as problems
-from tests.factories.trained_recipe import STAGE, TRAINED
-from tests.fixtures.collected import collected
-from tests.fixtures.line_writer import line_writer
-from tests.fixtures.quick_session import Silent, drive, open_quick, quick_session
-from tests.fixtures.sandbox import needs_sandbox
+from testing.factories.spec_files import loads, write_spec
+from testing.factories.spec_files import problems_of as problems
+from testing.factories.trained_recipe import STAGE, TRAINED
+from testing.fixtures.collected import collected
+from testing.fixtures.command_sessions import called
+from testing.fixtures.line_writer import line_writer
+from testing.fixtures.quick_session import Silent, drive, open_quick, quick_session
+from testing.fixtures.sandbox import needs_sandbox
 from tests.stages.recipes.test_recipe_in_session import outcomes
 from tests.stages.recipes.test_recipe_training_job import MOVED, RealJobs, numbers
 

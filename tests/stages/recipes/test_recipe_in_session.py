@@ -25,10 +25,10 @@ from specs.errors import Blocked
 from specs.job_records import JobOrder
 from specs.trail.builder_tools import LaunchStage, WriteRecipe
 from specs.trail.verdict import Packet
-from tests.factories.recipe_session import RECIPE
-from tests.fixtures.collected import collected
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
-from tests.fixtures.sandbox import hide_bubblewrap, needs_sandbox
+from testing.factories.recipe_session import RECIPE
+from testing.fixtures.collected import collected
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from testing.fixtures.sandbox import hide_bubblewrap, needs_sandbox
 
 pytestmark = pytest.mark.integration
 

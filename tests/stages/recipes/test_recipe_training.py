@@ -19,11 +19,11 @@ from specs.digests import digest_bytes, digest_path
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.stages.registry import outputs_of
 from specs.trail.verdict import CheckResult
-from tests.factories.evidence_on_disk import evidence_of, examples, heldout_items, with_manifest, write_rows
-from tests.factories.recipe_session import RECIPE
-from tests.factories.spec_files import loads, told, write_spec
-from tests.factories.trained_recipe import SHIPPED, STAGE, TRAINED, move, trained_evidence
-from tests.reviews.checks.test_checks import results_of
+from testing.factories.evidence_on_disk import evidence_of, examples, heldout_items, with_manifest, write_rows
+from testing.factories.judged_evidence import results_of
+from testing.factories.recipe_session import RECIPE
+from testing.factories.spec_files import loads, told, write_spec
+from testing.factories.trained_recipe import SHIPPED, STAGE, TRAINED, move, trained_evidence
 
 OTHER = digest_bytes(b"something else")
 

@@ -20,15 +20,15 @@ from sessions.jobs.local_launcher import LocalLauncher
 from specs.digests import digest_bytes, digest_path
 from specs.job_records import JobOrder, Manifest
 from specs.trail.verdict import Packet
-from tests.factories.evidence_on_disk import heldout_items
-from tests.factories.recipe_session import RecipeSession, recipe_session
-from tests.factories.trained_recipe import SHIPPED, TRAINED
-from tests.fixtures.collected import collected
-from tests.fixtures.line_writer import line_writer
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
-from tests.fixtures.recipe_process import Ended, run
-from tests.fixtures.sandbox import needs_sandbox
-from tests.fixtures.small_pipeline import Here
+from testing.factories.evidence_on_disk import heldout_items
+from testing.factories.recipe_session import RecipeSession, recipe_session
+from testing.factories.trained_recipe import SHIPPED, TRAINED
+from testing.fixtures.collected import collected
+from testing.fixtures.line_writer import line_writer
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from testing.fixtures.recipe_process import Ended, run
+from testing.fixtures.sandbox import needs_sandbox
+from testing.fixtures.small_pipeline import Here
 from tests.stages.recipes.test_recipe_in_session import Scripting, outcomes
 
 pytestmark = [

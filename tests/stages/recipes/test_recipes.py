@@ -25,9 +25,9 @@ from specs.errors import AuditDamage, Blocked, EvidenceMissing, GrantRefused, Pe
 from specs.job_records import JobOrder
 from specs.stages.recipes.script_file import SCRIPT_BYTES
 from specs.stages.registry import STAGE_KINDS, resolve_parameters
-from tests.factories.evidence_on_disk import evidence_of
-from tests.factories.recipe_session import RECIPE, STAGE, RecipeSession, recipe_session
-from tests.factories.spec_files import loads, told, write_spec
+from testing.factories.evidence_on_disk import evidence_of
+from testing.factories.recipe_session import RECIPE, STAGE, RecipeSession, recipe_session
+from testing.factories.spec_files import loads, told, write_spec
 
 SCRIPT = "print('a script')\n"
 HOST = bubblewrap.Host("/usr/bin/bwrap", (("/usr", ""),), "/usr/bin/python3", ())

@@ -19,7 +19,7 @@ from specs.confinement import bubblewrap, seccomp
 from specs.home import HOME
 from specs.job_records import Artifact, JobOrder
 from specs.stages.recipes.parameters import RecipeParameters
-from tests.fixtures.sandbox import needs_sandbox
+from testing.fixtures.sandbox import needs_sandbox
 from training.jobs.recipes.sandbox_script import TooDeep, send
 
 HOST = bubblewrap.Host(

@@ -11,9 +11,9 @@ from sessions.jobs.sandbox.sandbox import script_host
 from specs.errors import Blocked
 from specs.home import HOME
 from specs.stages.recipes.script_file import PACKAGES, installed, lacking, packages
-from tests.factories.recipe_session import RecipeSession, recipe_session
-from tests.fixtures.recipe_process import run
-from tests.fixtures.sandbox import needs_sandbox
+from testing.factories.recipe_session import RecipeSession, recipe_session
+from testing.fixtures.recipe_process import run
+from testing.fixtures.sandbox import needs_sandbox
 
 SCRIPT = """\
 import importlib.metadata as metadata, json, sys

@@ -23,8 +23,8 @@ from specs.job_records import Manifest
 from specs.stages.recipes.script_file import PACKAGES
 from specs.trainers.trainer_file import Given
 from specs.trainers.trainer_keys import AXOLOTL, EXAMPLE_KEYS, PREFERENCE_KEYS, TRL, Trainer
-from tests.fixtures.sandbox import needs_sandbox
-from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, write_lines
+from testing.fixtures.sandbox import needs_sandbox
+from testing.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, write_lines
 from tests.stages.recipes.test_recipe_in_session import outcomes
 from tests.stages.recipes.test_trainer_script import AXOLOTL as FILE
 from tests.stages.recipes.test_trainer_script import session_with, trained

@@ -26,13 +26,13 @@ from specs.job_records import Manifest
 from specs.trail.verdict import Packet
 from specs.trainers import trainer_file
 from specs.trainers.trainer_file import Given, as_script, notes_of
-from tests.factories.spec_files import loads
-from tests.factories.trained_recipe import TRAINED
-from tests.fixtures.collected import collected
-from tests.fixtures.line_writer import line_writer
-from tests.fixtures.quick_session import drive, open_quick, quick_session
-from tests.fixtures.sandbox import needs_sandbox
-from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, write_lines
+from testing.factories.spec_files import loads
+from testing.factories.trained_recipe import TRAINED
+from testing.fixtures.collected import collected
+from testing.fixtures.line_writer import line_writer
+from testing.fixtures.quick_session import drive, open_quick, quick_session
+from testing.fixtures.sandbox import needs_sandbox
+from testing.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, write_lines
 from tests.specs.trainers.test_trainer_file import YAML_STAGE, spec_with
 from tests.stages.recipes.test_recipe_in_session import outcomes
 from tests.stages.recipes.test_recipe_training_job import RealJobs

@@ -10,10 +10,10 @@ import pytest
 
 from specs.errors import ExitCode
 from specs.stages.traces.rows import TraceAnswer
-from tests.factories.trace_evidence import GIVEN, transcripts
-from tests.fixtures.stage_jobs import stage_job
-from tests.fixtures.tiny_training import tiny_checkpoint, write_lines
-from tests.fixtures.witnessed_jobs import unwritten
+from testing.factories.trace_evidence import GIVEN, transcripts
+from testing.fixtures.stage_jobs import stage_job
+from testing.fixtures.tiny_training import tiny_checkpoint, write_lines
+from testing.fixtures.witnessed_jobs import unwritten
 from training.jobs.job import Done, Job
 from training.jobs.traces.replay_traces import replay_traces
 from training.rules.traces.local_replay import pairs_of, states_in

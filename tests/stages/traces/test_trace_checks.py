@@ -13,9 +13,9 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import CHECKS
 from reviews.gate.measurer import measure
 from specs.errors import EvidenceMissing
-from tests.factories.evidence_on_disk import write_rows
-from tests.factories.trace_evidence import GIVEN, answer_rows, states, trace_evidence, transcripts
-from tests.reviews.checks.test_checks import results_of
+from testing.factories.evidence_on_disk import write_rows
+from testing.factories.judged_evidence import results_of
+from testing.factories.trace_evidence import GIVEN, answer_rows, states, trace_evidence, transcripts
 from training.rules.traces import local_replay
 
 OWN = "traces."

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.small_text import small_model
+from testing.fixtures.small_text import small_model
 from training.engines.batched import Output, shared_beginning
 from training.engines.checkpoint import load
 from training.engines.engine import Batched

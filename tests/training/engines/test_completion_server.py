@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.tiny_training import tiny_checkpoint
+from testing.fixtures.tiny_training import tiny_checkpoint
 from training.engines.completion_server import PATH, CompletionServer, Granted
 from training.engines.engine import Batched, Engine
 from training.engines.engine_factory import make_engine

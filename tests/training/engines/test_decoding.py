@@ -12,7 +12,7 @@ import pytest
 
 from sessions.wiring import cache_folder
 from specs.digests import digest_tree
-from tests.fixtures.small_text import small_model
+from testing.fixtures.small_text import small_model
 from training.engines import checkpoint as checkpoint_module
 from training.engines.batched import Batch
 from training.engines.checkpoint import load, save

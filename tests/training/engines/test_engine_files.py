@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.small_text import small_model
+from testing.fixtures.small_text import small_model
 from training.engines.checkpoint import load
 from training.engines.engine import EngineMissing, NotWhole, ends_of
 from training.engines.engine_factory import make_engine

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,10 @@ from specs.stages.artifacts import Item
 from specs.stages.generation.rows import GenerationRow, SampleResponsesRow
 from specs.stages.registry import STAGE_KINDS
 from specs.stages.stage import Kind
+from testing.fixtures.critic_jobs import CONSTITUTION, instructions, labelled_items, lines, responses
+from testing.fixtures.small_text import seed_items, small_model
+from testing.fixtures.stage_jobs import stage_job
 from tests.conformance.test_engines import NAMES, without_vllm
-from tests.fixtures.critic_jobs import CONSTITUTION, instructions, labelled_items, lines, responses
-from tests.fixtures.small_text import seed_items, small_model
-from tests.fixtures.stage_jobs import stage_job
 from training.engines.engine import EngineMissing
 from training.jobs.critique import best_of_n, revise
 from training.jobs.evaluation import evaluate, multi_turn
@@ -31,7 +30,7 @@ from training.jobs.generation import (
 )
 from training.jobs.job import Done, Job
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
 
 WORK: dict[str, Any] = {
     "base_model_check": base_model_check.check_base_model,
@@ -49,16 +48,6 @@ WORK: dict[str, Any] = {
 def no_vllm() -> None:
     if not without_vllm():
         pytest.skip("vllm can run here")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

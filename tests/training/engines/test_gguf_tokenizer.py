@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from specs.digests import digest_file
-from tests.fixtures.llama_server import weights
-from tests.fixtures.llama_vocabulary import GOLDEN
-from tests.fixtures.tokenizer_texts import BY_HAND, CHAT, SPECIAL
+from testing.fixtures.llama_server import weights
+from testing.fixtures.llama_vocabulary import GOLDEN
+from testing.fixtures.tokenizer_texts import BY_HAND, CHAT, SPECIAL
 from training.jobs import base_model
 from training.jobs.base_model import SourceError, gguf_tokenizer, prepare
 

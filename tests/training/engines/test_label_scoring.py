@@ -10,7 +10,7 @@ import pytest
 from specs.stages.answer_end import Form
 from specs.stages.label_scores import LabelScores
 from specs.stages.rubric import Rubric
-from tests.fixtures.tiny_training import tiny_checkpoint
+from testing.fixtures.tiny_training import tiny_checkpoint
 from training.engines import prefix_reading
 from training.engines.checkpoint import load
 from training.engines.label_scoring import Labels, NoLabels, encode_prompt, labels_of, score

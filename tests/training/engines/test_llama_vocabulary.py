@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from tests.fixtures.llama_server import MISSING, weights
-from tests.fixtures.llama_vocabulary import GOLDEN, llama_ids
-from tests.fixtures.tokenizer_texts import BY_HAND, corpus
+from testing.fixtures.llama_server import MISSING, weights
+from testing.fixtures.llama_vocabulary import GOLDEN, llama_ids
+from testing.fixtures.tokenizer_texts import BY_HAND, corpus
 from training.jobs.base_model import gguf_tokenizer
 
 pytestmark = [

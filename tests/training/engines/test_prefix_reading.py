@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,23 +10,14 @@ import pytest
 from training.engines import prefix_reading
 from training.engines.prefix_reading import keeps_apart, last_logits, passes, planted
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 VOCABULARY = 300
 SIZES: dict[str, Any] = {
     "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "bos_token_id": None,
     "eos_token_id": None, "pad_token_id": None,
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    # Models this small are slower with more.
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def made(name: str, **more: Any) -> Any:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specs.stages.sampling import ROLE_STOPS
-from tests.fixtures.small_text import word_tokenizer
+from testing.fixtures.small_text import word_tokenizer
 from training.engines.stop_strings import Found, Watch, find_stop
 
 HOLDS_THEIR_CHARACTERS = (

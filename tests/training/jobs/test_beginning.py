@@ -14,7 +14,7 @@ import pytest
 
 from specs.digests import digest_path
 from specs.job_records import WITNESS, Challenge
-from tests.factories.sessions_on_disk import first_order
+from testing.factories.sessions_on_disk import first_order
 from training.jobs import job
 from training.jobs.witness import witness
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from specs.stages.registry import STAGE_KINDS
-from tests.factories.evidence_on_disk import evidence_of, with_manifest
-from tests.reviews.checks.test_checks import results_of
+from testing.factories.evidence_on_disk import evidence_of, with_manifest
+from testing.factories.judged_evidence import results_of
 from training.jobs import job
 from training.jobs.job import Done
 

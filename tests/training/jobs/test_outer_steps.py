@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from specs.stages.finetuning.distributed import Distributed, ReplicaRound
-from tests.fixtures.needed import need
+from testing.fixtures.needed import need
 
 need("torch")
 

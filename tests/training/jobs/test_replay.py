@@ -15,8 +15,8 @@ from specs.stages.finetuning.rows import ReplayedStep, TrainingRow, ValidationRo
 from specs.stages.registry import STAGE_KINDS
 from specs.stages.stage import Kind
 from specs.stages.witness import MERGED_APART, REPLAYED
-from tests.fixtures.rollout_jobs import witness_of
-from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
+from testing.fixtures.rollout_jobs import witness_of
+from testing.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
 from training.jobs.finetuning.weight_sketch import _places, sketch  # pyright: ignore[reportPrivateUsage]
 from training.jobs.job import Job
 

@@ -12,10 +12,10 @@ import pytest
 from specs.stages.artifacts import Item
 from specs.stages.stage import Kind
 from specs.stages.witness import GREEDY_GAP, NUCLEUS, TILTS, Copies
-from tests.fixtures.critic_jobs import lines
-from tests.fixtures.small_text import WORDS, small_model
-from tests.fixtures.stage_jobs import stage_job
-from tests.fixtures.witnessed_jobs import Edit, witnessed
+from testing.fixtures.critic_jobs import lines
+from testing.fixtures.small_text import WORDS, small_model
+from testing.fixtures.stage_jobs import stage_job
+from testing.fixtures.witnessed_jobs import Edit, witnessed
 from training.jobs.evaluation.evaluate import evaluate
 from training.jobs.generation.generate import generate
 from training.jobs.job import Job

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.small_text import small_model
+from testing.fixtures.small_text import small_model
 from training.engines.checkpoint import load
 from training.jobs.witness.passes import Context, read_through
 

@@ -13,8 +13,8 @@ import pytest
 
 from specs.home import HOME
 from specs.session.loading import load_spec
-from tests.e2e.sessions import called
-from tests.fixtures.tiny_training import tiny_checkpoint
+from testing.fixtures.command_sessions import called
+from testing.fixtures.tiny_training import tiny_checkpoint
 from training.planning.data_fit import Fault, Unchecked, data_faults
 
 ROWS = [{"prompt": f"What is {n} + {n}?", "completion": str(2 * n)} for n in range(60)]

@@ -12,9 +12,9 @@ from sessions import runtime
 from sessions.money import estimate
 from specs.errors import Blocked, SpecError
 from specs.session.loading import find_spec, load_spec
-from tests.e2e.sessions import called
-from tests.factories.spec_files import loads, write_spec
-from tests.fixtures.quick_session import Silent
+from testing.factories.spec_files import loads, write_spec
+from testing.fixtures.command_sessions import called
+from testing.fixtures.quick_session import Silent
 from training.planning.disk_space import Disk, Range, disk
 from training.planning.model_shapes import PUBLISHED
 

@@ -10,7 +10,7 @@ import pytest
 from sessions.jobs import machine_capacity
 from specs.session.loading import load_spec
 from specs.session.session_spec import SessionSpec
-from tests.factories.spec_files import write_spec
+from testing.factories.spec_files import write_spec
 from training.planning import memory_fit
 from training.planning.memory_fit import Capacity, misfits
 from training.planning.stage_plans import plan_of

@@ -23,7 +23,7 @@ from specs.session.session_spec import ModelSource, ResolvedSpec, kind_read
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.registry import kind_of
-from tests.factories.spec_files import loads, write_spec
+from testing.factories.spec_files import loads, write_spec
 from training.planning import generation_memory
 from training.planning.model_shapes import PUBLISHED
 from training.planning.prompt_lengths import prompt_tokens, volume

@@ -9,7 +9,7 @@ import pytest
 from specs.stages.finetuning.kinds import COMPOSER, GRPO
 from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.stage import Kind
-from tests.factories.spec_files import loads, write_spec
+from testing.factories.spec_files import loads, write_spec
 from training.planning.disk_space import disk
 from training.planning.stage_plans import plans
 from training.planning.training_memory import as_texts

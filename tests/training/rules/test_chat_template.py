@@ -11,8 +11,8 @@ import pytest
 
 from specs.errors import PluginFault
 from specs.session.loading import load_spec
-from tests.e2e.sessions import called
-from tests.fixtures.tiny_training import tiny_checkpoint
+from testing.fixtures.command_sessions import called
+from testing.fixtures.tiny_training import tiny_checkpoint
 from tests.training.planning.test_data_fit import ROWS, experiment
 from training.planning.data_fit import data_faults
 from training.rules import chat_template

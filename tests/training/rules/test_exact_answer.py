@@ -13,7 +13,7 @@ from reviews.stages.evaluation.label_checks import distinct_answers
 from sessions.starters.starter import make_starter
 from specs.errors import UserError
 from specs.stages.artifacts import Item
-from tests.factories.evidence_on_disk import resolved_spec
+from testing.factories.evidence_on_disk import resolved_spec
 from training.rules.tasks.exact_answer import contains_answer, final_answer, last_number, reduced, verify
 
 

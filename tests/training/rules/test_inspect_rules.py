@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.factories.benchmark_evidence import header, rows, samples
+from testing.factories.benchmark_evidence import header, rows, samples
 from training.rules.evaluation import inspect_log
 from training.rules.evaluation.inspect_log import NotALog, read_log, write_log
 from training.rules.evaluation.inspect_scores import is_right, scored_again

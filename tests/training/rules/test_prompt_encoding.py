@@ -8,8 +8,8 @@ import pytest
 
 from specs.stages.artifacts import Item, Turn
 from specs.stages.evaluation.parameters import EvaluateParameters
-from tests.fixtures.small_text import WORDS, word_tokenizer
-from tests.fixtures.tiny_training import CHAT
+from testing.fixtures.small_text import WORDS, word_tokenizer
+from testing.fixtures.tiny_training import CHAT
 from training.rules.prompt_encoding import (
     Encoded,
     EncodingFault,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.factories.flaws import tokenizer
+from testing.factories.flaws import tokenizer
 from training.rules import tokenizer_files
 from training.rules.tokenizer_files import CONFIG, TEMPLATE, TOKENIZER, differences
 

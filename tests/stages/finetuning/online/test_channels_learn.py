@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from specs.stages.finetuning.online_rows import RolloutStep
-from tests.fixtures.rollout_jobs import rollout_job, trained
-from tests.fixtures.tiny_training import tiny_checkpoint, write_lines
+from testing.fixtures.rollout_jobs import rollout_job, trained
+from testing.fixtures.tiny_training import tiny_checkpoint, write_lines
 from training.engines.checkpoint import evaluating, load
 from training.jobs.finetuning.loss_comparison import sums
 from training.jobs.row_files import read_rows

@@ -9,9 +9,9 @@ import pytest
 
 from specs.stages.finetuning.online_rows import Rollout, RolloutStep
 from specs.stages.stage import Kind
-from tests.fixtures.rollout_jobs import prompt_rows, trained
-from tests.fixtures.stage_jobs import stage_job
-from tests.fixtures.tiny_training import preferred, write_lines
+from testing.fixtures.rollout_jobs import prompt_rows, trained
+from testing.fixtures.stage_jobs import stage_job
+from testing.fixtures.tiny_training import preferred, write_lines
 from training.jobs.job import Job
 from training.jobs.row_files import read_rows
 
@@ -33,9 +33,9 @@ GIVEN: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def model() -> Path:
-    from bench.critics import weights
+    from testing.fixtures.real_model import smollm2_checkpoint
 
-    return weights()
+    return smollm2_checkpoint()
 
 
 def job_of(folder: Path, model: Path, kind: Kind, **changes: Any) -> Job[Any]:

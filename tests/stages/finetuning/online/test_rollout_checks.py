@@ -15,10 +15,10 @@ from reviews.gate.check_list import CHECKS
 from reviews.gate.measurer import measure
 from reviews.stages.finetuning.online_checks import _sharers  # pyright: ignore[reportPrivateUsage]
 from specs.stages.stage import Kind
-from tests.factories.evidence_on_disk import heldout_items, with_manifest, write_rows
-from tests.factories.rollout_evidence import course, kept, rollout_evidence, rollouts, sampled, witness_reads
-from tests.fixtures.tiny_training import write_lines
-from tests.reviews.checks.test_checks import results_of
+from testing.factories.evidence_on_disk import heldout_items, with_manifest, write_rows
+from testing.factories.judged_evidence import results_of
+from testing.factories.rollout_evidence import course, kept, rollout_evidence, rollouts, sampled, witness_reads
+from testing.fixtures.tiny_training import write_lines
 
 SPANS = {"feedback": "verifier", "target": "span"}
 WANTED = ("training.", "rollouts.", "witness.")

@@ -18,7 +18,7 @@ from specs.stages.finetuning.online_rows import KeptAnswer, Rollout, RolloutStep
 from specs.stages.finetuning.rows import ReplayedStep
 from specs.stages.stage import Kind
 from specs.stages.witness import REPLAYED, WitnessRow
-from tests.fixtures.rollout_jobs import CHANNELS, LORA, rollout_job, trained, witness_of
+from testing.fixtures.rollout_jobs import CHANNELS, LORA, rollout_job, trained, witness_of
 from training.jobs.finetuning.online import channels, hidden_states, losses
 from training.jobs.finetuning.online.channels import Silent
 from training.jobs.finetuning.online.recorded import (
@@ -154,8 +154,8 @@ def test_channels_without_weight_leave_the_trainer_of_trl_as_it_is(tmp_path: Pat
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     from specs.stages.finetuning.online_parameters import Channels
-    from tests.fixtures.rollout_jobs import prompt_rows
-    from tests.fixtures.tiny_training import tiny_checkpoint
+    from testing.fixtures.rollout_jobs import prompt_rows
+    from testing.fixtures.tiny_training import tiny_checkpoint
     from training.engines.checkpoint import load
     from training.jobs.finetuning.online.channels import Pair, Plan, channelled
     from training.jobs.finetuning.online.hidden_states import Sequenced
@@ -229,7 +229,7 @@ def test_the_loss_of_trl_is_the_plain_one_in_value_and_gradient(tmp_path: Path) 
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    from tests.fixtures.tiny_training import tiny_checkpoint
+    from testing.fixtures.tiny_training import tiny_checkpoint
     from training.engines.checkpoint import load
     from training.jobs.finetuning.online import losses
 
@@ -283,7 +283,7 @@ def test_two_processes_leave_the_same_rows(tmp_path: Path) -> None:
 
     code = (
         "import sys, torch; from pathlib import Path\n"
-        "from tests.fixtures.rollout_jobs import CHANNELS, rollout_job, trained\n"
+        "from testing.fixtures.rollout_jobs import CHANNELS, rollout_job, trained\n"
         "torch.set_num_threads(1); trained(rollout_job(Path(sys.argv[1]), 'composer', channels=CHANNELS))\n"
     )
     for name in ("one", "two"):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.tiny_training import tiny_checkpoint
+from testing.fixtures.tiny_training import tiny_checkpoint
 from training.jobs.recipes.adopt_checkpoint import NotTaken, take_checkpoint
 from training.rules.code_files import runs_code
 from training.rules.packaging.checkpoint_folder import CheckpointFolder

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from specs.digests import digest_file
-from tests.factories.mutated_checkpoints import HEALTHY, MUTATIONS, WEIGHTS, flipped, nudged
-from tests.fixtures.tiny_training import tiny_checkpoint
+from testing.factories.mutated_checkpoints import HEALTHY, MUTATIONS, WEIGHTS, flipped, nudged
+from testing.fixtures.tiny_training import tiny_checkpoint
 from training.rules.packaging.ship_rules import check_files
 
 

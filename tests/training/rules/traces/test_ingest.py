@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from specs.errors import UserError
 from specs.masking import forms_only
 from specs.traces.turn import Turn
-from tests.factories.transcripts import Transcript, long_session
+from testing.factories.transcripts import Transcript, long_session
 from training.rules.traces.history import by_id, history, states
 from training.rules.traces.ingest import DUPLICATE, Ingested, ingest
 

@@ -22,7 +22,7 @@ from release.record_transcripts.scenarios import HELPER_TASK, SCENARIOS, SUMMARY
 from specs.errors import UserError
 from specs.masking import forms_only
 from specs.traces.turn import Text, Thinking, Turn
-from tests.fixtures.agent_programs import program
+from testing.fixtures.agent_programs import program
 from training.rules.traces.history import by_id, history, states
 from training.rules.traces.ingest import Ingested, ingest
 from training.rules.traces.record_kinds import CODEX

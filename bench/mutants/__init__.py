@@ -1,1 +1,0 @@
-"""Which changes of the deciding code the tests notice: ``python -m bench.mutants``."""
