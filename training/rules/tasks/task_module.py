@@ -136,7 +136,7 @@ class TaskModule:
             raise PluginFault(message, where=self._place("known_answers")) from error
 
     def _broken(self, error: BaseException, told: str) -> PluginFault:
-        told = f"its verifier {told}: {type(error).__name__}: {plain(str(error), 200)}"
+        told = f"its verifier {told}: {type(error).__name__}: {plain(str(error), 200)}{task_file.reach_in_words(error)}"
         return PluginFault(told, where=self._place("verify", error))
 
     def _judged(self, given: Any, output: str) -> Judgement:
