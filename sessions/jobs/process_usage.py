@@ -90,14 +90,13 @@ class Watched:
         return None
 
 
-def held_by_tree(pid: int) -> int:
-    """Return the resident bytes of a process and everything below it; shared pages count for each process."""
+def held_below(pid: int) -> int:
+    """Return the resident bytes of everything below a process; shared pages count for each process."""
     held = 0
     with suppress(psutil.Error):
-        process = psutil.Process(pid)
-        for one in (process, *process.children(recursive=True)):
+        for child in psutil.Process(pid).children(recursive=True):
             with suppress(psutil.Error):
-                held += one.memory_info().rss
+                held += child.memory_info().rss
     return held
 
 
