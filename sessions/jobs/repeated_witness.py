@@ -30,6 +30,7 @@ from sessions.jobs.untrusted_files import NotReadable, read_end
 from specs.digests import digest_path
 from specs.errors import Blocked, EvidenceMissing, PeergateError
 from specs.job_records import Artifact, JobOrder, Manifest, Progress
+from specs.regular_files import read_regular
 from specs.stages.registry import kind_of
 from specs.stages.witness import ROWS
 from specs.system.strict_json import read_json
@@ -207,7 +208,7 @@ def _manifest(folder: Path, job: JobState) -> Manifest:
             said = read_end(folder / "log.txt", 4096)[0].decode("utf-8", "replace").strip().splitlines() or said
         ended = f"ended with code {job.exit.code} ({job.exit.reason})"
         raise EvidenceMissing(f"the witness {ended}: {plain(said[-1], 400)}")
-    manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
+    manifest = Manifest.model_validate_json(read_regular(folder / "manifest.json"))
     if manifest.outputs.get(ROWS) != digest_path(folder / "out" / f"{ROWS}.jsonl"):
         raise PeergateError("the witness left other rows than its manifest says")
     return manifest

@@ -13,6 +13,7 @@ from reviews.checks.leakage_checks import REPEATS, SIMILARITY, duplicates_of, gr
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from specs.errors import EvidenceMissing
+from specs.regular_files import read_regular
 from specs.stages.artifacts import Example, said_before
 from specs.stages.metric import MetricSet
 from specs.stages.recipes.parameters import RecipeParameters
@@ -41,7 +42,7 @@ def _of_source(evidence: Evidence, _: MetricSet | None) -> Found:
     source, kept = evidence.inputs.get(role), evidence.outputs.get("examples")
     if source is None or kept is None or not source.is_file() or not kept.is_file():
         raise EvidenceMissing("the curated examples or their source are not there")
-    given, chosen = (Counter(path.read_bytes().splitlines()) for path in (source, kept))
+    given, chosen = (Counter(read_regular(path).splitlines()) for path in (source, kept))
     if strange := chosen - given:
         detail = f"{strange.total()} of {chosen.total()} curated examples are no rows of '{role}'"
         return Found("FAIL", detail, float(strange.total()), repairable=False)

@@ -32,6 +32,7 @@ from specs.confinement import bubblewrap
 from specs.digests import digest_file
 from specs.home import HOME
 from specs.job_records import JobOrder
+from specs.regular_files import read_regular
 from specs.stages.recipes import script_file
 from specs.stages.recipes.parameters import RecipeParameters
 from training.jobs.job import Done, Job, refuse
@@ -136,10 +137,10 @@ def _curated(job: Job, role: str) -> dict[str, Any]:
 
     The process ends if one of them is no row of the input: what was written new is no curation.
     """
-    left, given = job.out / "files" / EXAMPLES, job.inputs[role].read_bytes().splitlines()
+    left, given = job.out / "files" / EXAMPLES, read_regular(job.inputs[role]).splitlines()
     if not left.is_file():
         _fail(f"the script left no {EXAMPLES}")
-    kept = [line for line in left.read_bytes().splitlines() if line.strip()]
+    kept = [line for line in read_regular(left).splitlines() if line.strip()]
     if strange := Counter(kept) - Counter(given):
         _fail(f"{sum(strange.values())} rows of {EXAMPLES} are no rows of '{role}', or are there more often")
     left.unlink()

@@ -86,7 +86,7 @@ class CheckpointFolder:
 
     @property
     def opening_token(self) -> str | None:
-        """Return the special token that the tokenizer puts before every text; None if it puts none; raises WrongFile."""
+        """Return the special token that the tokenizer puts before every text, or None; raises WrongFile."""
         adds = self.tokenizer_config.get("add_bos_token")
         if isinstance(adds, bool):
             return self.named_token("bos_token") if adds else None
