@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from datetime import date
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -26,6 +28,7 @@ from specs.digests import digest_file, digest_tree, digest_value
 from specs.extras import install_command
 from specs.system.new_folder import new_folder
 from training.engines import checkpoint
+from training.rules.template_date import fix_date
 
 CONVERTERS = ("transformers", "tokenizers", "safetensors", "gguf")
 """The packages that a converted checkpoint's bytes depend on."""
@@ -37,17 +40,23 @@ class SourceError(Exception):
     """The source is not available; the message says why and what to do."""
 
 
-def prepare(source: str, origin: Path, cache: Path) -> Path:
-    """Return the checkpoint's folder, made if needed, safe against a kill and a second process; raises SourceError."""
+def prepare(source: str, origin: Path, cache: Path, day: date | None = None) -> Path:
+    """Return the checkpoint's folder, made if needed, safe against a kill and a second process.
+
+    With a ``day``, its chat template writes that date in the place of today.
+
+    Raises:
+        SourceError: the source is not available, or its files cannot be read.
+    """
     found = find(source, origin)
     if found.suffix == ".gguf":
         name = source.partition(":")[2]
         return _make(cache / "models" / f"{name}-{_conversion(found)}", lambda folder: _convert(found, folder))
     listing = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found.iterdir())
-    key = digest_value([str(found), [[name, size, str(changed)] for name, size, changed in listing]]).removeprefix(
-        "sha256:"
-    )[:16]
-    return _make(cache / "models" / f"copy-{key}", lambda folder: _copy(found, folder))
+    files = [[name, size, str(changed)] for name, size, changed in listing]
+    key = digest_value([str(found), files, *([] if day is None else [day.isoformat()])])
+    folder = cache / "models" / f"copy-{key.removeprefix('sha256:')[:16]}"
+    return _make(folder, lambda folder: _copy(found, folder, day))
 
 
 def find(source: str, origin: Path) -> Path:
@@ -178,10 +187,23 @@ def _single_digits() -> Any:
     return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), words])
 
 
-def _copy(source: Path, folder: Path) -> None:
+def _copy(source: Path, folder: Path, day: date | None) -> None:
     for pattern in _HUB_FILES:
         for path in source.glob(pattern):
             shutil.copyfile(path, folder / path.name)
+    if day is not None:
+        try:
+            fix_date(folder, day)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SourceError(f"the date of its chat template cannot be fixed: {error}") from error
+
+
+def revision_of(source: str, origin: Path) -> str | None:
+    """Return the commit of the hub that a source is taken from; None of other sources; raises SourceError."""
+    if not source.startswith("hub:"):
+        return None
+    name = find(source, origin).name
+    return name if re.fullmatch(r"[0-9a-f]{40,64}", name) else None
 
 
 def main() -> int:
@@ -192,13 +214,15 @@ def main() -> int:
     parser.add_argument("source")
     parser.add_argument("--origin", type=Path, required=True)
     parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--date", type=date.fromisoformat)
     given = parser.parse_args()
     try:
-        path = prepare(given.source, given.origin, given.cache)
+        path = prepare(given.source, given.origin, given.cache, given.date)
+        revision = revision_of(given.source, given.origin)
     except (SourceError, ImportError, OSError) as error:
         print(str(error), file=sys.stderr)
         return 1
-    print(json.dumps({"path": str(path), "digest": digest_tree(path)}))
+    print(json.dumps({"path": str(path), "digest": digest_tree(path), "revision": revision}))
     return 0
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specs.errors import PluginFault
+from specs.regular_files import read_regular
 from specs.session.problems import Loc
 from specs.session.session_spec import SessionSpec
 from specs.stages.artifacts import Example, Item, Preference
@@ -35,7 +36,7 @@ def has_template(folder: Path) -> bool:
     if any((folder / name).exists() for name in ("chat_template.jinja", "chat_template.json")):
         return True
     try:
-        return bool(json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("chat_template"))
+        return bool(json.loads(read_regular(folder / "tokenizer_config.json").decode("utf-8")).get("chat_template"))
     except (OSError, ValueError, AttributeError):
         return True
 
@@ -83,7 +84,7 @@ class _Model:
         """
         try:
             vocabulary, config = (
-                json.loads((self.folder / name).read_text(encoding="utf-8"))
+                json.loads(read_regular(self.folder / name).decode("utf-8"))
                 for name in ("tokenizer.json", "tokenizer_config.json")
             )
             found = [one["content"] for one in (*vocabulary["added_tokens"], *_added_by(config))]
@@ -93,7 +94,7 @@ class _Model:
 
     @cached_property
     def context(self) -> int | None:
-        found = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
+        found = json.loads(read_regular(self.folder / "config.json").decode("utf-8"))
         longest = (found.get("text_config") or found).get("max_position_embeddings")
         return longest if isinstance(longest, int) else None
 
@@ -169,8 +170,11 @@ def _template_faults(data: dict[str, bytes], spec: SessionSpec, folder: Path) ->
         talks += [_turns(row) for row in chosen]
     if template is None or not talks:
         return
+    if spec.model.template_date is not None and not template.writes_date:
+        hint = "remove the line"
+        yield Fault(("model", "template_date"), "the model's chat template writes no date that can be fixed", hint)
     try:
-        faults = template_faults(template, talks)
+        faults = template_faults(template.with_date(spec.model.template_date), talks)
     except PluginFault as error:
         yield Fault(place, error.message, "choose a model with another template")
         return
