@@ -18,6 +18,7 @@ from sessions.run.signed_specs import keep_signature, needs_signature, trust_spe
 from specs.errors import PeergateError, PluginFault, Problem, SpecError, UserError
 from specs.session.lint.evaluation_rules import notes
 from specs.session.loading import default_profile, find_spec, list_profiles, load_spec
+from specs.session.named_files import Unconfined
 from specs.session.problems import dotted
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.session.thresholds import Thresholds
@@ -38,14 +39,20 @@ def check(
     spec: SpecName = HERE,
     as_json: Json = False,
     profile: Annotated[str | None, typer.Option("--profile", help="Only this profile; every one by default.")] = None,
+    unconfined: Annotated[
+        bool, typer.Option("--unconfined", help="Honour `verifier: {sandbox: false}`, as `start` does.")
+    ] = False,
 ) -> None:
     """Say what `start` would say: every problem of a spec, its cost, and the decision of the design gate.
 
     The exit code is that of `start` up to there, offline: only the checklist is asked. Where a spec has several
-    profiles, what this machine lacks counts for the chosen one.
+    profiles, what this machine lacks counts for the chosen one. A verifier runs without a sandbox only with
+    --unconfined, or if you started or signed it so before.
     """
     path = find_spec(spec)
-    checked, refused = _loaded(path, (profile,) if profile is not None else list_profiles(path) or (None,), as_json)
+    profiles = (profile,) if profile is not None else list_profiles(path) or (None,)
+    honours = "named" if unconfined and not needs_signature(path) else "trusted"
+    checked, refused = _loaded(path, profiles, as_json, honours)
     # Slow: the checks of the gate.
     from sessions.preflight import data_fit, design_forecast, machine_warnings
 
@@ -76,7 +83,7 @@ def check(
 
 
 def _loaded(
-    path: Path, profiles: tuple[str | None, ...], as_json: bool
+    path: Path, profiles: tuple[str | None, ...], as_json: bool, unconfined: Unconfined
 ) -> tuple[dict[str | None, ResolvedSpec], dict[str | None, PeergateError | None]]:
     """Return the spec by profile, and for which of them `start` is refused here.
 
@@ -91,7 +98,7 @@ def _loaded(
     refused: dict[str | None, PeergateError] = {}
     for one in profiles:
         try:
-            checked[one] = load_spec(path, one)
+            checked[one] = load_spec(path, one, unconfined=unconfined)
             require_startable(checked[one], path, one, DEFAULT_RUNS)
         except SpecError as error:
             found += [problem for problem in error.problems if problem not in found]
