@@ -198,7 +198,7 @@ def reach_in_words(error: BaseException | None) -> str:
     place = isinstance(error, NameError) and error.name in ("__file__", "__spec__")
     if not place and not isinstance(error, ModuleNotFoundError | FileNotFoundError | NotADirectoryError):
         return ""
-    alone = "; it may import installed packages, and reads no file beside it, which is not registered: write what it"
+    alone = "; it may import installed packages, and reads no other file, since none is registered: write what it"
     return f"{alone} needs into it, or into the fields of the items"
 
 

@@ -72,12 +72,12 @@ def stand_guard(parent: int) -> None:
         return
     code = 1
     try:
-        code = _guarded(parent, stage)
+        code = _wait_for_stage(parent, stage)
     finally:
         os._exit(code)
 
 
-def _guarded(parent: int, stage: int) -> int:
+def _wait_for_stage(parent: int, stage: int) -> int:
     """Return the exit code of a stage once it has ended; kill what is below this process once its parent ended."""
 
     def end_all(_number: int, _frame: object) -> None:

@@ -80,9 +80,9 @@ def ensure_model(session: Session) -> None:
     spec = session.resolved.spec
     for key, source in ((CONTROL, spec.control), ("model", spec.model)):
         if source is not None and session.trail.find(key) is None:
-            found = prepare_model(session.resolved, source, session.cache, session.display.say)
-            body = {"source": source.source, "kind": source.kind, "path": str(found.path), "digest": found.digest}
-            revision = {} if found.revision is None else {"revision": found.revision}
+            model = prepare_model(session.resolved, source, session.cache, session.display.say)
+            body = {"source": source.source, "kind": source.kind, "path": str(model.path), "digest": model.digest}
+            revision = {} if model.revision is None else {"revision": model.revision}
             session.trail.append("model", key, body | revision)
 
 

