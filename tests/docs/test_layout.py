@@ -198,7 +198,7 @@ COMMANDS = {
     "spec pin": {"spec", "--json"},
     "spec schema": set[str](),
     "spec sign": {"spec", "--runs", "--profile", "--by"},
-    "spec check": {"spec", "--json", "--profile"},
+    "spec check": {"spec", "--json", "--profile", "--unconfined"},
     "spec kinds": {"--json"},
     "spec show": {"spec", "--json", "--profile"},
     "audit verify": {"run", "--again", "--rows", "--seed", "--weights", "--policy", "--anchor", "--json", "--runs"},
