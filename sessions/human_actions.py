@@ -33,6 +33,7 @@ from sessions.run.signed_specs import needs_signature, trust_spec
 from sessions.wiring import make_session
 from specs.errors import BudgetExceeded, UserError
 from specs.masking import current
+from specs.regular_files import read_regular
 from specs.session.lint.rules import lint
 from specs.session.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
@@ -161,7 +162,7 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
         new = load_spec(spec_path, old.spec.profile, unconfined=unconfined)
         require_disk_limit(new, spec_path, old.spec.profile)
         trust_spec(new, sandbox=unconfined == "trusted" or new.spec.verifier.sandbox)
-        return new, spec_path.read_bytes()
+        return new, read_regular(spec_path)
 
     return _amend(run, changed, str(spec_path), by, reason, override, display)
 
@@ -231,7 +232,7 @@ def _amend(
             decision = settle(new, displayed_packet, verdict, number, looked)
             if new.spec.constitution is not None:
                 # Stages read the kept constitution.
-                session.store.put(new.path(new.spec.constitution).read_bytes())
+                session.store.put(read_regular(new.path(new.spec.constitution)))
             display.decision(decision, ledger.balance(session.trail, new.spec.budget))
             body = {
                 "outcome": decision.outcome,

@@ -45,6 +45,7 @@ from specs.code_state import CodeState
 from specs.digests import digest_bytes
 from specs.errors import LeaseLost, UserError
 from specs.masking import current
+from specs.regular_files import read_regular
 from specs.resources import LauncherName
 from specs.session.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
@@ -204,8 +205,8 @@ class Material(NamedTuple):
 def material_of(spec_path: Path, resolved: ResolvedSpec) -> Material:
     """Read the files of a spec as they are now."""
     named = resolved.spec.constitution
-    constitution = None if named is None else resolved.path(named).read_bytes()
-    return Material(spec_path.read_bytes(), resolved.read_data(), constitution)
+    constitution = None if named is None else read_regular(resolved.path(named))
+    return Material(read_regular(spec_path), resolved.read_data(), constitution)
 
 
 def register(

@@ -188,13 +188,21 @@ def module_of(task: str) -> ModuleType:
     except PluginFault as fault:
         del sys.modules[module.__name__]
         line = plugins.line_of(fault.__cause__, path.__eq__).rpartition(":")[2]
-        alone = "; it may import installed packages, no file beside it"
-        message = plain(fault.message, 300) + (alone if isinstance(fault.__cause__, ModuleNotFoundError) else "")
+        message = plain(fault.message, 300) + reach_in_words(fault.__cause__)
         raise TaskFault(message, path, int(line or 1)) from fault
     for name, form in PARTS.items():
         if (wrong := wrong_form(module, name, form)) and (name == "verify" or hasattr(module, name)):
             raise TaskFault(wrong, path, _defined(text, name))
     return module
+
+
+def reach_in_words(error: BaseException | None) -> str:
+    """Return that a task file reaches no other file, where an error comes from that; else an empty text."""
+    place = isinstance(error, NameError) and error.name in ("__file__", "__spec__")
+    if not place and not isinstance(error, ModuleNotFoundError | FileNotFoundError | NotADirectoryError):
+        return ""
+    alone = "; it may import installed packages, and reads no other file, since none is registered: write what it"
+    return f"{alone} needs into it, or into the fields of the items"
 
 
 def wrong_form(module: Any, name: str, form: tuple[str, ...]) -> str:

@@ -136,7 +136,7 @@ def _copy_store(run: Path, evidence: Compared, target: Store) -> int:
         copy = target.root / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(run / evidence.store / name, copy)
-    report = [target.put((run / relative).read_bytes()) for relative, _ in _report_files(evidence.entries)]
+    report = [target.put(read_regular(run / relative)) for relative, _ in _report_files(evidence.entries)]
     return len(names) + len(report)
 
 

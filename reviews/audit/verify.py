@@ -29,6 +29,7 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.pointer import pointer_path
 from specs.errors import AuditDamage, DatabaseUnreachable, PeergateError, UserError
+from specs.regular_files import open_regular
 from specs.session.loading import missing_plugins
 from specs.trail.entry import EMPTY_ROOT, GENESIS
 from specs.trail.key_policy import Policy
@@ -196,7 +197,7 @@ def verify_trail(
             # Reading a trail that is open elsewhere makes a file beside it, which takes room on the disk.
             audit.readable = False
             audit.notes.append(f"{path} cannot be read: {error}; is the disk full?")
-        elif path.read_bytes()[:16] != b"SQLite format 3\x00" and not seal_path(path).exists():
+        elif _first_bytes(path) != b"SQLite format 3\x00" and not seal_path(path).exists():
             audit.readable = False
             audit.notes.append(f"{path} is not a trail: {error}")
         else:
@@ -214,6 +215,11 @@ def verify_trail(
     audit.damage.extend(walk.misfits)
     audit.damage.extend(seal_damage(path, walk, audit.notes))
     return audit, walk, tree
+
+
+def _first_bytes(path: Path) -> bytes:
+    with open_regular(path) as handle:
+        return handle.read(16)
 
 
 def _not_installed(entries: list[Recorded], store: Store) -> str:

@@ -21,6 +21,7 @@ from reviews.evidence.row_queries import MOST_READABLE
 from specs.digests import digest_bytes, digest_file
 from specs.errors import UserError
 from specs.masking import Masker
+from specs.regular_files import open_regular
 from specs.trail.requested_review import LeftOut, ReadFile, Reading
 
 MAX_CONTEXT_BYTES = 64 * 1024
@@ -247,7 +248,7 @@ def _name_of(path: Path, input_path: Path) -> str:
 
 def _read(path: Path, limit: int) -> bytes:
     """Read a file up to just past the limit: one that grows meanwhile ends there."""
-    with path.open("rb") as handle:
+    with open_regular(path) as handle:
         return handle.read(limit + 1)
 
 

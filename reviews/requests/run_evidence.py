@@ -20,6 +20,7 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import is_trail
 from specs.errors import EvidenceMissing
+from specs.regular_files import read_regular
 from specs.session.session_spec import ResolvedSpec
 from specs.session_words import session_words
 from specs.stages.metric import MetricSet
@@ -65,7 +66,7 @@ def add_run(reader: Reader, run: Path, *, claims: bool, rendered: Mapping[str, b
             if not (run / name).is_file() or (rendered is not None and name not in rendered):
                 hint = f"`peergate status {session_words(run)}` shows its state; a report comes with its end"
                 raise EvidenceMissing("the session has no report yet", where=str(run), hint=hint)
-            reader.add_text(f"{run.name}/{name}", (run / name).read_bytes(), "claims")
+            reader.add_text(f"{run.name}/{name}", read_regular(run / name), "claims")
             if rendered is not None:
                 reader.add_text(f"{RENDERED}{run.name}/{name}", rendered[name], "evidence")
     reader.add_text(f"{run.name}/registered.json", _pretty(resolved.spec.model_dump(mode="json")), "evidence")

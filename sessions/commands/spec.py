@@ -19,6 +19,7 @@ from sessions.run.signed_specs import keep_signature, needs_signature, trust_spe
 from specs.errors import PeergateError, PluginFault, Problem, SpecError, UserError
 from specs.session.lint.evaluation_rules import notes
 from specs.session.loading import default_profile, find_spec, list_profiles, load_spec
+from specs.session.named_files import Unconfined
 from specs.session.problems import dotted
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.session.thresholds import Thresholds
@@ -43,23 +44,29 @@ def check(
     spec: SpecName = HERE,
     as_json: Json = False,
     profile: Annotated[str | None, typer.Option("--profile", help="Only this profile; every one by default.")] = None,
+    unconfined: Annotated[
+        bool, typer.Option("--unconfined", help="Honour `verifier: {sandbox: false}`, as `start` does.")
+    ] = False,
 ) -> None:
     """Say what `start` would say: every problem of a spec, its cost, and the decision of the design gate.
 
     The exit code is that of `start` up to there, offline: only the checklist is asked. Where a spec has several
-    profiles, what this machine lacks counts for the chosen one.
+    profiles, what this machine lacks counts for the chosen one. A verifier runs without a sandbox only with
+    --unconfined, or if you started or signed it so before.
     """
     path = find_spec(spec)
-    checked, refused = _loaded(path, (profile,) if profile is not None else list_profiles(path) or (None,), as_json)
+    profiles = (profile,) if profile is not None else list_profiles(path) or (None,)
+    honours = "named" if unconfined and not needs_signature(path) else "trusted"
+    checked, refused = _loaded(path, profiles, as_json, honours)
     # Slow: the checks of the gate.
     from sessions.preflight import data_fit, design_forecast, machine_warnings
 
     gates = {name: design_forecast(resolved_spec) for name, resolved_spec in checked.items()}
     here = refused.get(profile or default_profile(path))
-    code = int(here.exit_code if here else max(forecast.exit_code for forecast in gates.values()))
+    code = int(here.exit_code if here else max(design_forecast.exit_code for design_forecast in gates.values()))
     lacking = {name or "": _in_words(error) for name, error in refused.items()}
     if as_json:
-        design = {name or "": forecast.as_json() for name, forecast in gates.items()}
+        design = {name or "": design_forecast.as_json() for name, design_forecast in gates.items()}
         message = {"spec": str(path), "ok": not code, "problems": [], **_as_json(checked)}
         print_json(message | {"lacking_here": lacking, "design": design})
     else:
@@ -69,9 +76,9 @@ def check(
             print_line(f"{path}{'' if name is None else f', profile {name}'}: {message}")
             refusal = f"not on this machine: {lacking[name or '']}" if lacking[name or ""] else ""
             fit = [
-                f"{dotted(fault.loc)}: {fault.message} ({fault.hint})"
-                for fault in data_fit(resolved)
-                if not fault.closing
+                f"{dotted(call_fault.loc)}: {call_fault.message} ({call_fault.hint})"
+                for call_fault in data_fit(resolved)
+                if not call_fault.closing
             ]
             warnings = machine_warnings(resolved)
             for line in (*_spec_lines(resolved), *warnings, *fit, *gates[name].lines(), *filter(None, [refusal])):
@@ -85,7 +92,7 @@ def check(
 
 
 def _loaded(
-    path: Path, profiles: tuple[str | None, ...], as_json: bool
+    path: Path, profiles: tuple[str | None, ...], as_json: bool, unconfined: Unconfined
 ) -> tuple[dict[str | None, ResolvedSpec], dict[str | None, PeergateError | None]]:
     """Return the spec by profile, and for which of them `start` is refused here.
 
@@ -100,7 +107,7 @@ def _loaded(
     refused: dict[str | None, PeergateError] = {}
     for profile in profiles:
         try:
-            checked[profile] = load_spec(path, profile)
+            checked[profile] = load_spec(path, profile, unconfined=unconfined)
             require_startable(checked[profile], path, profile, DEFAULT_RUNS)
         except SpecError as error:
             problems += [problem for problem in error.problems if problem not in problems]

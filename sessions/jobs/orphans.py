@@ -1,13 +1,16 @@
-"""Starts detached processes, and ends those a job left behind, by a variable that all of them inherit.
+"""Starts detached processes, and ends those a job left behind.
 
 When a wrapper is killed, the kernel ends the stage with it, but not the processes that the stage had started. A data
-loader that continues would still write into the folder of a lost job, and hold memory of the next attempt.
+loader that continues would still write into the folder of a lost job, and hold memory of the next attempt. A guard
+between the two ends them, whatever their environment and session; where it was killed as well, they are known by a
+variable that they inherited.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -20,6 +23,8 @@ import psutil
 
 VARIABLE = "PEERGATE_JOB"
 """Holds the job folder. Processes in a sandbox lack it; they end with the sandbox's first process."""
+HAS_GUARD = sys.platform == "linux"
+"""Whether a process stands between a wrapper and its stage."""
 WAIT_S = 5.0
 _PROC = Path("/proc")
 
@@ -39,6 +44,7 @@ def end_with_parent(parent: int, number: signal.Signals) -> None:
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, number)
         # The parent may have ended before the kernel was told.
         if os.getppid() != parent:
+            os.kill(os.getpid(), number)
             os._exit(1)
 
 
@@ -47,6 +53,57 @@ def take_orphans() -> None:
     if sys.platform == "linux":
         pr_set_child_subreaper = 36
         ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1)
+
+
+def stand_guard(parent: int) -> None:
+    """Put a guard between a wrapper and its stage; to be called by the forked child before it becomes the stage.
+
+    The guard is the process that calls this: all that the stage leaves behind becomes its child. It ends as the stage
+    ends; once its own parent has ended, it kills everything below it. Only its child returns, to become the stage,
+    which ends with the guard. Without Linux there is none.
+    """
+    if not HAS_GUARD:
+        return
+    take_orphans()
+    guard = os.getpid()
+    stage = os.fork()
+    if not stage:
+        end_with_parent(guard, signal.SIGKILL)
+        return
+    code = 1
+    try:
+        code = _wait_for_stage(parent, stage)
+    finally:
+        os._exit(code)
+
+
+def _wait_for_stage(parent: int, stage: int) -> int:
+    """Return the exit code of a stage once it has ended; kill what is below this process once its parent ended."""
+
+    def end_all(_number: int, _frame: object) -> None:
+        end_descendants()
+        os._exit(1)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, end_all)
+    end_with_parent(parent, signal.SIGUSR1)
+    # What is open here would keep pipes of the stage from ending.
+    os.closerange(3, 1 << 16)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(nothing, number)
+    while True:
+        pid, status = os.wait()
+        if pid == stage:
+            break
+    if not os.WIFSIGNALED(status):
+        return os.waitstatus_to_exitcode(status)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(OSError):
+        signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+    os.kill(os.getpid(), os.WTERMSIG(status))
+    return 128 + os.WTERMSIG(status)
 
 
 def end_descendants(wait_s: float = WAIT_S) -> int:

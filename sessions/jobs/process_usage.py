@@ -92,12 +92,11 @@ class Watched:
         return None
 
 
-def held_by_tree(pid: int) -> int:
-    """Return the resident bytes of a process and everything below it; shared pages count for each process."""
+def held_below(pid: int) -> int:
+    """Return the resident bytes of everything below a process; shared pages count for each process."""
     current = 0
     with suppress(psutil.Error):
-        process = psutil.Process(pid)
-        for child in (process, *process.children(recursive=True)):
+        for child in psutil.Process(pid).children(recursive=True):
             with suppress(psutil.Error):
                 current += child.memory_info().rss
     return current

@@ -30,6 +30,7 @@ from sessions.jobs.untrusted_files import NotReadable, read_end
 from specs.digests import digest_path
 from specs.errors import Blocked, EvidenceMissing, PeergateError
 from specs.job_records import Artifact, JobOrder, Manifest, Progress
+from specs.regular_files import read_regular
 from specs.stages.registry import kind_of
 from specs.stages.witness import ROWS
 from specs.system.strict_json import read_json
@@ -95,10 +96,10 @@ class Repetition:
         for stage, attempt in witnessed_attempts(self.entries):
             started_at = time.monotonic()
             try:
-                result = self._repeat(launcher or LocalLauncher(), stage, attempt)
+                repeated_witness = self._repeat(launcher or LocalLauncher(), stage, attempt)
             except FORMLESS as error:
-                result = Repeated(stage, attempt, 0, 0, 0, (), 0.0, why=formless(error))
-            yield replace(result, seconds=round(time.monotonic() - started_at, 3))
+                repeated_witness = Repeated(stage, attempt, 0, 0, 0, (), 0.0, why=formless(error))
+            yield replace(repeated_witness, seconds=round(time.monotonic() - started_at, 3))
 
     def _repeat(self, launcher: Launcher, stage: str, attempt: int) -> Repeated:
         key = f"{self.entries[0].entry.session}.{stage}.{attempt}"
@@ -211,7 +212,7 @@ def _manifest(folder: Path, job: JobState) -> Manifest:
             texts = read_end(folder / "log.txt", 4096)[0].decode("utf-8", "replace").strip().splitlines() or texts
         ended = f"ended with code {job.exit.code} ({job.exit.reason})"
         raise EvidenceMissing(f"the witness {ended}: {plain(texts[-1], 400)}")
-    manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
+    manifest = Manifest.model_validate_json(read_regular(folder / "manifest.json"))
     if manifest.outputs.get(ROWS) != digest_path(folder / "out" / f"{ROWS}.jsonl"):
         raise PeergateError("the witness left other rows than its manifest says")
     return manifest
@@ -219,8 +220,8 @@ def _manifest(folder: Path, job: JobState) -> Manifest:
 
 def _checked(evidence: Evidence) -> tuple[CheckResult, ...]:
     kind = kind_of(evidence.stage)
-    checks = (check for check in CHECKS if check.id.startswith(CHECKED) and check.belongs_to(kind))
-    return tuple(apply(check, evidence, None) for check in checks)
+    gate_checks = (check for check in CHECKS if check.id.startswith(CHECKED) and check.belongs_to(kind))
+    return tuple(apply(check, evidence, None) for check in gate_checks)
 
 
 def _differs(evidence: Evidence, order: JobOrder, manifest: Manifest) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """The job side of exactly-once: ``python -P -m sessions.jobs.wrapper JOB_FOLDER``.
 
 It claims the folder atomically before any work, runs the stage as a child, writes log and heartbeat, ends the stage on
-a limit or request, and leaves an exit record. It outlives the orchestrator. If it is killed, its child dies with it
-(Linux), and the job is *lost*: a decision must settle that.
+a limit or request, and leaves an exit record. It outlives the orchestrator. If it is killed, the stage and all that it
+started die with it (Linux), and the job is *lost*: a decision must settle that.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
         env=os.environ | {orphans.VARIABLE: str(folder.resolve())},
         # The processes that the stage starts end with its group.
         process_group=0,
-        preexec_fn=partial(orphans.end_with_parent, os.getpid(), signal.SIGKILL),
+        preexec_fn=partial(orphans.stand_guard, os.getpid()),
     )
     os.close(writing)
     log = JobLog(folder / "log.txt", reading)
@@ -103,7 +103,7 @@ def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
         # A disk that is briefly full must not cost a day of training.
         with suppress(OSError):
             write_heartbeat(folder, child.pid, time.time(), gpu_use.idle_s)
-        current = max(current, process_usage.held_by_tree(child.pid))
+        current = max(current, process_usage.held_below(child.pid if orphans.HAS_GUARD else os.getpid()))
         if request is None and not stop:
             if (folder / "cancel").exists():
                 stop.append("cancelled")

@@ -21,7 +21,7 @@ from sessions.session import Session
 from specs.digests import digest_bytes, digest_path, list_tree
 from specs.job_records import MachineClock, Manifest, Observed
 from specs.masking import current
-from specs.regular_files import MOST_BYTES
+from specs.regular_files import MOST_BYTES, open_regular, read_regular
 from specs.resources import held_hours
 from specs.stages.registry import Stage, outputs_of
 from specs.stages.stage import FOLDERS
@@ -122,7 +122,7 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path, *, partial: bool
         if stored and not is_own_file(path):
             _uncounted(session, stage, name, "is a link or no regular file")
             continue
-        if why := _not_left(path):
+        if why := _not_left(path, whole=kind == "files"):
             _uncounted(session, stage, name, why)
             continue
         if (stored or kind == "files") and (named := _known_in(path)):
@@ -134,7 +134,7 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path, *, partial: bool
         if flag:
             digest = keep_files(session.store, path)
         else:
-            digest = session.store.put(path.read_bytes()) if stored else digest_path(path)
+            digest = session.store.put(read_regular(path)) if stored else digest_path(path)
         relative = path.relative_to(session.run).as_posix()
         outputs[name] = {"path": relative, "digest": digest, "bytes": size, "stored": stored}
         if flag:
@@ -146,7 +146,7 @@ def manifest_of(session: Session, stage: Stage, path: Path) -> bytes | None:
     """Return the job's manifest; None if it is missing, malformed or holds a secret."""
     if not is_own_file(path):
         return None
-    with path.open("rb") as handle:
+    with open_regular(path) as handle:
         raw = handle.read(MANIFEST_BYTES + 1)
     if named := current().known_in(raw):
         return _uncounted(session, stage, "manifest", f"holds the value of {named}")
@@ -162,12 +162,14 @@ def _uncounted(session: Session, stage: Stage, name: str, why: str) -> None:
     session.display.say(f"{stage.name}: the job's output '{name}' {why}; it does not count")
 
 
-def _not_left(path: Path) -> str:
-    """Return why an output counts as not left; empty if it can be digested and, as rows, be kept."""
+def _not_left(path: Path, *, whole: bool) -> str:
+    """Return why an output counts as not left; empty if it can be digested and, as rows, be kept.
+
+    Each file of a folder is read as a ``whole``, as rows are, where it is looked through for secrets.
+    """
     try:
-        if path.is_dir():
-            list_tree(path)
-        elif path.stat().st_size > MOST_BYTES:
+        files = list_tree(path) if path.is_dir() else [path]
+        if (whole or not path.is_dir()) and any(file.stat().st_size > MOST_BYTES for file in files):
             return f"has more than {MOST_BYTES:,} bytes"
     except (OSError, ValueError) as error:
         first = str(error).replace(f"{path}/", "").splitlines()[0]
@@ -178,7 +180,7 @@ def _not_left(path: Path) -> str:
 def _known_in(path: Path) -> str | None:
     """Return the name of a secret of this process that an output holds; None if it holds none."""
     files = [path] if path.is_file() else list_tree(path)
-    return next((named for path in files if (named := current().known_in(path.read_bytes()))), None)
+    return next((named for path in files if (named := current().known_in(read_regular(path)))), None)
 
 
 def _beside(stage: Stage, out: Path) -> list[str]:

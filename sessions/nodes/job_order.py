@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from reviews.evidence.gather import accepted_attempt
 from reviews.evidence.heldout_screen import is_screened, screened
@@ -63,14 +64,14 @@ def resumed(session: Session, order: JobOrder) -> JobOrder:
         return JobOrder.model_validate_json(session.store.get(launched.body["order"]))
     for before in sources(list(session.trail.iterate()), session.store, order):
         try:
-            result = offered(session.run, job_folder(session.run, before.key), before.grant.attempt)
+            resume_step = offered(session.run, job_folder(session.run, before.key), before.grant.attempt)
         except (OSError, ValueError) as error:
             text = f"starts anew: the steps of attempt {before.grant.attempt} cannot be used: {error}"
             session.display.say(f"{order.key} {text}")
             continue
-        if result is not None:
-            session.display.say(f"{order.key} resumes from step {result.step} of attempt {result.attempt}")
-            return order.model_copy(update={"resumes": result})
+        if resume_step is not None:
+            session.display.say(f"{order.key} resumes from step {resume_step.step} of attempt {resume_step.attempt}")
+            return order.model_copy(update={"resumes": resume_step})
     return order
 
 
@@ -79,9 +80,10 @@ def ensure_model(session: Session) -> None:
     spec = session.resolved.spec
     for key, source in ((CONTROL, spec.control), ("model", spec.model)):
         if source is not None and session.trail.find(key) is None:
-            path, digest = prepare_model(session.resolved, source, session.cache, session.display.say)
-            body = {"source": source.source, "kind": source.kind, "path": str(path), "digest": digest}
-            session.trail.append("model", key, body)
+            model = prepare_model(session.resolved, source, session.cache, session.display.say)
+            body = {"source": source.source, "kind": source.kind, "path": str(model.path), "digest": model.digest}
+            revision = {} if model.revision is None else {"revision": model.revision}
+            session.trail.append("model", key, body | revision)
 
 
 def resolve_input(session: Session, reference: str) -> Artifact:
@@ -114,12 +116,23 @@ def _stored(session: Session, reference: str, digest: str) -> Artifact:
     return Artifact(name=reference, path=relative, digest=digest, bytes=path.stat().st_size)
 
 
+class PreparedModel(NamedTuple):
+    """A checkpoint that a session starts from."""
+
+    path: Path
+    digest: str
+    revision: str | None = None
+    """The commit of the hub that it was taken from."""
+
+
 def prepare_model(
     resolved: ResolvedSpec, source: ModelSource, cache: Path, say: Callable[[str], None]
-) -> tuple[Path, str]:
-    """Return folder and digest of a checkpoint, or raise UserError if it is missing or another one than pinned."""
+) -> PreparedModel:
+    """Return a checkpoint, or raise UserError if it is missing or another one than pinned."""
     say(f"model {source.source}: finding the checkpoint (the first time it is converted, about half a minute)")
     words = ["training.jobs.base_model", source.source, "--origin", resolved.origin, "--cache", str(cache)]
+    if source.template_date is not None:
+        words += ["--date", source.template_date.isoformat()]
     done = subprocess.run(
         [sys.executable, "-P", "-m", *words],
         stdin=subprocess.DEVNULL,
@@ -134,21 +147,21 @@ def prepare_model(
         raise UserError(f"the model cannot be prepared: {message}", where=source.source)
     try:
         result = json.loads(done.stdout.strip().splitlines()[-1])
-        path, digest = Path(result["path"]), str(result["digest"])
+        model = PreparedModel(Path(result["path"]), str(result["digest"]), result.get("revision"))
     except (ValueError, KeyError, IndexError) as error:
         raise PeergateError(f"training.jobs.base_model printed no result: {error}", where=source.source) from error
-    if source.digest is not None and digest != source.digest:
+    if source.digest is not None and model.digest != source.digest:
         raise UserError(
-            f"the checkpoint's digest is {digest}, the spec pins {source.digest}",
+            f"the checkpoint's digest is {model.digest}, the spec pins {source.digest}",
             where=source.source,
             hint="these are other weights; to use them, change the digest in a new spec",
         )
-    return path, digest
+    return model
 
 
 def _running_code(session: Session) -> str:
     """Return the digest of the code that was recorded when the session was last opened or resumed."""
-    stated = [value.body.get("code_state") for value in session.trail.iterate("open", "resume")]
+    stated = [recorded_entry.body.get("code_state") for recorded_entry in session.trail.iterate("open", "resume")]
     return next(value["digest"] for value in reversed(stated) if value is not None)
 
 

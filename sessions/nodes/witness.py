@@ -21,6 +21,7 @@ from sessions.nodes.job_order import current_attempt
 from sessions.session import Session, State
 from specs.job_records import ExitRecord, JobOrder, Manifest, Observed
 from specs.masking import current
+from specs.regular_files import read_regular
 from specs.resources import usd_per_hour
 from specs.stages.witness import LEAST_SHARE, ROWS
 
@@ -107,7 +108,7 @@ def _rows(session: Session, folder: Path, manifest: bytes | None) -> str | None:
     path = folder / "out" / f"{ROWS}.jsonl"
     if manifest is None or not is_own_file(path):
         return None
-    data = path.read_bytes()
+    data = read_regular(path)
     if current().known_in(data):
         return None
     digest = session.store.put(data)

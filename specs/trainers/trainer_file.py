@@ -22,6 +22,7 @@ from specs.trainers.trainer_keys import (
     AXOLOTL,
     DATASET_SETTINGS,
     EXAMPLE_KEYS,
+    LOSS_SETTINGS,
     OWN_CODE,
     PREFERENCE_KEYS,
     RL,
@@ -126,6 +127,10 @@ def _problems(trainer: Trainer, data: Mapping[str, Any], arguments: Given) -> It
         elif key not in trainer.given and key not in trainer.off and key not in trainer.harmless:
             yield from _outside((key,), value)
     if trainer is TRL:
+        for key, value in data.items():
+            same, why = LOSS_SETTINGS.get((arguments.held, key), ((value,), ""))
+            if value is not None and value not in same:
+                yield LintProblem((key,), f"is {show(value)}, which is not honoured: {why}", "remove it")
         for key in sorted(set(data) & others):
             pending = "examples" if arguments.held == "preferences" else "preferences"
             message = f"belongs to training on {pending}, and '{arguments.train}' holds {arguments.held}"

@@ -170,6 +170,13 @@ DATASET_SETTINGS: dict[str, tuple[tuple[Any, ...], str]] = {
 }
 """Keys of Axolotl's ``datasets`` that say what is learned: the values that say what the stage does too, and why no
 others. The other keys say where rows lie and how their columns are called."""
+LOSS_SETTINGS: dict[tuple[Held, str], tuple[tuple[Any, ...], str]] = {
+    ("examples", "completion_only_loss"): ((True,), _LAST_TURN),
+    ("texts", "completion_only_loss"): ((False,), "the rows are whole texts, and all of them is learned"),
+    ("examples", "assistant_only_loss"): ((False,), f"{_LAST_TURN}; turns before it are not"),
+    ("texts", "assistant_only_loss"): ((False,), "the rows are whole texts, without turns"),
+}
+"""Keys of TRL's SFT that say what is learned, by what the rows are: as :data:`DATASET_SETTINGS`."""
 PREFERENCE_KEYS = frozenset(
     ("beta", "label_smoothing", "ld_alpha", "loss_weights", "f_divergence_type", "precompute_ref_log_probs")
     + (

@@ -156,6 +156,41 @@ def _dated(folder: Path) -> None:
     path.write_text("{{ strftime_now('%d %b %Y') }}" + path.read_text(encoding="utf-8"), encoding="utf-8")
 
 
+BEGIN: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "a template": lambda data: data.update(
+        post_processor={
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<|start|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {"<|start|>": {"id": "<|start|>", "ids": [258], "tokens": ["<|start|>"]}},
+        }
+    ),
+    "a sequence": lambda data: data.update(
+        post_processor={
+            "type": "Sequence",
+            "processors": [
+                {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True},
+                {"type": "RobertaProcessing", "sep": ["<|end|>", 256], "cls": ["<|start|>", 258]},
+            ],
+        }
+    ),
+}
+"""Ways in which tokenizer.json puts a token before every text."""
+
+
+def doubled_begin(way: str) -> Spoil:
+    """Return a mutation that lets both the tokenizer and the template begin a text with a token."""
+
+    def spoil(folder: Path) -> None:
+        edited("tokenizer_config.json", _set(bos_token="<|start|>"))(folder)
+        if way == "add_bos_token":
+            edited("tokenizer_config.json", _set(add_bos_token=True))(folder)
+        else:
+            edited("tokenizer.json", BEGIN[way])(folder)
+
+    return spoil
+
+
 def _set(**values: Any) -> Callable[[dict[str, Any]], None]:
     return lambda data: data.update(values)
 
@@ -250,6 +285,10 @@ MUTATIONS: dict[str, Mutation] = {
         "template.end",
     ),
     "chat template with the date": _m(_dated, "template.date"),
+    **{
+        f"a first token written twice, by {way}": _m(doubled_begin(way), "template.begin_twice")
+        for way in (*BEGIN, "add_bos_token")
+    },
     "chat template that does not parse": _m(_said("chat_template.jinja", "{% for m in %}"), "template.syntax"),
     "stale generation config": _m(edited("generation_config.json", _set(eos_token_id=3)), "generation.end_token"),
     "generation config of a larger vocabulary": _m(
@@ -273,6 +312,10 @@ HEALTHY: dict[str, Spoil] = {
         lambda held: held.update({"lm_head.weight": held["model.embed_tokens.weight"].clone()})
     ),
     "trained a little": tensors(lambda held: held[LAST].add_(0.001)),
+    "a first token that the template alone writes": edited("tokenizer_config.json", _set(add_bos_token=False)),
+    "a first token that the tokenizer alone writes": edited(
+        "tokenizer_config.json", _set(add_bos_token=True, bos_token="<|pad|>")
+    ),
     "rope as older versions wrote it": edited(
         "config.json", lambda data: data.update(rope_theta=data.pop("rope_parameters")["rope_theta"])
     ),

@@ -229,9 +229,8 @@ def test_a_process_that_left_the_group_neither_holds_the_job_up_nor_outlives_it(
     assert is_gone(int((folder / "pid").read_text()))
 
 
-def test_a_process_with_an_empty_environment_ends_with_its_job(drive: Drive, folder: Path) -> None:
-    bare = """
-import subprocess, sys, time
+BARE = """
+import os, subprocess, sys, time
 from pathlib import Path
 path = Path(sys.argv[1], "pid")
 code = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(300)"
@@ -240,8 +239,44 @@ subprocess.run([sys.executable, "-c", start, code, str(path)], env={}, check=Tru
 while not path.exists() or not path.read_text():
     time.sleep(0.01)
 """
-    assert ended(drive(bare, folder), folder) == ("exited", 0)
+"""Leaves a process with an empty environment, in a session of its own."""
+
+
+def test_a_process_with_an_empty_environment_ends_with_its_job(drive: Drive, folder: Path) -> None:
+    assert ended(drive(BARE, folder), folder) == ("exited", 0)
     assert is_gone(int((folder / "pid").read_text()))
+
+
+@pytest.mark.parametrize("victim", ["wrapper", "guard"])
+def test_a_process_with_an_empty_environment_ends_with_its_killed_wrapper(
+    drive: Drive, folder: Path, victim: str
+) -> None:
+    """The guard ends what a killed wrapper left; the wrapper ends what a killed guard left."""
+    driver = drive(f"{BARE}\nopen(sys.argv[1] + '/parent', 'w').write(str(os.getpid()))\ntime.sleep(300)", folder)
+    wait_for((folder / "parent").exists)
+    stray = int((folder / "pid").read_text())
+    guard = child_of(folder)
+    assert not is_gone(stray) and psutil.Process(stray).environ() == {}
+    if victim == "wrapper":
+        driver.kill()
+        driver.wait()
+        wait_for(lambda: LocalLauncher().poll(folder) == JobState("lost"))
+    else:
+        os.kill(guard, signal.SIGKILL)
+        assert ended(driver, folder) == ("signal", -signal.SIGKILL)
+    wait_for(lambda: is_gone(stray) and is_gone(guard))
+    wait_for(lambda: is_gone(int((folder / "parent").read_text() or 0)))
+
+
+def test_the_exit_of_a_stage_is_its_own_behind_the_guard(drive: Drive, tmp_path: Path, order: JobOrder) -> None:
+    programs = {"raise SystemExit(3)": ("exited", 3)}
+    programs |= {
+        f"import os; os.kill(os.getpid(), {number:d})": ("signal", -number)
+        for number in (signal.SIGSEGV, signal.SIGTERM, signal.SIGKILL, signal.SIGUSR1, signal.SIGABRT)
+    }
+    for place, (program, expected) in enumerate(programs.items()):
+        folder = job(tmp_path / str(place) / order.key, order)
+        assert ended(drive(program, folder), folder) == expected, program
 
 
 def test_what_a_lost_job_left_behind_is_ended_and_nothing_else(drive: Drive, folder: Path, tmp_path: Path) -> None:
@@ -250,6 +285,9 @@ def test_what_a_lost_job_left_behind_is_ended_and_nothing_else(drive: Drive, fol
     runaway = int((folder / "pid").read_text())
     other = subprocess.Popen([sys.executable, "-c", SLEEP], env=os.environ | {orphans.VARIABLE: f"{folder.resolve()}0"})
     try:
+        # A guard that ends with the wrapper ends nothing.
+        driver.send_signal(signal.SIGSTOP)
+        os.kill(child_of(folder), signal.SIGKILL)
         driver.kill()
         driver.wait()
         wait_for(lambda: LocalLauncher().poll(folder) == JobState("lost"))

@@ -74,8 +74,8 @@ def wire(weights: Path) -> None:
     def not_confined() -> bool:
         return False
 
-    def prepared(*_: object) -> tuple[Path, str]:
-        return weights, digest_path(weights)
+    def prepared(*_: object) -> sessions.nodes.job_order.PreparedModel:
+        return sessions.nodes.job_order.PreparedModel(weights, digest_path(weights))
 
     def undrawn(*_: object) -> list[str]:
         return []

@@ -11,6 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from specs.regular_files import read_regular
+
 UNSTABLE = ("transformers_version", "_name_or_path", "is_local", "local_files_only")
 """Entries of a configuration that must not change the digest of the same weights."""
 _LOSSES = "transformers.loss.loss_utils"
@@ -130,6 +132,6 @@ def free() -> None:
 def drop_unstable(folder: Path) -> None:
     """Remove from a checkpoint's JSON files what differs between machines for the same weights."""
     for path in folder.glob("*config.json"):
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        data: dict[str, Any] = json.loads(read_regular(path).decode("utf-8"))
         remaining = {name: value for name, value in data.items() if name not in UNSTABLE}
         path.write_text(json.dumps(remaining, indent=2, sort_keys=True) + "\n", encoding="utf-8")

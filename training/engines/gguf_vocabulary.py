@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from specs.regular_files import read_regular
 from training.engines.gguf_weights import NoGguf
 from training.rules.packaging.text_splits import split_name
 
@@ -24,7 +25,7 @@ def add_vocabulary(writer: Any, folder: Path, rows: int) -> None:
     file = folder / "tokenizer.json"
     if not file.is_file():
         raise NoGguf("the checkpoint has no tokenizer.json; a sentencepiece tokenizer is not written for llama.cpp")
-    described: dict[str, Any] = json.loads(file.read_bytes())
+    described: dict[str, Any] = json.loads(read_regular(file))
     model: dict[str, Any] = described["model"]
     if model.get("type") != "BPE" or model.get("byte_fallback"):
         raise NoGguf(f"its tokenizer is a {model.get('type')}, and only byte-level BPE is written for llama.cpp")

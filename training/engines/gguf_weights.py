@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from specs.regular_files import open_regular
+
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}
 """Models that were compared with transformers, greedy answers token for token, and their name in llama.cpp."""
 
@@ -60,6 +62,7 @@ def tensors_in(folder: Path, config: Any) -> Iterator[tuple[Path, str, tuple[int
     if not files:
         raise NoGguf(f"there are no weights (*.safetensors) in {folder}")
     for file in files:
+        open_regular(file).close()
         with safe_open(file, framework="pt") as opened:
             for name in sorted(opened.keys()):
                 if name == "lm_head.weight" and config.tie_word_embeddings:

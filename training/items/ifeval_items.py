@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from specs.digests import digest_bytes
+from specs.regular_files import read_regular
 from specs.stages.artifacts import Item
 from training.rules.tasks import choose, write_items
 from training.rules.tasks.instruction_following import constraint_of
@@ -44,7 +45,7 @@ def prompts(wheel: Path | None = None) -> bytes:
     Raises ValueError if it is not that of version 0.1.0, or the wheel cannot be read.
     """
     if wheel is None:
-        place, data = str(find()), find().read_bytes()
+        place, data = str(find()), read_regular(find())
     else:
         try:
             with zipfile.ZipFile(wheel) as packed:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from specs.regular_files import read_regular
 from specs.stages.artifacts import Item
 from training.jobs.evaluation.lm_eval_task import NAME, of_the_library, place_of, require_lm_eval, write_task
 from training.rules.tasks import write_items
@@ -67,7 +68,7 @@ def main() -> int:
     require_lm_eval()
     try:
         documents = [
-            json.loads(line) for line in namespace.docs.read_text(encoding="utf-8").splitlines() if line.strip()
+            json.loads(line) for line in read_regular(namespace.docs).decode("utf-8").splitlines() if line.strip()
         ]
         with tempfile.TemporaryDirectory() as folder:
             items = items_of(namespace.task, documents, Path(folder))

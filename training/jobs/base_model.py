@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from datetime import date
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -26,6 +28,7 @@ from specs.digests import digest_file, digest_tree, digest_value
 from specs.extras import install_command
 from specs.system.new_folder import new_folder
 from training.engines import checkpoint
+from training.rules.template_date import fix_date
 
 CONVERTERS = ("transformers", "tokenizers", "safetensors", "gguf")
 """The packages that a converted checkpoint's bytes depend on."""
@@ -37,8 +40,14 @@ class SourceError(Exception):
     """The source is not available; the message says why and what to do."""
 
 
-def prepare(source: str, origin: Path, cache: Path) -> Path:
-    """Return the checkpoint's folder, made if needed, safe against a kill and a second process; raises SourceError."""
+def prepare(source: str, origin: Path, cache: Path, day: date | None = None) -> Path:
+    """Return the checkpoint's folder, made if needed, safe against a kill and a second process.
+
+    With a ``day``, its chat template writes that date in the place of today.
+
+    Raises:
+        SourceError: the source is not available, or its files cannot be read.
+    """
     matching_path = find(source, origin)
     if matching_path.suffix == ".gguf":
         name = source.partition(":")[2]
@@ -46,10 +55,10 @@ def prepare(source: str, origin: Path, cache: Path) -> Path:
             cache / "models" / f"{name}-{_conversion(matching_path)}", lambda folder: _convert(matching_path, folder)
         )
     listing = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in matching_path.iterdir())
-    key = digest_value(
-        [str(matching_path), [[name, size, str(changed)] for name, size, changed in listing]]
-    ).removeprefix("sha256:")[:16]
-    return _make(cache / "models" / f"copy-{key}", lambda folder: _copy(matching_path, folder))
+    files = [[name, size, str(changed)] for name, size, changed in listing]
+    key = digest_value([str(matching_path), files, *([] if day is None else [day.isoformat()])])
+    folder = cache / "models" / f"copy-{key.removeprefix('sha256:')[:16]}"
+    return _make(folder, lambda folder: _copy(matching_path, folder, day))
 
 
 def find(source: str, origin: Path) -> Path:
@@ -180,10 +189,23 @@ def _single_digits() -> Any:
     return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), words])
 
 
-def _copy(source: Path, folder: Path) -> None:
+def _copy(source: Path, folder: Path, day: date | None) -> None:
     for pattern in _HUB_FILES:
         for path in source.glob(pattern):
             shutil.copyfile(path, folder / path.name)
+    if day is not None:
+        try:
+            fix_date(folder, day)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SourceError(f"the date of its chat template cannot be fixed: {error}") from error
+
+
+def revision_of(source: str, origin: Path) -> str | None:
+    """Return the commit of the hub that a source is taken from; None of other sources; raises SourceError."""
+    if not source.startswith("hub:"):
+        return None
+    name = find(source, origin).name
+    return name if re.fullmatch(r"[0-9a-f]{40,64}", name) else None
 
 
 def main() -> int:
@@ -194,13 +216,15 @@ def main() -> int:
     parser.add_argument("source")
     parser.add_argument("--origin", type=Path, required=True)
     parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--date", type=date.fromisoformat)
     namespace = parser.parse_args()
     try:
-        path = prepare(namespace.source, namespace.origin, namespace.cache)
+        path = prepare(namespace.source, namespace.origin, namespace.cache, namespace.date)
+        revision = revision_of(namespace.source, namespace.origin)
     except (SourceError, ImportError, OSError) as error:
         print(str(error), file=sys.stderr)
         return 1
-    print(json.dumps({"path": str(path), "digest": digest_tree(path)}))
+    print(json.dumps({"path": str(path), "digest": digest_tree(path), "revision": revision}))
     return 0
 
 

@@ -163,6 +163,20 @@ def main() -> NoReturn:
     raise SystemExit(int(ExitCode.DONE))
 
 
+def starters(pid: int | None = None) -> tuple[int, ...]:
+    """Return the parent of a process, this one by default, and the parent's own: a guard may stand between.
+
+    Raises:
+        OSError: a process has ended meanwhile.
+    """
+    parent = os.getppid() if pid is None else _parent_of(pid)
+    return (parent, _parent_of(parent)) if Path("/proc/self/stat").exists() else (parent,)
+
+
+def _parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
+
+
 def _permitted_order(folder: Path) -> JobOrder:
     """Return the order if this process may carry it out on the granted inputs; otherwise exit with code 4."""
     try:
@@ -171,7 +185,7 @@ def _permitted_order(folder: Path) -> JobOrder:
         refuse(f"no readable order.json in {folder}: {str(error).splitlines()[0]}")
     try:
         owner = json.loads((folder / "claim" / "claim.json").read_bytes())
-        claimed = owner["key"] == order.key and owner["pid"] == os.getppid()
+        claimed = owner["key"] == order.key and owner["pid"] in starters()
     except (OSError, ValueError, KeyError, TypeError):
         claimed = False
     if not claimed:

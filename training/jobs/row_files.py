@@ -12,14 +12,22 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from specs.digests import Contract
+from specs.regular_files import open_regular
 
 Row = TypeVar("Row", bound=Contract)
 
 
 def read_rows(path: Path, model: type[Row]) -> list[Row]:
     """Return the rows of a file of one JSON object a line; raises pydantic.ValidationError if one is no such row."""
-    with path.open("rb") as handle:
+    with open_regular(path) as handle:
         return [model.model_validate_json(line) for line in handle if line.strip()]
+
+
+def _lines(path: Path) -> list[bytes]:
+    if not path.is_file():
+        return []
+    with open_regular(path) as handle:
+        return handle.read().splitlines(keepends=True)
 
 
 def lines_of(rows: Iterable[Contract]) -> bytes:
@@ -46,7 +54,7 @@ class GroupedRows(Generic[Row]):
         self.groups: list[list[Row]] = []
         pending: list[Row] = []
         whole = place = 0
-        for line in path.read_bytes().splitlines(keepends=True) if path.is_file() else []:
+        for line in _lines(path):
             place += len(line)
             if line == b"\n":
                 self.groups.append(pending)

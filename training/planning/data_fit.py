@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specs.errors import PluginFault
+from specs.regular_files import read_regular
 from specs.session.problems import Loc
 from specs.session.session_spec import SessionSpec
 from specs.stages.artifacts import Example, Item, Preference
@@ -35,7 +36,7 @@ def has_template(folder: Path) -> bool:
     if any((folder / name).exists() for name in ("chat_template.jinja", "chat_template.json")):
         return True
     try:
-        return bool(json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("chat_template"))
+        return bool(json.loads(read_regular(folder / "tokenizer_config.json").decode("utf-8")).get("chat_template"))
     except (OSError, ValueError, AttributeError):
         return True
 
@@ -83,7 +84,7 @@ class _Model:
         """
         try:
             vocabulary, config = (
-                json.loads((self.folder / name).read_text(encoding="utf-8"))
+                json.loads(read_regular(self.folder / name).decode("utf-8"))
                 for name in ("tokenizer.json", "tokenizer_config.json")
             )
             results = [added_token["content"] for added_token in (*vocabulary["added_tokens"], *_added_by(config))]
@@ -93,7 +94,7 @@ class _Model:
 
     @cached_property
     def context(self) -> int | None:
-        result = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
+        result = json.loads(read_regular(self.folder / "config.json").decode("utf-8"))
         longest = (result.get("text_config") or result).get("max_position_embeddings")
         return longest if isinstance(longest, int) else None
 
@@ -148,8 +149,8 @@ def data_faults(
         elif kind_of(stage).arm is not None and kind_of(stage).reads_turns and stage.inputs.get("items") == "heldout":
             path = list(_asked(spec, index, stage, _rows(data["heldout"], Item), model))
             # Both arms are asked the same.
-            yield from (fault for fault in path if fault.message not in reported_texts)
-            reported_texts |= {fault.message for fault in path}
+            yield from (call_fault for call_fault in path if call_fault.message not in reported_texts)
+            reported_texts |= {call_fault.message for call_fault in path}
 
 
 def _template_faults(data: dict[str, bytes], spec: SessionSpec, folder: Path) -> Iterator[Fault]:
@@ -169,8 +170,11 @@ def _template_faults(data: dict[str, bytes], spec: SessionSpec, folder: Path) ->
         talks += [_turns(row) for row in chosen]
     if template is None or not talks:
         return
+    if spec.model.template_date is not None and not template.writes_date:
+        hint = "remove the line"
+        yield Fault(("model", "template_date"), "the model's chat template writes no date that can be fixed", hint)
     try:
-        faults = template_faults(template, talks)
+        faults = template_faults(template.with_date(spec.model.template_date), talks)
     except PluginFault as error:
         yield Fault(place, error.message, "choose a model with another template")
         return
@@ -225,9 +229,15 @@ def _untrained(
             yield Fault(place, f"the model's chat template refuses {_roles(row)}: {_short(error)}", _OTHER_TURNS)
             return
     encoded = [Sides(style, row.prompt, texts, row.before).encoded(model.tokenizer) for row, texts in long]
-    equal = sum(len(value.wholes) == 2 and value.wholes[0][:most] == value.wholes[1][:most] for value in encoded)
-    wholes = [max(map(len, value.wholes)) for value in encoded]
-    dropped, cut = sum(len(value.prompt) >= most for value in encoded), sum(size > most for size in wholes)
+    equal = sum(
+        len(encoded_prompt.wholes) == 2 and encoded_prompt.wholes[0][:most] == encoded_prompt.wholes[1][:most]
+        for encoded_prompt in encoded
+    )
+    wholes = [max(map(len, encoded_prompt.wholes)) for encoded_prompt in encoded]
+    dropped, cut = (
+        sum(len(encoded_prompt.prompt) >= most for encoded_prompt in encoded),
+        sum(size > most for size in wholes),
+    )
     if cut or dropped:
         context = model.context
         longest = max(wholes)
@@ -321,11 +331,11 @@ def _bytes(row: Row, text: str) -> int:
 
 def _first_by_roles(rows: Sequence[Row]) -> list[Row]:
     """Return the first row of each order of roles other than one turn of the user."""
-    matching_rows: dict[tuple[str, ...], Row] = {}
+    question_lines: dict[tuple[str, ...], Row] = {}
     for row in rows:
         if row.before:
-            matching_rows.setdefault(tuple(turn.role for turn in row.before), row)
-    return list(matching_rows.values())
+            question_lines.setdefault(tuple(turn.role for turn in row.before), row)
+    return list(question_lines.values())
 
 
 def _roles(row: Row) -> str:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from specs.regular_files import read_regular
+
 
 class Shape(NamedTuple):
     """A decoder of the Llama family: attention with grouped keys, a gated MLP, norms without bias."""
@@ -79,7 +81,7 @@ def published(name: str) -> Shape | None:
 def from_config(path: Path) -> Shape | None:
     """Read a ``config.json``; None if it is missing, or of another family."""
     try:
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        config: dict[str, Any] = json.loads(read_regular(path).decode("utf-8"))
         return Shape(
             layers=int(config["num_hidden_layers"]),
             hidden=int(config["hidden_size"]),

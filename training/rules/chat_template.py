@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from training.rules.template_date import with_date, writes_date
 from training.rules.tokenizer_files import chat_template_of, read_object
 
 Message = Mapping[str, str]
@@ -59,6 +60,15 @@ class ChatTemplate:
             ids += named if isinstance(named, list) else [named]
         ends = {texts[id] for id in ids if id in texts} | ({tokens["eos_token"]} if "eos_token" in tokens else set())
         return cls(text, tokens, frozenset(ends))
+
+    @property
+    def writes_date(self) -> bool:
+        """Whether it asks for today's date in a form that :meth:`with_date` fixes."""
+        return writes_date(self._text)
+
+    def with_date(self, day: date | None) -> ChatTemplate:
+        """Return the template with a fixed date in the place of today; the same one without a date."""
+        return self if day is None else ChatTemplate(with_date(self._text, day), self._tokens, self.ends)
 
     def render(self, messages: Sequence[Message], *, opens: bool, now: datetime) -> str:
         """Return the text of turns, ready for an answer if it ``opens``; raises TemplateRefusal."""
@@ -170,6 +180,8 @@ def _faults_of(template: ChatTemplate, row: Sequence[Message]) -> Iterator[Templ
     yield from _left_out(prompt, turns)
     if prompt != later:
         hint = "in a copy of the model, write a fixed date in the place of strftime_now(…)"
+        if template.writes_date:
+            hint = f"register a date for it: write `template_date: '{now:%Y-%m-%d}'` below `model:`"
         yield TemplateFault("date", "the chat template writes the date: prompts change from one day to the next", hint)
     if not whole.startswith(prompt):
         if not _without_spaces(whole).startswith(_without_spaces(prompt)):

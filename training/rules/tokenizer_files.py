@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from specs.regular_files import read_regular
+
 TOKENIZER, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 MOST_BYTES = 64 << 20
 """Of one file: the largest vocabularies take a third of it."""
@@ -87,7 +89,7 @@ def chat_template_of(folder: Path) -> str:
 def _read(path: Path) -> str:
     if path.stat().st_size > MOST_BYTES:
         raise ValueError(f"{path.name} has more than {MOST_BYTES} bytes")
-    return path.read_text(encoding="utf-8")
+    return read_regular(path).decode("utf-8")
 
 
 def _text(token: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -23,6 +22,13 @@ from reviews.stages.evaluation.scorer_admission import (
     named_answers,
     verdicts_on,
 )
+from reviews.stages.evaluation.verifier_probes import (
+    LEAST_KNOWN,
+    MOST_TAKEN,
+    WRITE_KNOWN,
+    probe_own_values,
+    probe_wrong_answers,
+)
 from specs.errors import EvidenceMissing
 from specs.exact import holds
 from specs.session.session_spec import Analysis, SessionSpec
@@ -33,19 +39,11 @@ from specs.stages.stage import TASKS
 from training.rules.tasks import CONVERSATION, verifier, verifier_of_right
 from training.rules.tasks.exact_answer import contains_answer, reduced
 from training.rules.tasks.exact_answer import named_answers as spelled_answers
-from training.rules.tasks.verifier_cases import Case, cases_of
+from training.rules.tasks.verifier_cases import cases_of
 
 CHECKS = Checks(("evaluate", "multi_turn"))
 
 SOURCE = "a length limit that passed for a label: 57 gained, 2 lost, p = 2e-12, and every gain was an answer cut short"
-MOST_TAKEN = 0.2
-"""Fraction of the answers to other items: some may be right, as where items have equal answers in other words."""
-LEAST_KNOWN = 3
-"""Known answers of each label, right and wrong, without which a verifier is not admitted."""
-_WRITE = (
-    f"let known_answers() return (item, answer, right) for {LEAST_KNOWN} right (True) and {LEAST_KNOWN} wrong (False) "
-    "answers or more"
-)
 LIMITS = (
     Limit(">=", "thresholds.scorer_agreement"),
     Limit("<=", "thresholds.scorer_length"),
@@ -59,22 +57,26 @@ def admitted(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]],
     """Test a task's verifier on its known answers, and on the labelled sample that the spec registers for its own task.
 
     A verifier that knows none is tested on the answers that items of its own name; if they name none either, on what
-    answers nothing, and then it is admitted with a warning.
+    answers nothing and on the values of the items, and then it is admitted with a warning.
 
     Raises:
         EvidenceMissing: the known answers or the labelled sample are missing, unreadable or too few to say anything.
     """
-    result = _on_labels(spec, task, data, heldout)
+    query_result = _on_labels(spec, task, data, heldout)
     if task in (*TASKS, CONVERSATION) or spec.verifier.sandbox:
-        return result
-    message = f"{result.detail}; the spec lets its verifier run without a sandbox (`verifier: {{sandbox: false}}`)"
-    return replace(result, status="WARN" if result.status == "PASS" else result.status, detail=message)
+        return query_result
+    message = (
+        f"{query_result.detail}; the spec lets its verifier run without a sandbox (`verifier: {{sandbox: false}}`)"
+    )
+    return replace(
+        query_result, status="WARN" if query_result.status == "PASS" else query_result.status, detail=message
+    )
 
 
 def _on_labels(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]], heldout: Sequence[Item]) -> Found:
     known = _on_known(task, [*heldout, *(item for items in data.values() for item in items)])
     if known.status != "FAIL" and task not in (*TASKS, CONVERSATION):
-        known = _on_lists(task, heldout[:MOST_NAMED]) or known
+        known = probe_wrong_answers(task, heldout[:MOST_NAMED]) or known
     if known.status == "FAIL":
         return known
     detail = known.detail
@@ -92,24 +94,27 @@ def _on_known(task: str, items: Sequence[Item]) -> Found:
         cases = cases_of(task)
     except KeyError:
         named = named_answers(items)
-        return _on_named(task, named) if named.right else _on_nonsense(task, items)
+        return _on_named(task, named) if named.right else probe_own_values(task, items[:MOST_NAMED])
     different = {(case.item.model_dump_json(), case.output, bool(case.good)) for case in cases}
     right, wrong = (sum(good == label for _, _, good in different) for label in (True, False))
     if min(right, wrong) < LEAST_KNOWN:
-        raise EvidenceMissing(f"'{task}' has {right} right and {wrong} wrong known answers, which is too few: {_WRITE}")
+        raise EvidenceMissing(
+            f"'{task}' has {right} right and {wrong} wrong known answers, which is too few: {WRITE_KNOWN}"
+        )
     known = verdicts_on((case for case in cases if case.good), verifier_of_right(task))
     known += verdicts_on((case for case in cases if not case.good), verifier(task))
-    if len(flags := {verdict.passed for verdict in known}) == 1:
+    if len(flags := {scorer_verdict.passed for scorer_verdict in known}) == 1:
         message = f"'{task}' says {'yes' if flags == {True} else 'no'} to all {len(known)} known answers"
         message += ", right and wrong: let verify(item, answer) return True for right answers and False for wrong ones"
         return Found("FAIL", message, float(wrong if flags == {True} else right), repairable=False)
-    misjudged = [verdict for verdict in known if verdict.passed != verdict.label]
+    misjudged = [scorer_verdict for scorer_verdict in known if scorer_verdict.passed != scorer_verdict.label]
     if misjudged:
         visible = tuple(
-            {"case": verdict.name, "label": verdict.label, "passed": verdict.passed} for verdict in misjudged
+            {"case": scorer_verdict.name, "label": scorer_verdict.label, "passed": scorer_verdict.passed}
+            for scorer_verdict in misjudged
         )
         message = f"'{task}' misjudges {len(misjudged)} of {len(known)} known answers: "
-        message += listed(verdict.name for verdict in misjudged)
+        message += listed(scorer_verdict.name for scorer_verdict in misjudged)
         return Found("FAIL", message, float(len(misjudged)), visible, repairable=False)
     return Found("PASS", f"'{task}' judges all {len(known)} known answers right", 1.0)
 
@@ -118,72 +123,28 @@ def _on_named(task: str, known: Named) -> Found:
     """Ask a verifier about the answers that items name, each of its own item and of another."""
     if len(known.right) < LEAST_KNOWN or len(known.others) < LEAST_KNOWN:
         message = f"{len(known.right)} items name an answer, {len(known.others)} of them have another than some item"
-        raise EvidenceMissing(f"'{task}' has too few known answers: {message}; {_WRITE}")
-    refused = [verdict for verdict in verdicts_on(known.right, verifier_of_right(task)) if not verdict.passed]
+        raise EvidenceMissing(f"'{task}' has too few known answers: {message}; {WRITE_KNOWN}")
+    refused = [
+        scorer_verdict
+        for scorer_verdict in verdicts_on(known.right, verifier_of_right(task))
+        if not scorer_verdict.passed
+    ]
     if refused:
-        visible = tuple({"case": verdict.name, "label": True, "passed": False} for verdict in refused)
+        visible = tuple({"case": scorer_verdict.name, "label": True, "passed": False} for scorer_verdict in refused)
         message = f"'{task}' refuses the answer that {len(refused)} of {len(known.right)} items name as right: "
         return Found(
             "FAIL",
-            message + listed(verdict.name for verdict in refused),
+            message + listed(scorer_verdict.name for scorer_verdict in refused),
             float(len(refused)),
             visible,
             repairable=False,
         )
-    count = sum(verdict.passed for verdict in verdicts_on(known.others, verifier(task)))
+    count = sum(scorer_verdict.passed for scorer_verdict in verdicts_on(known.others, verifier(task)))
     message = f"'{task}' takes the answers that {len(known.right)} items name"
     message += f", and {count} of {len(known.others)} answers to other items"
     if holds(Fraction(count, len(known.others)), ">", MOST_TAKEN):
         return Found("FAIL", f"{message}: it does not tell them apart", float(count), repairable=False)
     return Found("PASS", message, float(count))
-
-
-def _on_nonsense(task: str, items: Sequence[Item]) -> Found:
-    """Ask a verifier that knows no right answer about what answers nothing; what it takes of that, it takes of any."""
-    requested_items = items[:MOST_NAMED]
-    if not requested_items:
-        raise EvidenceMissing(f"the verifier of '{task}' has no known answers: {_WRITE}")
-    for what, answers in (
-        ("an empty answer", ["" for _ in requested_items]),
-        ("the prompt itself", [item.prompt for item in requested_items]),
-        ("another item's prompt", [item.prompt for item in (*requested_items[1:], requested_items[0])]),
-        ("'I do not know.'", ["I do not know." for _ in requested_items]),
-        ("words without meaning", ["lorem ipsum dolor sit amet" for _ in requested_items]),
-    ):
-        cases = [Case(item, answer, False) for item, answer in zip(requested_items, answers, strict=True)]
-        count = sum(verdict.passed for verdict in verdicts_on(cases, verifier(task)))
-        if holds(Fraction(count, len(cases)), ">", MOST_TAKEN):
-            message = f"'{task}' takes {what} as right for {count} of {len(cases)} items: {_WRITE}"
-            return Found("FAIL", message, float(count), repairable=False)
-    message = (
-        f"'{task}' has no known answers. It refuses what answers nothing; that it takes what is right is not shown"
-    )
-    return Found("WARN", f"{message}: {_WRITE}", 0.0)
-
-
-def _on_lists(task: str, items: Sequence[Item]) -> Found | None:
-    """Ask a verifier about a list of all right answers, which is right for no item; None if it refuses such lists.
-
-    Right answers are those that it knows, or whatever the items say of them, field by field.
-    """
-    columns: dict[str, dict[str, None]] = {}
-    for item in items:
-        for name, value in item.constraint.items():
-            columns.setdefault(f"of '{name}'", {})[str(value)] = None
-    with suppress(KeyError):
-        columns["that it knows as right"] = dict.fromkeys(case.output for case in cases_of(task) if case.good)
-    for what, values in columns.items():
-        if len(values) < 2 or not items:
-            continue
-        for separator in (" ", ", ", "\n"):
-            cases = [Case(item, separator.join(values), False) for item in items]
-            count = sum(verdict.passed for verdict in verdicts_on(cases, verifier(task)))
-            if holds(Fraction(count, len(cases)), ">", MOST_TAKEN):
-                message = f"'{task}' takes a list of the {len(values)} answers {what} as right for {count} of "
-                message += f"{len(cases)} items: whoever names them all passes; compare the whole answer or its last "
-                message += "word with the right one, instead of looking for the right one in it"
-                return Found("FAIL", message, float(count), repairable=False)
-    return None
 
 
 def _on_sample(right: str, verdicts: tuple[Verdict, ...], thresholds: Thresholds) -> Found:
@@ -231,7 +192,9 @@ def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """
     ratio, analysis = evidence.resolved.spec.thresholds.scorer_matched, evidence.resolved.spec.analysis
     pairs = both_arms(evidence)
-    alike = [pair for pair in pairs if holds(length_ratio(*(len(value.text) for value in pair)), "<=", ratio)]
+    alike = [
+        pair for pair in pairs if holds(length_ratio(*(len(model_outcome.text) for model_outcome in pair)), "<=", ratio)
+    ]
     some = counted(paired(alike))
     detail = (
         f"{some.n} of {len(pairs)} items were answered at equal length by both arms (ratio up to {ratio:g}); "
@@ -255,12 +218,18 @@ def _form_of(pairs: Sequence[tuple[Answered, Answered]], analysis: Analysis) -> 
     before, after = (sum(arm) for arm in zip(*holding, strict=True))
     if not before and not after:
         return {}
-    part = counted(
+    answer_part = counted(
         Pair(now.item.kind, now.item.group, then.passed or flags[0], now.passed or flags[1])
         for (then, now), flags in zip(pairs, holding, strict=True)
     )
-    is_shown = holds(part.p, "<", analysis.alpha) and holds(part.gain, ">=", analysis.minimum_effect)
-    return {"baseline": before, "treatment": after, "items": len(pairs), "gain": float(part.gain), "is_shown": is_shown}
+    is_shown = holds(answer_part.p, "<", analysis.alpha) and holds(answer_part.gain, ">=", analysis.minimum_effect)
+    return {
+        "baseline": before,
+        "treatment": after,
+        "items": len(pairs),
+        "gain": float(answer_part.gain),
+        "is_shown": is_shown,
+    }
 
 
 def _holds_right(answer: Answered, labels: Set[str]) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.measure import steps_of
 from specs.errors import EvidenceMissing
+from specs.regular_files import open_regular
 from training.rules.weight_files import Shift, WrongWeights, adapter_shifts, compare
 
 LEAST_SHARE = 0.01
@@ -101,7 +102,7 @@ def _tensors(folder: Path | None) -> Iterator[tuple[str, list[int]]]:
         raise EvidenceMissing("no checkpoint with weight files was left")
     for file in files:
         try:
-            with file.open("rb") as handle:
+            with open_regular(file) as handle:
                 size = int.from_bytes(handle.read(8), "little")
                 header: Any = json.loads(handle.read(size)) if size <= _MOST_HEADER_BYTES else None
             pairs = [(name, entry["shape"]) for name, entry in header.items() if name != "__metadata__"]

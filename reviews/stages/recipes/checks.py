@@ -21,6 +21,7 @@ from reviews.evidence.text_overlap import find_overlaps
 from reviews.stages.recipes import checkpoint_checks, curation_checks
 from specs.digests import list_tree
 from specs.errors import EvidenceMissing
+from specs.regular_files import read_regular
 from specs.stages.artifacts import Item
 from specs.stages.metric import MetricSet
 from specs.text import plain
@@ -151,7 +152,7 @@ def _answers(item: Item, written: list[str]) -> bool:
 
 
 def _text(path: Path) -> str:
-    return path.read_bytes().decode("utf-8", "replace")
+    return read_regular(path).decode("utf-8", "replace")
 
 
 def _flat(text: str) -> str:

@@ -13,6 +13,7 @@ from reviews.checks.leakage_checks import REPEATS, SIMILARITY, duplicates_of, gr
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from specs.errors import EvidenceMissing
+from specs.regular_files import read_regular
 from specs.stages.artifacts import Example, said_before
 from specs.stages.metric import MetricSet
 from specs.stages.recipes.parameters import RecipeParameters
@@ -41,7 +42,7 @@ def _of_source(evidence: Evidence, _: MetricSet | None) -> Found:
     source, examples = evidence.inputs.get(role), evidence.outputs.get("examples")
     if source is None or examples is None or not source.is_file() or not examples.is_file():
         raise EvidenceMissing("the curated examples or their source are not there")
-    counts, chosen = (Counter(path.read_bytes().splitlines()) for path in (source, examples))
+    counts, chosen = (Counter(read_regular(path).splitlines()) for path in (source, examples))
     if strange := chosen - counts:
         detail = f"{strange.total()} of {chosen.total()} curated examples are no rows of '{role}'"
         return Found("FAIL", detail, float(strange.total()), repairable=False)
@@ -86,6 +87,6 @@ def _repeats(evidence: Evidence, _: MetricSet | None) -> Found:
     return duplicates_of(rows, evidence.resolved.spec.thresholds)
 
 
-def _for_the_builder(result: Found) -> Found:
+def _for_the_builder(query_result: Found) -> Found:
     """Return a finding with the change that another selection is: nothing was trained on this one yet."""
-    return replace(result, repairable=True, change=_CHANGE) if result.status == "FAIL" else result
+    return replace(query_result, repairable=True, change=_CHANGE) if query_result.status == "FAIL" else query_result

@@ -18,6 +18,7 @@ from sessions.jobs.benchmarks.served_task import Harness, require_script, serve
 from specs.benchmarks import lm_eval_file
 from specs.confinement import bubblewrap
 from specs.errors import Blocked
+from specs.regular_files import read_regular
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.parameters import LmEvalParameters
 from training.jobs.job import Done, Job, refuse
@@ -48,7 +49,7 @@ def lm_eval(job: Job[LmEvalParameters]) -> Done:
         refuse(f"{job.order.key}: the task has no file")
     try:
         library = environment.own("lm-eval")
-        files = lm_eval_file.files_of(script.read_text(encoding="utf-8"))
+        files = lm_eval_file.files_of(read_regular(script).decode("utf-8"))
     except (Blocked, ValueError) as error:
         refuse(f"{job.order.key}: {error}")
     settings = lm_eval_file.settings_of(files)
@@ -95,7 +96,7 @@ def _keep_log(
 ) -> None:
     """Write the log of what the library said; raises ValueError where it is not of the form that it has."""
     try:
-        result = json.loads((path / SAMPLES).read_text(encoding="utf-8"))
+        result = json.loads(read_regular(path / SAMPLES).decode("utf-8"))
         samples = list(_samples(result, {item.id: item for item in items}, eval_parameters.score))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"the task left no samples that can be read: {type(error).__name__}: {error}") from error

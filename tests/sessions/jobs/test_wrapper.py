@@ -185,11 +185,13 @@ def test_a_stage_that_is_killed_leaves_a_record_with_the_signal(drive: Drive, fo
 
 TOO_LATE = """
 import os, signal
-child, wrapper = os.getpid(), os.getppid()
+guard = os.getppid()
+state = lambda: open(f"/proc/{guard}/stat").read().rpartition(")")[2].split()
+wrapper = int(state()[1])
 if os.fork():
     os._exit(0)
-# Until the stage has ended and the wrapper has not noticed: it looks every few milliseconds.
-while open(f"/proc/{child}/stat").read().rpartition(")")[2].split()[0] != "Z":
+# Until the guard has ended as its stage did and the wrapper has not noticed: it looks every few milliseconds.
+while state()[0] != "Z":
     pass
 os.kill(wrapper, signal.SIGTERM)
 """

@@ -130,6 +130,37 @@ def test_trust_is_a_pair_that_only_a_started_or_signed_spec_completes(
     assert canary.exists()
 
 
+def test_spec_check_says_what_start_says_without_a_sandbox(
+    stranger: tuple[Path, Path, Path], new_process: Callable[[], None], without_sandbox: Callable[[], None]
+) -> None:
+    spec, _, canary = stranger
+    confined = called("spec", "check", spec).returncode
+    without_sandbox()
+    new_process()
+    done = called("spec", "check", spec)
+    assert done.returncode == 4 and "`peergate spec check --unconfined`" in done.stderr and not canary.exists()
+    new_process()
+    assert called("spec", "check", spec, "--unconfined").returncode == confined == 0
+    assert canary.exists()
+    # Trying it once is no trust: the next command that reads runs nothing.
+    canary.unlink()
+    new_process()
+    assert called("spec", "check", spec).returncode == 4 and not canary.exists()
+    trust_spec(load_spec(spec, unconfined="named"), sandbox=False)
+    canary.unlink()
+    new_process()
+    assert called("spec", "check", spec).returncode == 0 and canary.exists(), "one that this user started before"
+
+
+def test_an_unsigned_draft_has_no_rights(
+    stranger: tuple[Path, Path, Path], new_process: Callable[[], None], without_sandbox: Callable[[], None]
+) -> None:
+    spec, _, canary = stranger
+    without_sandbox()
+    draft = spec.rename(spec.with_name("a.draft.yaml"))
+    assert called("spec", "check", draft, "--unconfined").returncode == 4 and not canary.exists()
+
+
 def test_a_spec_with_problems_is_not_trusted(tmp_path: Path, new_process: Callable[[], None]) -> None:
     changes = (TASK, ("alpha: 0.05", "alpha: 5"))
     spec = spec_with(tmp_path, GOOD, *changes)
@@ -196,4 +227,6 @@ def test_only_what_starts_or_changes_a_session_honours_a_spec_without_a_sandbox(
         if isinstance(call, ast.Call) and getattr(call.func, "id", getattr(call.func, "attr", "")) == "load_spec"
     )
     honouring = {file for file, call in calls if any(word.arg == "unconfined" for word in call.keywords)}
-    assert honouring == {"sessions/runtime.py", "sessions/builder/mcp/session_driver.py", "sessions/human_actions.py"}
+    starting = {"sessions/runtime.py", "sessions/builder/mcp/session_driver.py", "sessions/human_actions.py"}
+    # `spec check` honours what was trusted before, or --unconfined.
+    assert honouring == starting | {"sessions/commands/spec.py"}

@@ -36,7 +36,7 @@ from training.jobs.base_model import prepare
 ASKED = [{"prompt": f"What is {n} + {n}?", "completion": str(2 * n)} for n in range(60)]
 MOST_SECONDS = 7200
 """Ends a session that hangs; a quiet machine takes a tenth, and load alone shall not fail a test."""
-VERIFIER = "def verify(item, answer):\n    return answer.strip().endswith(item.constraint['answer'])\n"
+VERIFIER = "def verify(item, answer):\n    return answer.rpartition(' ')[2] == item.constraint['answer']\n"
 
 
 def json_lines(path: Path, rows: list[dict[str, Any]]) -> Path:

@@ -272,6 +272,34 @@ def test_a_verifier_that_does_not_do_its_part_is_told_with_its_line(tmp_path: Pa
     assert str(caught.value).startswith(told)
 
 
+BESIDE = {
+    "open": "open('table.json')",
+    "its own place": "open(__file__.replace('verify.py', 'table.json'))",
+    "a module": "__import__('table_of_answers')",
+    "pathlib": "__import__('pathlib').Path('data', 'table.json').read_text()",
+}
+
+
+@needs_sandbox
+@pytest.mark.parametrize("statement", BESIDE.values(), ids=BESIDE)
+@pytest.mark.parametrize("indent", ["", "    "], ids=["when loaded", "when asked"])
+def test_a_verifier_that_needs_a_file_beside_it_is_told_that_it_has_none(
+    tmp_path: Path, indent: str, statement: str
+) -> None:
+    (tmp_path / "table.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "table_of_answers.py").touch()
+    code = GOOD.replace("    return int(answer) == 1", f"    {statement}\n    return int(answer) == 1")
+    if not indent:
+        code = f"{statement}\n{GOOD}"
+    with pytest.raises((SpecError, PluginFault)) as caught:
+        resolved = load_spec(spec_with(tmp_path, code))
+        verifier(resolved.spec.task)(ITEM, "1")
+    assert "it may import installed packages, and reads no file beside it, which is not registered: write" in str(
+        caught.value
+    )
+    assert "verify.py:" in str(caught.value)
+
+
 @needs_sandbox
 def test_a_known_answer_that_raises_is_a_no_where_it_is_wrong_and_a_fault_where_it_is_right(tmp_path: Path) -> None:
     """``int("one")`` raises ValueError; a rule that raises it for right answers has a typo, or wrong labels."""

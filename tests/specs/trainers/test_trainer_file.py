@@ -15,7 +15,7 @@ from specs.stages.recipes.script_file import SCRIPT_BYTES, require_script
 from specs.trainers import trainer_file
 from specs.trainers.known_keys import Command, known_keys
 from specs.trainers.trainer_file import AsScript, Given, as_script, notes_of
-from specs.trainers.trainer_keys import DATASET_SETTINGS, TRAINERS
+from specs.trainers.trainer_keys import DATASET_SETTINGS, EXAMPLE_KEYS, LOSS_SETTINGS, TRAINERS, Held
 from testing.factories.spec_files import loads, write_spec
 from testing.factories.spec_files import problems_of as problems
 from testing.factories.trained_recipe import STAGE, TRAINED
@@ -203,6 +203,22 @@ def test_dataset_settings_that_say_what_is_learned_are_refused_by_name(key: str)
     assert found.keys == f"datasets[0].{key}" and "which is not honoured" in found.message and found.line == 3
     for value in (*same, None):
         assert made(AXOLOTL.replace("type: alpaca", f"type: chat_template, {key}: {json.dumps(value)}"))
+
+
+@pytest.mark.parametrize(("held", "key"), LOSS_SETTINGS)
+def test_settings_of_trl_that_say_what_is_learned_are_refused_by_name(held: Held, key: str) -> None:
+    given = EXAMPLES._replace(held=held)
+    text = TRL.replace("packing: true", "packing: false")
+    (same,), _ = LOSS_SETTINGS[held, key]
+    (problem,) = refused(f"{text}{key}: {json.dumps(not same)}\n", given)
+    assert problem.keys == key and "which is not honoured" in problem.message and problem.line == 10
+    for value in (same, None):
+        assert settings(made(f"{text}{key}: {json.dumps(value)}\n", given))["command"] == "sft"
+
+
+def test_every_key_of_trl_that_masks_the_loss_has_a_rule() -> None:
+    masks = {key for key in known_keys("sft") or () if key.endswith("_only_loss")}
+    assert masks == {key for _, key in LOSS_SETTINGS} and masks <= EXAMPLE_KEYS
 
 
 def test_every_turn_but_the_last_is_kept_from_axolotls_loss(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

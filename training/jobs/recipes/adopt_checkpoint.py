@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from specs.regular_files import open_regular, read_regular
 from specs.system.new_folder import new_folder
 from specs.text import plain
 from training.engines.checkpoint import UNSTABLE
@@ -109,7 +110,7 @@ def _require_own(files: list[Path], base: Path) -> None:
 def _same(path: Path, other: Path) -> bool:
     if not other.is_file():
         return False
-    if path.read_bytes() == other.read_bytes():
+    if read_regular(path) == read_regular(other):
         return True
     return path.name.endswith("config.json") and not _differences(path, other)
 
@@ -133,7 +134,7 @@ def _differing(path: Path, other: Path) -> str:
 
 def _configuration(path: Path) -> dict[str, Any]:
     try:
-        data: Any = json.loads(path.read_bytes())
+        data: Any = json.loads(read_regular(path))
     except (ValueError, RecursionError) as error:
         raise NotTaken(f"{path.name} is no JSON") from error
     if not isinstance(data, dict):
@@ -185,7 +186,7 @@ def _require_headers(source: Path, base: Path) -> None:
 
 
 def _header_bytes(path: Path) -> int:
-    with path.open("rb") as handle:
+    with open_regular(path) as handle:
         return int.from_bytes(handle.read(8), "little")
 
 

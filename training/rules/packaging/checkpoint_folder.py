@@ -88,6 +88,14 @@ class CheckpointFolder:
         return content if isinstance(content, str) else None
 
     @property
+    def opening_token(self) -> str | None:
+        """Return the special token that the tokenizer puts before every text, or None; raises WrongFile."""
+        adds = self.tokenizer_config.get("add_bos_token")
+        if isinstance(adds, bool):
+            return self.named_token("bos_token") if adds else None
+        return _opening_token(self.tokenizer.get("post_processor"))
+
+    @property
     def is_adapter(self) -> bool:
         """Whether the only weights here are those of an adapter."""
         names = [path.name for path in self.path.glob("*.safetensors")]
@@ -112,6 +120,21 @@ def readable(read: Callable[[], Any]) -> bool:
     except (WrongFile, WrongWeights):
         return False
     return True
+
+
+def _opening_token(processor: Any) -> str | None:
+    """Return the token that a post-processor of tokenizer.json puts before every text."""
+    if not isinstance(processor, dict):
+        return None
+    if processor.get("type") == "Sequence":
+        parts = processor.get("processors")
+        return next(filter(None, map(_opening_token, parts)), None) if isinstance(parts, list) else None
+    single, begin = processor.get("single"), processor.get("cls")
+    first: Any = single[0] if isinstance(single, list) and single else None
+    special = first.get("SpecialToken") if isinstance(first, dict) else None
+    if isinstance(special, dict):
+        return special["id"] if isinstance(special.get("id"), str) else None
+    return begin[0] if isinstance(begin, list) and begin and isinstance(begin[0], str) else None
 
 
 def _natural(arguments: Any) -> int:

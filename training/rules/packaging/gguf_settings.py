@@ -210,7 +210,7 @@ def _begin(folder: CheckpointFolder, file: str, statements: dict[str, Any]) -> I
     named, ids = folder.named_token("bos_token"), folder.token_ids
     if named not in ids:
         return
-    adds = _adds(folder.tokenizer.get("post_processor"), named)
+    adds = folder.opening_token == named
     stated, added = statements.get("tokenizer.ggml.bos_token_id"), statements.get("tokenizer.ggml.add_bos_token")
     if (adds or stated is not None) and stated != ids[named]:
         yield Flaw("gguf", "begin_token", file, f"tokenizer.ggml.bos_token_id is {stated}, it is {ids[named]}", _AGAIN)
@@ -218,16 +218,3 @@ def _begin(folder: CheckpointFolder, file: str, statements: dict[str, Any]) -> I
         why = f"tokenizer.ggml.add_bos_token is {added}, the checkpoint's tokenizer begins texts "
         why += f"{'with' if adds else 'without'} {told(named)}"
         yield Flaw("gguf", "begin_token", file, why, _AGAIN)
-
-
-def _adds(processor: Any, token: str | None) -> bool:
-    """Return whether a post-processor of tokenizer.json puts a token before every text."""
-    if not isinstance(processor, dict):
-        return False
-    if processor.get("type") == "Sequence":
-        parts = processor.get("processors")
-        return isinstance(parts, list) and any(_adds(part, token) for part in parts)
-    single = processor.get("single")
-    first: Any = single[0] if isinstance(single, list) and single else None
-    special = first.get("SpecialToken") if isinstance(first, dict) else None
-    return isinstance(special, dict) and special.get("id") == token

@@ -61,7 +61,7 @@ def check_files(
         apply("config", lambda: structure_rules.config(folder)),
         apply("weights", lambda: weight_rules.layout(folder), lambda: weight_rules.numbers(folder)),
         apply("tokenizer", lambda: tokenizer_rules.tokenizer(folder)),
-        apply("template", lambda: tokenizer_rules.template(folder)),
+        apply("template", lambda: tokenizer_rules.template(folder, CheckpointFolder(base) if base else None)),
         apply("generation", lambda: tokenizer_rules.generation(folder)),
         apply("training", lambda: lineage_rules.training_log(folder)),
         apply("lineage", *_lineage(folder, base, trained=trained)),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from specs.errors import PluginFault
-from training.rules.chat_template import ChatTemplate, Message, template_faults
+from training.rules.chat_template import ChatTemplate, Message, TemplateRefusal, template_faults
 from training.rules.packaging.bounded_json import WrongFile
 from training.rules.packaging.checkpoint_folder import (
     GENERATION,
@@ -74,8 +75,11 @@ def _merges(folder: CheckpointFolder, ids: dict[str, int]) -> Iterator[Flaw]:
             return
 
 
-def template(folder: CheckpointFolder) -> Iterator[Flaw]:
-    """Yield where the chat template is missing, does not parse, loses turns, or writes tokens that are not here."""
+def template(folder: CheckpointFolder, base: CheckpointFolder | None = None) -> Iterator[Flaw]:
+    """Yield where the chat template is missing, does not parse, loses turns, or writes tokens that are not here.
+
+    A first token that template and tokenizer both write is a fault, unless the base writes it twice too.
+    """
     from jinja2 import TemplateSyntaxError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -96,6 +100,11 @@ def template(folder: CheckpointFolder) -> Iterator[Flaw]:
             yield Flaw("template", "syntax", TEMPLATE, f"does not parse: {told(str(error))}", _COPY)
             return
     yield from _render_flaws(folder)
+    token = _doubled_token(folder)
+    if token and (base is None or _doubled_token(base) != token):
+        why = f"writes {told(token)} first, and the tokenizer puts it before every text: a rendered prompt that is "
+        mend = "let one of them write it; where the base writes it twice too, name it with --base"
+        yield Flaw("template", "begin_twice", TEMPLATE, f"{why}tokenized begins with it twice", mend)
     try:
         ids = folder.token_ids
     except WrongFile as error:
@@ -122,6 +131,18 @@ def _render_flaws(folder: CheckpointFolder) -> Iterator[Flaw]:
     for fault in faults:
         if fault.closing:
             yield Flaw("template", fault.code, TEMPLATE, fault.message, fault.hint)
+
+
+def _doubled_token(folder: CheckpointFolder) -> str | None:
+    """Return the token with which both the chat template and the tokenizer begin a text; None if no token is."""
+    try:
+        token, template = folder.opening_token, ChatTemplate.read(folder.path)
+        if not token or template is None:
+            return None
+        prompt = template.render(_turns("user"), opens=True, now=datetime.now())  # noqa: DTZ005 - the local time
+    except (WrongFile, TemplateRefusal, OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None  # Another rule reports what cannot be read or rendered.
+    return token if prompt.lstrip().startswith(token) else None
 
 
 def _turns(*roles: str) -> list[Message]:

@@ -139,7 +139,7 @@ class TaskModule:
             raise PluginFault(message, where=self._place("known_answers")) from error
 
     def _broken(self, error: BaseException, text: str) -> PluginFault:
-        text = f"its verifier {text}: {type(error).__name__}: {plain(str(error), 200)}"
+        text = f"its verifier {text}: {type(error).__name__}: {plain(str(error), 200)}{task_file.reach_in_words(error)}"
         return PluginFault(text, where=self._place("verify", error))
 
     def _judged(self, arguments: Any, output: str) -> Judgement:

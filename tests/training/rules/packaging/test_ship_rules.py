@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specs.digests import digest_file
-from testing.factories.mutated_checkpoints import HEALTHY, MUTATIONS, WEIGHTS, flipped, nudged
+from testing.factories.mutated_checkpoints import HEALTHY, MUTATIONS, WEIGHTS, doubled_begin, flipped, nudged
 from testing.fixtures.tiny_training import tiny_checkpoint
 from training.rules.packaging.ship_rules import check_files
 
@@ -45,6 +45,14 @@ def test_a_good_checkpoint_has_no_flaw(name: str, good: Path, base: Path, tmp_pa
     assert [flaw.line() for one in outcomes for flaw in one.flaws] == []
     run = {one.layer for one in outcomes if one.status == "PASS"}
     assert run >= {"structure", "config", "weights", "tokenizer", "template", "generation", "lineage"}
+
+
+def test_a_first_token_that_the_base_writes_twice_too_is_no_fault(good: Path, base: Path, tmp_path: Path) -> None:
+    folder, twice = (Path(shutil.copytree(made, tmp_path / name)) for made, name in ((good, "model"), (base, "base")))
+    doubled_begin("a template")(folder)
+    assert found(folder, base) >= {"template.begin_twice"}
+    doubled_begin("a template")(twice)
+    assert found(folder, twice) == set()
 
 
 def test_a_bit_that_leaves_a_possible_weight_is_found_by_its_digest_alone(good: Path, tmp_path: Path) -> None:

@@ -11,8 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from specs.errors import ExitCode
 from specs.job_records import JobOrder
 from training.jobs.finetuning.replicas.outer_weights import trained_parameters
@@ -24,7 +22,7 @@ from training.jobs.finetuning.replicas.replica_files import (
     sha256_of,
     write_json,
 )
-from training.jobs.job import Job, refuse
+from training.jobs.job import Job, refuse, starters
 from training.jobs.saved_steps import train_from
 from training.rules.finetuning.replica_rounds import Share
 
@@ -50,8 +48,8 @@ def _require_coordinator(folder: Path, order: JobOrder) -> None:
     """Exit with code 4 unless the process that started this one is that of the claimed stage."""
     try:
         owner = json.loads((folder / "claim" / "claim.json").read_bytes())
-        started = owner["key"] == order.key and owner["pid"] == psutil.Process(os.getppid()).ppid()
-    except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+        started = owner["key"] == order.key and owner["pid"] in starters(os.getppid())
+    except (OSError, ValueError, KeyError, TypeError):
         started = False
     if not started:
         refuse(f"{order.key}: replicas are started by the process of their stage only")

@@ -1,0 +1,44 @@
+"""Shipped specs leave room: a machine that does other work at the same time ends no training."""
+
+from __future__ import annotations
+
+import pytest
+from ruamel.yaml import YAML
+
+from sessions.money.estimate import forecasts
+from specs.home import HOME
+from specs.session.loading import load_spec
+from specs.stages.registry import kind_of
+from testing.fixtures.sandbox import needs_sandbox
+
+LIBRARY = HOME / "specs" / "library"
+ROOM = 4
+"""Times the forecast of a machine that does nothing else."""
+OF_RENTED = 1.2
+"""On a rented GPU nobody else works, and the limit guards money."""
+UNKNOWN = {"composer_demo": {"train"}}
+"""Trainings of which nothing is forecast."""
+
+
+def shipped() -> list[tuple[str, str | None]]:
+    """Return every shipped spec with each of its profiles."""
+    found: list[tuple[str, str | None]] = []
+    for path in sorted(LIBRARY.glob("*.yaml")):
+        found += [(path.stem, profile) for profile in YAML(typ="safe").load(path).get("profiles") or [None]]
+    return found
+
+
+@needs_sandbox
+@pytest.mark.parametrize(("name", "profile"), shipped())
+def test_every_training_may_take_four_times_its_forecast(name: str, profile: str | None) -> None:
+    resolved = load_spec(LIBRARY / f"{name}.yaml", profile)
+    known = {forecast.stage: forecast.hours * 60 for forecast in forecasts(resolved)}
+    trained = {stage.name for stage in resolved.spec.stages if kind_of(stage).trains}
+    assert trained - known.keys() == UNKNOWN.get(name, set()), "a training without a forecast shows nothing"
+    room = OF_RENTED if (profile or "").startswith("gpu") else ROOM
+    short = {
+        stage: (round(minutes, 1), resolved.spec.stage(stage).max_minutes)
+        for stage, minutes in known.items()
+        if resolved.spec.stage(stage).max_minutes < room * minutes
+    }
+    assert short == {}, "minutes forecast, and minutes allowed"
