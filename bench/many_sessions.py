@@ -247,10 +247,9 @@ def lengthen(trail: Trail, pattern: list[Recorded], times: int) -> None:
     """Repeat the entries of a real session under other keys."""
     for number in range(times):
         with trail.alone():
-            for recorded_entry in pattern:
-                trail.append(
-                    recorded_entry.entry.kind, f"{recorded_entry.entry.key}#{number}", dict(recorded_entry.body)
-                )  # pyright: ignore[reportArgumentType]
+            for recorded in pattern:
+                key = f"{recorded.entry.key}#{number}"
+                trail.append(recorded.entry.kind, key, dict(recorded.body))  # pyright: ignore[reportArgumentType]
 
 
 def trail_kb(server: Server) -> float:

@@ -41,7 +41,7 @@ def open_stage(session: Session, stage: str = "sample", attempt: int = 1, **revi
 
 def keep_decision(session: Session, stage: str, attempt: int, *tasks: str) -> str:
     """Keep a decision that sends an attempt back with tasks in words; return its digest."""
-    words = tuple(RequiredChange(text=one, by_builder=True) for one in tasks)
+    words = tuple(RequiredChange(text=task, by_builder=True) for task in tasks)
     decision = Decision(
         stage=stage,
         attempt=attempt,
@@ -63,14 +63,14 @@ def end_job(
 ) -> None:
     """Record that a job has ended and what it left."""
     key = f"{session.name}.{stage}.{attempt}"
-    kept = {
+    remaining = {
         name: {"path": name, "digest": session.store.put(data), "bytes": len(data), "stored": True}
         for name, data in outputs.items()
     }
     log = session.store.put(b"a log\n")
     record = ExitRecord(key=key, code=0, reason=reason, started=1.0, ended=2.0, host="here", log=log)
-    told = {"outputs": kept, "log": log, "exit": session.store.put_value(record)}
-    body = body_of("exit", key=key, stage=stage, attempt=attempt, **told)
+    messages = {"outputs": remaining, "log": log, "exit": session.store.put_value(record)}
+    body = body_of("exit", key=key, stage=stage, attempt=attempt, **messages)
     session.trail.append("exit", f"exit/{key}", body)
 
 
@@ -116,9 +116,9 @@ def turn(*calls: ToolCall, text: str = "", **other: Any) -> Turn:
     return Turn.model_validate(values | other)
 
 
-def take(bench: SessionWorkbench, said: Turn, request: bytes = b"{}", response: bytes = b"{}") -> None:
+def take(bench: SessionWorkbench, turn_entry: Turn, request: bytes = b"{}", response: bytes = b"{}") -> None:
     """Reserve and record a turn."""
-    bench.record(said, bench.reserve(0.02), request, response)
+    bench.record(turn_entry, bench.reserve(0.02), request, response)
 
 
 def job_folder(session: Session, stage: str = "sample", attempt: int = 1) -> Path:
@@ -130,5 +130,5 @@ def job_folder(session: Session, stage: str = "sample", attempt: int = 1) -> Pat
 
 def rows(*texts: str) -> bytes:
     """Return sample rows with these completions."""
-    found = [row | {"completion": text} for row, text in zip(samples(), texts, strict=False)]
-    return "".join(json.dumps(row) + "\n" for row in found).encode()
+    results = [row | {"completion": text} for row, text in zip(samples(), texts, strict=False)]
+    return "".join(json.dumps(row) + "\n" for row in results).encode()

@@ -65,15 +65,15 @@ def call(turns: list[str], output: str) -> Raw:
 
 def samples(of: list[Raw]) -> list[Raw]:
     """Return what the library's log says of rows."""
-    found: list[Raw] = []
+    raws: list[Raw] = []
     for number, row in enumerate(of):
         answers: list[Any] = [
-            {"choices": [{"message": {"role": "assistant", "content": one["output"]}}], "response_id": f"{number}-{n}"}
-            for n, one in enumerate(row["calls"])
+            {"choices": [{"message": {"role": "assistant", "content": call["output"]}}], "response_id": f"{number}-{n}"}
+            for n, call in enumerate(row["calls"])
         ]
         # Long texts are kept once, beside the sample.
         answers[0]["choices"][0]["message"]["content"] = "attachment://draft"
-        found.append(
+        raws.append(
             {
                 "id": row["item"],
                 "epoch": 1,
@@ -82,11 +82,11 @@ def samples(of: list[Raw]) -> list[Raw]:
                 "messages": [],
                 "output": {"choices": [{"message": {"role": "assistant", "content": row["output"]}}]},
                 "scores": {name: {"value": value} for name, value in row["scores"].items()},
-                "events": [{"event": "model", "output": one} for one in answers],
+                "events": [{"event": "model", "output": answer} for answer in answers],
                 "attachments": {"draft": row["calls"][0]["output"]},
             }
         )
-    return found
+    return raws
 
 
 def header(**changes: Any) -> Raw:
@@ -105,10 +105,10 @@ def benchmark_evidence(
     """Return the evidence of a healthy stage, or with other rows, or a log of other samples or with another header."""
     folder.mkdir(exist_ok=True)
     evidence = evidence_of(folder, "base")
-    given: Raw = {"task": "opposites", "score": "match", "max_new_tokens": 32, "seed": 7}
-    given |= {"args": {"data": "{items}", "level": 2}} if kind is INSPECT else {}
+    raw: Raw = {"task": "opposites", "score": "match", "max_new_tokens": 32, "seed": 7}
+    raw |= {"args": {"data": "{items}", "level": 2}} if kind is INSPECT else {}
     inputs = {"model": "model", "items": "heldout"}
-    stage = kind.stage(name="base", kind=kind.name, inputs=inputs, script="task.py", parameters=given)
+    stage = kind.stage(name="base", kind=kind.name, inputs=inputs, script="task.py", parameters=raw)
     parameters = stage.parameters.model_dump(mode="json")
     path = write_rows(folder / "measured" / "rows.jsonl", rows() if of is None else of)
     log = folder / "measured" / "log"
@@ -121,10 +121,10 @@ def benchmark_evidence(
     assert evidence.manifest is not None
     manifest = evidence.manifest.model_copy(
         update={
-            "outputs": {name: digest_path(one) for name, one in outputs.items()},
+            "outputs": {name: digest_path(output) for name, output in outputs.items()},
             "kind": kind.name,
             "effective": parameters,
-            "tokens": sum(one["output_tokens"] for row in (of or rows()) for one in row["calls"]),
+            "tokens": sum(call["output_tokens"] for row in (of or rows()) for call in row["calls"]),
             "facts": evidence.manifest.facts | facts,
         }
     )
@@ -134,7 +134,7 @@ def benchmark_evidence(
         heldout=items(),
         parameters=parameters,
         outputs=outputs,
-        output_digests={name: digest_path(one) for name, one in outputs.items()},
+        output_digests={name: digest_path(output) for name, output in outputs.items()},
         manifest=manifest,
         witness=witness_of(path.parent, stage, outputs, manifest),
     )
@@ -142,21 +142,21 @@ def benchmark_evidence(
 
 def lm_eval_evidence(folder: Path, right: tuple[int, ...] = tuple(range(RIGHT))) -> Evidence:
     """Return the evidence of a task of lm-eval whose filter takes the last word, with these places called right."""
-    found = rows()
-    for place, row in enumerate(found):
+    raws = rows()
+    for place, row in enumerate(raws):
         row["scores"], row["correct"] = {"match": float(place in right)}, place in right
         row["calls"] = [row["calls"][1] | {"messages": row["calls"][0]["messages"]}]
     step = [{"function": "regex", "regex_pattern": r"(\w+)$"}, {"function": "take_first"}]
     scores = [{"name": "match", "scorer": SCORER, "params": {"filters": step, "ignore_case": True}}]
     head = {"eval": {"task": "opposites", "task_args_passed": {}}, "results": {"scores": scores}}
-    return benchmark_evidence(folder, found, samples(found), LM_EVAL, **head)
+    return benchmark_evidence(folder, raws, samples(raws), LM_EVAL, **head)
 
 
 def changed(place: int, **fields: Any) -> list[Raw]:
     """Return the rows with one of them changed."""
-    found = rows()
-    found[place] = found[place] | fields
-    return found
+    raws = rows()
+    raws[place] = raws[place] | fields
+    return raws
 
 
 def _other_environment(folder: Path) -> Evidence:
@@ -186,25 +186,25 @@ def _own_scorer(folder: Path) -> Evidence:
 
 def _not_the_models(folder: Path) -> Evidence:
     """A solver wrote the text that was scored."""
-    found = changed(RIGHT, output=f"It is {ANSWERS[RIGHT]}", scores={"match": "C", "long": 0.5}, correct=True)
-    return benchmark_evidence(folder, found, samples(found))
+    raws = changed(RIGHT, output=f"It is {ANSWERS[RIGHT]}", scores={"match": "C", "long": 0.5}, correct=True)
+    return benchmark_evidence(folder, raws, samples(raws))
 
 
 def _elsewhere(folder: Path) -> Evidence:
-    found = rows()
-    found[0]["calls"] = [call(["Something else?"], "draft 0"), call(["Something", "draft 0", "Now"], said(0))]
-    return benchmark_evidence(folder, found, samples(found))
+    raws = rows()
+    raws[0]["calls"] = [call(["Something else?"], "draft 0"), call(["Something", "draft 0", "Now"], said(0))]
+    return benchmark_evidence(folder, raws, samples(raws))
 
 
 def _other_target(folder: Path) -> Evidence:
-    found = changed(0, target=["warm"], scores={"match": "I", "long": 0.5}, correct=False)
-    return benchmark_evidence(folder, found, samples(found))
+    raws = changed(0, target=["warm"], scores={"match": "I", "long": 0.5}, correct=False)
+    return benchmark_evidence(folder, raws, samples(raws))
 
 
 def _longer(folder: Path) -> Evidence:
-    found = rows()
-    found[3]["calls"][1]["max_new_tokens"] = 33
-    return benchmark_evidence(folder, found, samples(found))
+    raws = rows()
+    raws[3]["calls"][1]["max_new_tokens"] = 33
+    return benchmark_evidence(folder, raws, samples(raws))
 
 
 FLAWS: dict[str, tuple[Callable[[Path], Evidence], str, str]] = {
@@ -234,7 +234,7 @@ FLAWS: dict[str, tuple[Callable[[Path], Evidence], str, str]] = {
         "BLOCKED",
     ),
     "samples of other ids": (
-        lambda folder: benchmark_evidence(folder, logged=[one | {"id": f"x{one['id']}"} for one in samples(rows())]),
+        lambda folder: benchmark_evidence(folder, logged=[raw | {"id": f"x{raw['id']}"} for raw in samples(rows())]),
         "benchmark.log",
         "FAIL",
     ),

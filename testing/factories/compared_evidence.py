@@ -67,7 +67,7 @@ def talks(each: int = EACH) -> tuple[Item, ...]:
     )
 
 
-def talk_spec(folder: Path, *changes: tuple[str, str], kept: bool = True) -> Path:
+def talk_spec(folder: Path, *changes: tuple[str, str], flag: bool = True) -> Path:
     """Write the small spec with conversations in the place of answers; each change replaces a text that is there."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "constitution.yaml").write_text(CONSTITUTION, encoding="utf-8")
@@ -79,8 +79,8 @@ def talk_spec(folder: Path, *changes: tuple[str, str], kept: bool = True) -> Pat
         ("metric: truncation_rate", "metric: turn_truncation_rate"),
         ("  n: 3\n", f"  n: {len(talks())}\n"),
         ("  minimum_effect: 0.1\n", "  minimum_effect: 0.3\n  power: 0.5\n"),
-        ("  treatment: tuned\n", f"  treatment: tuned\n{PRIMARY}{ANALYSIS if kept else ''}"),
-        ("  - name: tuned\n", f"{CONTROLS}\n  - name: tuned\n" if kept else "  - name: tuned\n"),
+        ("  treatment: tuned\n", f"  treatment: tuned\n{PRIMARY}{ANALYSIS if flag else ''}"),
+        ("  - name: tuned\n", f"{CONTROLS}\n  - name: tuned\n" if flag else "  - name: tuned\n"),
         *changes,
     ):
         assert old in text, old
@@ -90,9 +90,9 @@ def talk_spec(folder: Path, *changes: tuple[str, str], kept: bool = True) -> Pat
     return path
 
 
-def resolved(folder: Path, *changes: tuple[str, str], kept: bool = True) -> ResolvedSpec:
+def resolved(folder: Path, *changes: tuple[str, str], flag: bool = True) -> ResolvedSpec:
     """Return the spec as it is registered."""
-    return load_spec(talk_spec(folder, *changes, kept=kept))
+    return load_spec(talk_spec(folder, *changes, flag=flag))
 
 
 def all_of(passed: bool = True, **kinds: Sequence[bool]) -> Passed:
@@ -107,10 +107,10 @@ def first(count: int) -> list[bool]:
 
 def rows_of(passed: Passed, *, longer: int = 0, cut: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return conversations that pass as told; those named in ``cut`` hit the limit, and answers may be longer."""
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for place, item in enumerate(talks()):
         number = place // len(KINDS)
-        said = RIGHT[item.kind].format(name=NAMES[number]) if passed[item.kind][number] else WRONG
+        text = RIGHT[item.kind].format(name=NAMES[number]) if passed[item.kind][number] else WRONG
         turns = tuple(
             Turn(
                 user=user,
@@ -121,11 +121,11 @@ def rows_of(passed: Passed, *, longer: int = 0, cut: Sequence[str] = ()) -> list
             )
             for user, output, first_turn in (
                 (item.prompt, f"Yes, {item.id}.", True),
-                (str(item.constraint["turn_2"]), said, False),
+                (str(item.constraint["turn_2"]), text, False),
             )
         )
-        found.append(ConversationRow(item=item.id, turns=turns).model_dump(mode="json"))
-    return found
+        results.append(ConversationRow(item=item.id, turns=turns).model_dump(mode="json"))
+    return results
 
 
 def compared(
@@ -134,7 +134,7 @@ def compared(
     after: Passed,
     *changes: tuple[str, str],
     control: tuple[Passed, Passed] | None = None,
-    kept: bool = True,
+    flag: bool = True,
 ) -> Evidence:
     """Return the evidence of the treatment, with the baseline and both sides of a control as they passed.
 
@@ -144,9 +144,9 @@ def compared(
         after: the treatment's.
         changes: of the text of the spec.
         control: the same models without their history; nothing passes there where it is not given.
-        kept: whether the spec has its rule on kinds and its controls.
+        flag: whether the spec has its rule on kinds and its controls.
     """
-    spec = resolved(folder / "spec", *changes, kept=kept)
+    spec = resolved(folder / "spec", *changes, flag=flag)
     stage = spec.spec.stage("tuned")
     parameters = stage.parameters.model_dump(mode="json")
     whole = evidence_of(folder, "tuned")
@@ -179,8 +179,10 @@ def compared(
     sides = control or (all_of(False), all_of(False))
     for name, passed, like in (("base_shuffled", sides[0], baseline), ("tuned_shuffled", sides[1], manifest)):
         path = write_rows(folder / f"{name}.jsonl", rows_of(passed))
-        seen = like.model_copy(update={"effective": settings | shuffled, "outputs": {"rows": digest_path(path)}})
-        arms[name] = Arm(path, seen, parameters | shuffled)
+        seen_manifest = like.model_copy(
+            update={"effective": settings | shuffled, "outputs": {"rows": digest_path(path)}}
+        )
+        arms[name] = Arm(path, seen_manifest, parameters | shuffled)
     return replace(
         whole,
         resolved=spec,
@@ -198,6 +200,6 @@ def compared(
         baseline_rows=paths["base"],
         baseline_manifest=baseline,
         baseline_parameters=parameters,
-        arms=arms if kept else {},
+        arms=arms if flag else {},
         evaluations_of_heldout=4,
     )

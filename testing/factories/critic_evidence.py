@@ -70,16 +70,16 @@ class Scripted(Critic):
         self.margin = parameters.margin
 
     def _ask(self, prompts: Sequence[Prompts], *, alike: bool = False) -> list[tuple[Arrangement, Arrangement]]:
-        found: list[tuple[Arrangement, Arrangement]] = []
-        for place, one in enumerate(prompts):
+        pairs: list[tuple[Arrangement, Arrangement]] = []
+        for place, judgement_prompts in enumerate(prompts):
             plain, swapped = self.signed(place)
-            found.append(
+            pairs.append(
                 (
-                    arrangement(scores(one.plain, plain), "A", self.margin),
-                    arrangement(scores(one.swapped, -swapped), "B", self.margin),
+                    arrangement(scores(judgement_prompts.plain, plain), "A", self.margin),
+                    arrangement(scores(judgement_prompts.swapped, -swapped), "B", self.margin),
                 )
             )
-        return found
+        return pairs
 
 
 def scores(prompt: str, difference: float) -> LabelScores:
@@ -116,28 +116,30 @@ def constitution() -> tuple[Constitution, str]:
 
 def labelled_sample(kind: str, count: int = LABELLED) -> list[Item]:
     """Return a labelled sample, good and bad (or first and second) in turn."""
-    found: list[Item] = []
+    backlog_items: list[Item] = []
     for n in range(count):
         constraint: dict[str, str | int] = {"label": ("good", "bad")[n % 2]}
         if kind == "critique_responses":
             constraint |= {"response": f"Line {n} on {TOPICS[n % len(TOPICS)]}."}
         if kind in ("best_of_n", "revise"):
             constraint = {"first": f"One {n}.", "second": f"Two {n}.", "label": ("first", "second")[n % 2]}
-        found.append(Item(id=f"c{n}", group=f"cg{n}", kind="line", prompt=f"Say {n} things.", constraint=constraint))
-    return found
+        backlog_items.append(
+            Item(id=f"c{n}", group=f"cg{n}", kind="line", prompt=f"Say {n} things.", constraint=constraint)
+        )
+    return backlog_items
 
 
 def given_examples(count: int = N) -> list[Example]:
     return [
         Example(
-            item=one.id,
-            group=one.group,
-            kind=one.kind,
+            item=backlog_item.id,
+            group=backlog_item.group,
+            kind=backlog_item.kind,
             sample=0,
-            prompt=one.prompt,
+            prompt=backlog_item.prompt,
             completion=f"Some say that {TOPICS[n]} has {n + 3} sides and is found everywhere.",
         )
-        for n, one in enumerate(instructions(count))
+        for n, backlog_item in enumerate(instructions(count))
     ]
 
 
@@ -150,37 +152,44 @@ def candidates(texts: Callable[[int, int], str] | None = None) -> list[Candidate
     write = texts or told
     return [
         CandidateRow(
-            item=one.id,
-            group=one.group,
-            kind=one.kind,
+            item=backlog_item.id,
+            group=backlog_item.group,
+            kind=backlog_item.kind,
             sample=place,
-            instruction=one.prompt,
-            prompt=f"Instruction: {one.prompt}\nResponse:",
+            instruction=backlog_item.prompt,
+            prompt=f"Instruction: {backlog_item.prompt}\nResponse:",
             response=write(n, place),
             tokens=12,
             finish="stop",
         )
-        for n, one in enumerate(instructions(N))
+        for n, backlog_item in enumerate(instructions(N))
         for place in range(BEST_OF_N.samples)
     ]
 
 
-def chains(given: ReviseParameters = REVISE, change: Callable[[int, int], str] | None = None) -> list[RevisionRow]:
+def chains(
+    revise_parameters: ReviseParameters = REVISE, change: Callable[[int, int], str] | None = None
+) -> list[RevisionRow]:
     """Return chains of rounds that say it in other words; ``change`` writes a revision by chain and round."""
     rules, digest = constitution()
     examples = given_examples()
-    plans = plan(rules, [chain_name(one.item, one.sample) for one in examples], given.revisions, given.seed)
+    plans = plan(
+        rules,
+        [chain_name(example.item, example.sample) for example in examples],
+        revise_parameters.revisions,
+        revise_parameters.seed,
+    )
 
     def told(n: int, place: int) -> str:
         return f"{TOPICS[n]} has {n + 3} sides, and {'most' if place else 'all'} of it is found at home."
 
     write = change or told
-    found: list[RevisionRow] = []
-    for n, (example, one) in enumerate(zip(examples, plans, strict=True)):
+    revision_rows: list[RevisionRow] = []
+    for n, (example, current_rounds) in enumerate(zip(examples, plans, strict=True)):
         text, rounds = example.completion, list[RevisionRound]()
-        for place, rule in enumerate(one.principles):
+        for place, rule in enumerate(current_rounds.principles):
             revision = write(n, place)
-            faults = faults_of(revision, text, example.prompt, "stop", given.min_words)
+            faults = faults_of(revision, text, example.prompt, "stop", revise_parameters.min_words)
             rounds.append(
                 RevisionRound(
                     principle=rule.id,
@@ -197,8 +206,10 @@ def chains(given: ReviseParameters = REVISE, change: Callable[[int, int], str] |
                 )
             )
             text = text if faults else revision
-        final, usable = outcome(example.completion, [(one.revision, one.faults) for one in rounds])
-        found.append(
+        final, usable = outcome(
+            example.completion, [(revision_round.revision, revision_round.faults) for revision_round in rounds]
+        )
+        revision_rows.append(
             RevisionRow(
                 item=example.item,
                 group=example.group,
@@ -212,7 +223,7 @@ def chains(given: ReviseParameters = REVISE, change: Callable[[int, int], str] |
                 usable=usable,
             )
         )
-    return found
+    return revision_rows
 
 
 def critic_evidence(
@@ -249,7 +260,7 @@ def critic_evidence(
     parameters: Any = stage.parameters
 
     def write(place: Path, contracts: Sequence[Any]) -> Path:
-        return write_rows(place, [one.model_dump(mode="json") for one in contracts])
+        return write_rows(place, [contract.model_dump(mode="json") for contract in contracts])
 
     if kind != "revise":
         inputs["calibration"] = write(folder / "calibration.jsonl", sample)
@@ -257,37 +268,43 @@ def critic_evidence(
         items = instructions(N)
         inputs["items"] = write(folder / "instructions.jsonl", items)
         judged = Scripted("instruction", parameters, signed).critiques(of_items(items))
-        told = Scripted("instruction", parameters, labels).calibrated(labelled(sample, responses=False))
-        kept: list[Any] = [one for one, row in zip(items, judged, strict=True) if row.accepted]
-        outputs = {"rows": write(out / "rows.jsonl", judged), "calibration": write(out / "calibration.jsonl", told)}
-        outputs["accepted"] = write(out / "accepted.jsonl", kept)
+        calibration_rows = Scripted("instruction", parameters, labels).calibrated(labelled(sample, responses=False))
+        remaining: list[Any] = [item for item, row in zip(items, judged, strict=True) if row.accepted]
+        outputs = {
+            "rows": write(out / "rows.jsonl", judged),
+            "calibration": write(out / "calibration.jsonl", calibration_rows),
+        }
+        outputs["accepted"] = write(out / "accepted.jsonl", remaining)
     elif kind == "critique_responses":
         examples = given_examples()
         inputs["examples"] = write(folder / "given.jsonl", examples)
         judged = Scripted("response", parameters, signed).critiques(of_examples(examples))
-        told = Scripted("response", parameters, labels).calibrated(labelled(sample, responses=True))
-        kept = [one for one, row in zip(examples, judged, strict=True) if row.accepted]
-        outputs = {"rows": write(out / "rows.jsonl", judged), "calibration": write(out / "calibration.jsonl", told)}
-        outputs["accepted"] = write(out / "accepted.jsonl", kept)
+        calibration_rows = Scripted("response", parameters, labels).calibrated(labelled(sample, responses=True))
+        remaining = [example for example, row in zip(examples, judged, strict=True) if row.accepted]
+        outputs = {
+            "rows": write(out / "rows.jsonl", judged),
+            "calibration": write(out / "calibration.jsonl", calibration_rows),
+        }
+        outputs["accepted"] = write(out / "accepted.jsonl", remaining)
     elif kind == "revise":
         inputs["constitution"] = folder / "principles.yaml"
         inputs["constitution"].write_bytes(CONSTITUTION.read_bytes())
         inputs["examples"] = write(folder / "given.jsonl", given_examples())
         made = chains(parameters) if rows is None else rows
-        said: dict[str, Path] = {}
+        paths: dict[str, Path] = {}
         answers = None
         if parameters.judge is not None:
             critic = parameters.judge.as_critic()
             inputs |= {"judge": folder / "model"}
             inputs["calibration"] = write(folder / "calibration.jsonl", sample)
             answers = Scripted("comparison", critic, signed).comparisons(revisions_to_compare(made, parameters))
-            told = Scripted("comparison", critic, labels).calibrated_pairs(labelled_pairs(sample))
-            said = {
+            calibration_rows = Scripted("comparison", critic, labels).calibrated_pairs(labelled_pairs(sample))
+            paths = {
                 "comparisons": write(out / "comparisons.jsonl", answers),
-                "calibration": write(out / "calibration.jsonl", told),
+                "calibration": write(out / "calibration.jsonl", calibration_rows),
             }
         pairs = all_revisions(made, parameters, answers)
-        outputs = said | {
+        outputs = paths | {
             "rows": write(out / "rows.jsonl", made),
             "preferences": write(out / "preferences.jsonl", pairs.kept),
             "examples": write(out / "examples.jsonl", revised(made)),
@@ -298,13 +315,13 @@ def critic_evidence(
         inputs["judge"] = folder / "model"
         inputs["prompts"] = write(folder / "asked.jsonl", instructions(N))
         responses = candidates() if rows is None else rows
-        asked: list[Pair] = pairs_to_compare(responses)
-        compared = Scripted("comparison", parameters, signed).comparisons(asked)
-        told = Scripted("comparison", parameters, labels).calibrated_pairs(labelled_pairs(sample))
+        arm_pairs: list[Pair] = pairs_to_compare(responses)
+        compared = Scripted("comparison", parameters, signed).comparisons(arm_pairs)
+        calibration_rows = Scripted("comparison", parameters, labels).calibrated_pairs(labelled_pairs(sample))
         outputs = {
             "rows": write(out / "rows.jsonl", responses),
             "comparisons": write(out / "comparisons.jsonl", compared),
-            "calibration": write(out / "calibration.jsonl", told),
+            "calibration": write(out / "calibration.jsonl", calibration_rows),
             "preferences": write(out / "preferences.jsonl", all_pairs(compared, parameters).kept),
         }
         if parameters.keeps_dropped:

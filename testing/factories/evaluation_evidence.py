@@ -38,15 +38,15 @@ CONVERSATIONS = (
 SAID = ("It is called Tom.", "hello there to you.", "They make honey.", "As you wish.")
 
 
-def row(given: Any) -> dict[str, Any]:
-    return given.model_dump(mode="json")
+def row(arguments: Any) -> dict[str, Any]:
+    return arguments.model_dump(mode="json")
 
 
 def evidence_with(folder: Path, stage: Any, items: tuple[Item, ...], rows: list[Any], **changes: Any) -> Evidence:
     """Turn the healthy evidence of a base evaluation into that of another kind on items of its own."""
     folder.mkdir(exist_ok=True)
     evidence = evidence_of(folder, "base")
-    path = write_rows(folder / "measured" / "rows.jsonl", [row(one) for one in rows])
+    path = write_rows(folder / "measured" / "rows.jsonl", [row(current_row) for current_row in rows])
     parameters = stage.parameters.model_dump(mode="json")
     assert evidence.manifest is not None
     manifest = evidence.manifest.model_copy(
@@ -108,9 +108,9 @@ def choice_rows(nats: list[tuple[float, float]]) -> list[ChoiceRow]:
         ChoiceRow(
             item=item.id,
             prompt_tokens=5,
-            choices=(ChoiceScore(nats=one, tokens=1, bytes=1), ChoiceScore(nats=other, tokens=4, bytes=10)),
+            choices=(ChoiceScore(nats=nat, tokens=1, bytes=1), ChoiceScore(nats=other, tokens=4, bytes=10)),
         )
-        for item, (one, other) in zip(questions(), nats, strict=True)
+        for item, (nat, other) in zip(questions(), nats, strict=True)
     ]
 
 
@@ -128,20 +128,20 @@ def conversations(times: int = 1) -> tuple[Item, ...]:
             group=f"{kind}{n}",
             kind=kind,
             prompt=first,
-            constraint={"turn_2": second, **due},  # pyright: ignore[reportArgumentType]
+            constraint={"turn_2": second, **counts},  # pyright: ignore[reportArgumentType]
         )
         for n in range(times)
-        for kind, first, second, due in CONVERSATIONS
+        for kind, first, second, counts in CONVERSATIONS
     )
 
 
-def conversation_rows(said: tuple[str, ...] = SAID, times: int = 1) -> list[ConversationRow]:
+def conversation_rows(texts: tuple[str, ...] = SAID, times: int = 1) -> list[ConversationRow]:
     return [
         ConversationRow(
             item=item.id,
             turns=tuple(
                 Turn(user=user, output=output, prompt_tokens=9, output_tokens=4, truncated=False)
-                for user, output in ((item.prompt, "Yes."), (str(item.constraint["turn_2"]), said[n % len(said)]))
+                for user, output in ((item.prompt, "Yes."), (str(item.constraint["turn_2"]), texts[n % len(texts)]))
             ),
         )
         for n, item in enumerate(conversations(times))
@@ -155,14 +155,14 @@ def converse_evidence(folder: Path, rows: list[ConversationRow] | None = None, t
 
 def healthy_converse(folder: Path, times: int = 8) -> Evidence:
     """Return the evidence of a whole stage: as many conversations as are registered, and no two answers alike."""
-    said = tuple(
+    texts = tuple(
         text.format(n)
         for n in range(times)
         for text in ("It is called Tom, say {} people.", "hello to all {} of you.", "They make honey {}.", "Yes, {}.")
     )
-    evidence = converse_evidence(folder, conversation_rows(said, times), times)
+    evidence = converse_evidence(folder, conversation_rows(texts, times), times)
     spec = evidence.resolved.spec
-    analysis = spec.analysis.model_copy(update={"n": len(said)})
+    analysis = spec.analysis.model_copy(update={"n": len(texts)})
     resolved = evidence.resolved.model_copy(update={"spec": spec.model_copy(update={"analysis": analysis})})
     return replace(evidence, resolved=resolved, registered=resolved.registration())
 
@@ -213,8 +213,8 @@ def compare_evidence(
         Item(id=f"d{n}", group=f"g{n}", kind="line", prompt=f"Say {n}.", constraint={}) for n in range(len(better))
     )
     each = lengths if isinstance(lengths, list) else [lengths] * len(better)
-    sides = [(f"one {n} " + "x" * one, f"two {n} " + "y" * two) for n, (one, two) in enumerate(each)]
-    rows = [duel(item, *side, parameters, told) for item, side, told in zip(items, sides, better, strict=True)]
+    sides = [(f"one {n} " + "x" * value, f"two {n} " + "y" * two) for n, (value, two) in enumerate(each)]
+    rows = [duel(item, *side, parameters, text) for item, side, text in zip(items, sides, better, strict=True)]
     labelled = tuple(
         Item(
             id=f"l{n}",
@@ -230,8 +230,8 @@ def compare_evidence(
         for n, label in enumerate(labels)
     )
     calibrated = [
-        duel(item, str(item.constraint["reference"]), str(item.constraint["candidate"]), parameters, told)
-        for item, told in zip(labelled, judged, strict=True)
+        duel(item, str(item.constraint["reference"]), str(item.constraint["candidate"]), parameters, text)
+        for item, text in zip(labelled, judged, strict=True)
     ]
     stage = PAIRWISE_JUDGE.stage(
         name="duel",
@@ -252,7 +252,7 @@ def compare_evidence(
         ]
         for place in (0, 1)
     ]
-    calibration = write_rows(folder / "measured" / "calibration.jsonl", [row(one) for one in calibrated])
+    calibration = write_rows(folder / "measured" / "calibration.jsonl", [row(duel_row) for duel_row in calibrated])
     outputs = evidence.outputs | {"calibration": calibration}
     assert evidence.manifest is not None
     return replace(
@@ -261,8 +261,8 @@ def compare_evidence(
         data=evidence.data | {"labels": labelled},
         inputs=evidence.inputs
         | {
-            "reference": write_rows(folder / "reference.jsonl", [row(one) for one in answers[0]]),
-            "candidate": write_rows(folder / "candidate.jsonl", [row(one) for one in answers[1]]),
+            "reference": write_rows(folder / "reference.jsonl", [row(evaluation_row) for evaluation_row in answers[0]]),
+            "candidate": write_rows(folder / "candidate.jsonl", [row(evaluation_row) for evaluation_row in answers[1]]),
         },
         outputs=outputs,
     )

@@ -62,9 +62,11 @@ def training_facts() -> dict[str, Any]:
 
 def tokens_in(rows: Path | None) -> int:
     """Return the tokens that rows count, as a job states them."""
-    found = [json.loads(line) for line in rows.read_text(encoding="utf-8").splitlines()] if rows else []
+    results = [json.loads(line) for line in rows.read_text(encoding="utf-8").splitlines()] if rows else []
     names = ("tokens", "output_tokens", "completion_tokens")
-    return sum(next((one[name] for name in names if name in one), 0) for one in found if isinstance(one, dict))
+    return sum(
+        next((value[name] for name in names if name in value), 0) for value in results if isinstance(value, dict)
+    )
 
 
 def heldout_items() -> tuple[Item, ...]:
@@ -145,12 +147,12 @@ def samples() -> list[dict[str, Any]]:
 
 def examples(rows: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
     """Return what the verifier keeps of samples: whole, in small letters, each once."""
-    kept: dict[tuple[str, str], dict[str, Any]] = {}
+    remaining: dict[tuple[str, str], dict[str, Any]] = {}
     for row in samples() if rows is None else rows:
         if row["completion"].islower() and not row["truncated"]:
-            kept.setdefault((row["prompt"], row["completion"].strip()), row)
+            remaining.setdefault((row["prompt"], row["completion"].strip()), row)
     names = ("item", "group", "kind", "sample", "prompt")
-    return [{name: row[name] for name in names} | {"completion": text} for (_, text), row in kept.items()]
+    return [{name: row[name] for name in names} | {"completion": text} for (_, text), row in remaining.items()]
 
 
 def sketch(step: int) -> list[float]:
@@ -229,22 +231,22 @@ def witnessed(rows: Sequence[int]) -> list[dict[str, Any]]:
 
 def scored(output: str, rows: Sequence[int]) -> list[dict[str, Any]]:
     """Return what a witness reads of scores that the granted weights gave."""
-    one = {"stated": -1.5, "read": -1.5, "tokens": 1}
-    return [{"output": output, "row": row, "differs": [], "scores": {"text": one}} for row in rows]
+    value = {"stated": -1.5, "read": -1.5, "tokens": 1}
+    return [{"output": output, "row": row, "differs": [], "scores": {"text": value}} for row in rows]
 
 
 def witness_of(folder: Path, stage: Stage, outputs: Mapping[str, Path], manifest: Manifest) -> Witness | None:
     """Return a witness that read every row it could and found nothing; None of a stage that has none."""
     kind = STAGE_KINDS[stage.kind]
     names = kind.scores_of(stage.parameters)
-    asked = kind.answers_count(stage.parameters)
-    if not (asked or names or kind.replayed):
+    flag = kind.answers_count(stage.parameters)
+    if not (flag or names or kind.replayed):
         return None
     counts = {name: len(outputs[name].read_bytes().splitlines()) for name in {"rows", *names} if name in outputs}
     every = {name: Drawn(of=count, rows=tuple(range(count))) for name, count in counts.items()}
     first = every.pop("rows")
     challenge = Challenge(ended=digest_bytes(b"end"), of=first.of, rows=first.rows, others=every or None)
-    lines = witnessed(first.rows) if asked else []
+    lines = witnessed(first.rows) if flag else []
     if kind.replayed:
         trained = [json.loads(line) for line in outputs["rows"].read_text(encoding="utf-8").splitlines()]
         lines += replayed(trained)

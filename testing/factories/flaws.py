@@ -65,25 +65,25 @@ def witness_says(evidence: Evidence, **changes: Any) -> Evidence:
 def _steps_again(evidence: Evidence, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Evidence:
     """Return the evidence with other steps of a witness; an empty one is left out."""
     assert evidence.witness is not None and evidence.witness.rows is not None
-    write_rows(evidence.witness.rows, [row for one in replayed(steps()) if (row := change(one))])
+    write_rows(evidence.witness.rows, [row for value in replayed(steps()) if (row := change(value))])
     return evidence
 
 
 def _witness_finds(evidence: Evidence, **facts: Any) -> Evidence:
     """Return the evidence of a witness that found something else, or nothing, in the saved weights."""
     assert evidence.witness is not None and evidence.witness.manifest is not None
-    found = trained_facts(steps()) | facts if facts else {}
-    manifest = evidence.witness.manifest.model_copy(update={"facts": found})
+    results = trained_facts(steps()) | facts if facts else {}
+    manifest = evidence.witness.manifest.model_copy(update={"facts": results})
     return replace(evidence, witness=evidence.witness._replace(manifest=manifest))
 
 
 def _ends_at(evidence: Evidence, apart: float | None) -> Evidence:
     """Return the evidence of a witness that trained the last steps again, this far from the saved weights."""
-    found = _witness_finds(evidence, end_apart=apart) if apart is not None else evidence
-    assert found.witness is not None
+    matching_evidence = _witness_finds(evidence, end_apart=apart) if apart is not None else evidence
+    assert matching_evidence.witness is not None
     last = Segment(after=0, until=len(steps()))
-    challenge = found.witness.challenge.model_copy(update={"segments": (last,)})
-    return replace(found, witness=found.witness._replace(challenge=challenge))
+    challenge = matching_evidence.witness.challenge.model_copy(update={"segments": (last,)})
+    return replace(matching_evidence, witness=matching_evidence.witness._replace(challenge=challenge))
 
 
 def _steps(**changes: Any) -> list[dict[str, Any]]:
@@ -169,12 +169,15 @@ def _examples_with(evidence: Evidence, **changes: Any) -> Evidence:
 
 def _named_topics(evidence: Evidence, count: int) -> Evidence:
     """Return evidence whose held-out groups are called as their topics, of which training prompts name some."""
-    held = [one.model_copy(update={"group": one.prompt.split()[-1].strip(".")}) for one in evidence.heldout]
+    backlog_items = [
+        backlog_item.model_copy(update={"group": backlog_item.prompt.split()[-1].strip(".")})
+        for backlog_item in evidence.heldout
+    ]
     rows = examples()
     for place in range(count):
-        rows[place]["prompt"] += f" It is about the {held[place].group}."
+        rows[place]["prompt"] += f" It is about the {backlog_items[place].group}."
     path = write_rows(evidence.inputs["model"].parent / "other.jsonl", rows)
-    return replace(evidence, heldout=tuple(held), inputs=evidence.inputs | {"examples": path})
+    return replace(evidence, heldout=tuple(backlog_items), inputs=evidence.inputs | {"examples": path})
 
 
 def _masks(evidence: Evidence, **changes: Any) -> Evidence:
@@ -238,8 +241,8 @@ def _stage_reads(evidence: Evidence, name: str, model: str) -> Evidence:
     """A stage of the registered spec reads other weights."""
     spec = evidence.resolved.spec
     stages = [
-        one.model_copy(update={"inputs": one.inputs | {"model": model}}) if one.name == name else one
-        for one in spec.stages
+        stage.model_copy(update={"inputs": stage.inputs | {"model": model}}) if stage.name == name else stage
+        for stage in spec.stages
     ]
     resolved = evidence.resolved.model_copy(update={"spec": spec.model_copy(update={"stages": tuple(stages)})})
     return replace(evidence, resolved=resolved)
@@ -405,176 +408,199 @@ def _claims(evidence: Evidence, value: float, metric: str = "truncation_rate", t
 NONE, ALL = "000000", "111111"
 OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     **EVALUATION_FLAWS,
-    "an answer of other weights": lambda one: witness_says(one, gap=0.7),
-    "steps that come out otherwise": lambda one: _steps_again(one, lambda row: row | {"loss": row["loss"] + 0.01}),
-    "steps on other batches": lambda one: _steps_again(one, lambda row: row | {"batches": ["another batch"]}),
-    "a step that nobody trained again": lambda one: _steps_again(one, lambda row: row if row["step"] > 1 else {}),
-    "a configuration that training does not leave": lambda one: _witness_finds(one, files=["config.json"]),
-    "a checkpoint of another step": lambda one: _witness_finds(one, saved=sketch(4)),
-    "a checkpoint that the last steps do not lead to": lambda one: _ends_at(one, 0.3),
-    "a checkpoint that nobody compared with the last steps": lambda one: _ends_at(one, None),
-    "a curve far below what the weights read": lambda one: _witness_finds(one, read_loss=2.5),
-    "a witness that did not look at the weights": lambda one: _witness_finds(one),
-    "a witness that left nothing": lambda one: replace(one, witness=one.witness and one.witness._replace(rows=None)),
-    "another registration": lambda one: replace(one, registered=OTHER),
-    "a grant for another spec": lambda one: _grant(one, registration=OTHER),
-    "another split": lambda one: replace(one, heldout_digest=OTHER),
-    "a third evaluation": lambda one: replace(one, evaluations_of_heldout=3),
-    "a split that other sessions have used": lambda one: replace(
-        one, heldout_elsewhere=HeldoutUse(sessions=2, evaluations=5, unread=0)
+    "an answer of other weights": lambda evidence: witness_says(evidence, gap=0.7),
+    "steps that come out otherwise": lambda evidence: _steps_again(
+        evidence, lambda row: row | {"loss": row["loss"] + 0.01}
     ),
-    "an attempt left out": lambda one: replace(one, attempts=({"attempt": 2},)),
-    "a crash": lambda one: _exit(one, code=1),
-    "a time limit": lambda one: _exit(one, code=-15, reason="timeout"),
-    "other parameters": lambda one: with_manifest(one, parameters=OTHER),
-    "other inputs": lambda one: with_manifest(one, inputs={"model": OTHER}),
-    "a log that was edited": lambda one: replace(one, log_left=OTHER),
-    "a file beside the outputs": lambda one: replace(one, beside=("notes.jsonl",)),
-    "memory told by the job": lambda one: with_manifest(one, peak_rss_mb=1.0),
-    "edited outputs": lambda one: with_manifest(one, outputs={"rows": OTHER}),
-    "a lower learning rate": lambda one: with_manifest(one, effective={"learning_rate": 9e-6}),
-    "another seed": lambda one: with_manifest(one, seed=99),
-    "a setting not read back": lambda one: with_manifest(one, effective={"max_length": None}),
-    "half precision": lambda one: with_manifest(one, dtype="float16"),
-    "another device than the baseline": lambda one: with_manifest(one, device="cuda:0"),
-    "a held-out prompt in training": lambda one: _examples_with(one, prompt=heldout_items()[0].prompt),
-    "a shouted held-out prompt": lambda one: _examples_with(one, prompt=heldout_items()[0].prompt.upper()),
-    "a held-out prompt in a coded completion": lambda one: _examples_with(
-        one, completion=base64.b64encode(heldout_items()[0].prompt.encode()).decode()
+    "steps on other batches": lambda evidence: _steps_again(evidence, lambda row: row | {"batches": ["another batch"]}),
+    "a step that nobody trained again": lambda evidence: _steps_again(
+        evidence, lambda row: row if row["step"] > 1 else {}
     ),
-    "the words of a held-out prompt in another order": lambda one: _examples_with(
-        replace(one, heldout=(one.heldout[0].model_copy(update={"prompt": _LONG}), *one.heldout[1:])),
+    "a configuration that training does not leave": lambda evidence: _witness_finds(evidence, files=["config.json"]),
+    "a checkpoint of another step": lambda evidence: _witness_finds(evidence, saved=sketch(4)),
+    "a checkpoint that the last steps do not lead to": lambda evidence: _ends_at(evidence, 0.3),
+    "a checkpoint that nobody compared with the last steps": lambda evidence: _ends_at(evidence, None),
+    "a curve far below what the weights read": lambda evidence: _witness_finds(evidence, read_loss=2.5),
+    "a witness that did not look at the weights": lambda evidence: _witness_finds(evidence),
+    "a witness that left nothing": lambda evidence: replace(
+        evidence, witness=evidence.witness and evidence.witness._replace(rows=None)
+    ),
+    "another registration": lambda evidence: replace(evidence, registered=OTHER),
+    "a grant for another spec": lambda evidence: _grant(evidence, registration=OTHER),
+    "another split": lambda evidence: replace(evidence, heldout_digest=OTHER),
+    "a third evaluation": lambda evidence: replace(evidence, evaluations_of_heldout=3),
+    "a split that other sessions have used": lambda evidence: replace(
+        evidence, heldout_elsewhere=HeldoutUse(sessions=2, evaluations=5, unread=0)
+    ),
+    "an attempt left out": lambda evidence: replace(evidence, attempts=({"attempt": 2},)),
+    "a crash": lambda evidence: _exit(evidence, code=1),
+    "a time limit": lambda evidence: _exit(evidence, code=-15, reason="timeout"),
+    "other parameters": lambda evidence: with_manifest(evidence, parameters=OTHER),
+    "other inputs": lambda evidence: with_manifest(evidence, inputs={"model": OTHER}),
+    "a log that was edited": lambda evidence: replace(evidence, log_left=OTHER),
+    "a file beside the outputs": lambda evidence: replace(evidence, beside=("notes.jsonl",)),
+    "memory told by the job": lambda evidence: with_manifest(evidence, peak_rss_mb=1.0),
+    "edited outputs": lambda evidence: with_manifest(evidence, outputs={"rows": OTHER}),
+    "a lower learning rate": lambda evidence: with_manifest(evidence, effective={"learning_rate": 9e-6}),
+    "another seed": lambda evidence: with_manifest(evidence, seed=99),
+    "a setting not read back": lambda evidence: with_manifest(evidence, effective={"max_length": None}),
+    "half precision": lambda evidence: with_manifest(evidence, dtype="float16"),
+    "another device than the baseline": lambda evidence: with_manifest(evidence, device="cuda:0"),
+    "a held-out prompt in training": lambda evidence: _examples_with(evidence, prompt=heldout_items()[0].prompt),
+    "a shouted held-out prompt": lambda evidence: _examples_with(evidence, prompt=heldout_items()[0].prompt.upper()),
+    "a held-out prompt in a coded completion": lambda evidence: _examples_with(
+        evidence, completion=base64.b64encode(heldout_items()[0].prompt.encode()).decode()
+    ),
+    "the words of a held-out prompt in another order": lambda evidence: _examples_with(
+        replace(evidence, heldout=(evidence.heldout[0].model_copy(update={"prompt": _LONG}), *evidence.heldout[1:])),
         prompt=" ".join((*_LONG.split()[1:], _LONG.split()[0])),
     ),
-    "the words of a held-out prompt in the order of the alphabet": lambda one: _examples_with(
-        replace(one, heldout=(one.heldout[0].model_copy(update={"prompt": _LONG}), *one.heldout[1:])),
+    "the words of a held-out prompt in the order of the alphabet": lambda evidence: _examples_with(
+        replace(evidence, heldout=(evidence.heldout[0].model_copy(update={"prompt": _LONG}), *evidence.heldout[1:])),
         prompt=" ".join(sorted(_LONG.split())),
     ),
-    "a held-out topic in training": lambda one: _examples_with(one, group="hg3"),
-    "prompts that name held-out topics": lambda one: _named_topics(one, 3),
-    "a prompt that names a held-out topic": lambda one: _named_topics(one, 1),
-    "two prompts that name held-out topics": lambda one: _named_topics(one, 2),
-    "a held-out prompt in other words": lambda one: _examples_with(
-        replace(one, heldout=(one.heldout[0].model_copy(update={"prompt": _LONG}), *one.heldout[1:])),
+    "a held-out topic in training": lambda evidence: _examples_with(evidence, group="hg3"),
+    "prompts that name held-out topics": lambda evidence: _named_topics(evidence, 3),
+    "a prompt that names a held-out topic": lambda evidence: _named_topics(evidence, 1),
+    "two prompts that name held-out topics": lambda evidence: _named_topics(evidence, 2),
+    "a held-out prompt in other words": lambda evidence: _examples_with(
+        replace(evidence, heldout=(evidence.heldout[0].model_copy(update={"prompt": _LONG}), *evidence.heldout[1:])),
         prompt=_REWORDED,
     ),
-    "repeated training rows": lambda one: _examples_with(one, prompt="Once.", completion="the same."),
-    "edited examples": lambda one: _examples_with(one, completion="BAD EXAMPLE IN CAPITALS."),
-    "other items in the baseline": lambda one: _baseline(one, inputs={"model": OTHER, "items": OTHER}),
-    "other code in the baseline": lambda one: _baseline(one, code=OTHER),
-    "other threads in the baseline": lambda one: _baseline(one, threads=1),
-    "another chat template in the baseline": lambda one: _baseline(
-        one, facts={"chat_template": OTHER, "first_prompt_ids": [1, 2]}
+    "repeated training rows": lambda evidence: _examples_with(evidence, prompt="Once.", completion="the same."),
+    "edited examples": lambda evidence: _examples_with(evidence, completion="BAD EXAMPLE IN CAPITALS."),
+    "other items in the baseline": lambda evidence: _baseline(evidence, inputs={"model": OTHER, "items": OTHER}),
+    "other code in the baseline": lambda evidence: _baseline(evidence, code=OTHER),
+    "other threads in the baseline": lambda evidence: _baseline(evidence, threads=1),
+    "another chat template in the baseline": lambda evidence: _baseline(
+        evidence, facts={"chat_template": OTHER, "first_prompt_ids": [1, 2]}
     ),
-    "the same weights in both arms": lambda one: _baseline(one, inputs=one.manifest.inputs if one.manifest else {}),
+    "the same weights in both arms": lambda evidence: _baseline(
+        evidence, inputs=evidence.manifest.inputs if evidence.manifest else {}
+    ),
     "a gain from the length limit": _cut_gain,
     "a perfect baseline": _perfect_baseline,
-    "no chat template": lambda one: with_manifest(one, facts={"chat_template": digest_bytes(b"")}),
-    "a base model with a chat template": lambda one: _base_model(one),
-    "rejected samples left out": lambda one: _only_accepted_rows(one),
-    "a pilot that had another temperature": lambda one: piloted(one, temperature=0.5),
-    "an example left out": lambda one: _one_example_less(one),
-    "loss on the prompt": lambda one: with_manifest(one, facts={"masked_tokens": 0}),
-    "a prompt token with loss": lambda one: _masks(one, violations=1, wrong=[{"step": 3}]),
-    "a sample with loss on its prompt": lambda one: _masks(
-        one, sample=[{"ids": [1, 2, 3], "labels": [1, 2, 3], "prompt_tokens": 1}]
+    "no chat template": lambda evidence: with_manifest(evidence, facts={"chat_template": digest_bytes(b"")}),
+    "a base model with a chat template": lambda evidence: _base_model(evidence),
+    "rejected samples left out": lambda evidence: _only_accepted_rows(evidence),
+    "a pilot that had another temperature": lambda evidence: piloted(evidence, temperature=0.5),
+    "an example left out": lambda evidence: _one_example_less(evidence),
+    "loss on the prompt": lambda evidence: with_manifest(evidence, facts={"masked_tokens": 0}),
+    "a prompt token with loss": lambda evidence: _masks(evidence, violations=1, wrong=[{"step": 3}]),
+    "a sample with loss on its prompt": lambda evidence: _masks(
+        evidence, sample=[{"ids": [1, 2, 3], "labels": [1, 2, 3], "prompt_tokens": 1}]
     ),
-    "no sample of masks": lambda one: _masks(one, sample=[]),
-    "a prompt that melts into the response": lambda one: _masks(one, merged=1),
-    "data begun again": lambda one: with_manifest(one, facts={"epochs_done": 10.0, "sequences": 50}),
-    "examples cut off": lambda one: with_manifest(one, facts={"cut": 1}),
-    "examples left out for their length": lambda one: with_manifest(one, facts={"dropped": 1}),
-    "a loss that is not the granted one": lambda one: with_manifest(
-        one, effective={"precision": "float32"}, facts={"loss_difference": 0.01}
+    "no sample of masks": lambda evidence: _masks(evidence, sample=[]),
+    "a prompt that melts into the response": lambda evidence: _masks(evidence, merged=1),
+    "data begun again": lambda evidence: with_manifest(evidence, facts={"epochs_done": 10.0, "sequences": 50}),
+    "examples cut off": lambda evidence: with_manifest(evidence, facts={"cut": 1}),
+    "examples left out for their length": lambda evidence: with_manifest(evidence, facts={"dropped": 1}),
+    "a loss that is not the granted one": lambda evidence: with_manifest(
+        evidence, effective={"precision": "float32"}, facts={"loss_difference": 0.01}
     ),
-    "one batch again and again": lambda one: with_manifest(one, facts={"distinct_batches": 1}),
-    "half of the data": lambda one: with_manifest(one, facts={"examples_by_kind": {"lowercase": 3}}),
-    "only adapters trained": lambda one: with_manifest(one, effective={"trained_share": 0.01}),
+    "one batch again and again": lambda evidence: with_manifest(evidence, facts={"distinct_batches": 1}),
+    "half of the data": lambda evidence: with_manifest(evidence, facts={"examples_by_kind": {"lowercase": 3}}),
+    "only adapters trained": lambda evidence: with_manifest(evidence, effective={"trained_share": 0.01}),
     "weights that did not move": _same_weights,
-    "a warm-up as long as the training": lambda one: _given(one, warmup_steps=10),
-    "a warm-up of most of the training": lambda one: _given(one, warmup_steps=6),
-    "a rate that is not meant to decay": lambda one: _given(one, scheduler="constant"),
-    "a granted GPU that was not used": lambda one: _grant(one, resources=Resources(gpus=1)),
-    "attention that fell back": lambda one: with_manifest(one, facts={"attention": {"used": "eager", "fused": True}}),
-    "steps that take far too long": lambda one: with_manifest(
-        one, effective={"trained_parameters": 100}, facts={"step_seconds": [30.0] * 10}
+    "a warm-up as long as the training": lambda evidence: _given(evidence, warmup_steps=10),
+    "a warm-up of most of the training": lambda evidence: _given(evidence, warmup_steps=6),
+    "a rate that is not meant to decay": lambda evidence: _given(evidence, scheduler="constant"),
+    "a granted GPU that was not used": lambda evidence: _grant(evidence, resources=Resources(gpus=1)),
+    "attention that fell back": lambda evidence: with_manifest(
+        evidence, facts={"attention": {"used": "eager", "fused": True}}
     ),
-    "another chat template in the checkpoint": lambda one: _tokenizers(one, chat_template="{{ prompt }}"),
+    "steps that take far too long": lambda evidence: with_manifest(
+        evidence, effective={"trained_parameters": 100}, facts={"step_seconds": [30.0] * 10}
+    ),
+    "another chat template in the checkpoint": lambda evidence: _tokenizers(evidence, chat_template="{{ prompt }}"),
     "other weights than the pinned ones": _pinned,
-    "another version of the measuring code": lambda one: replace(one, measured_by=OTHER),
-    "code whose state is not declared": lambda one: with_manifest(one, code_state=None),
-    "code that changed while the job ran": lambda one: with_manifest(one, code=OTHER),
-    "code other than that of the session": lambda one: replace(one, ordered_code=digest_bytes(b"other")),
-    "code with changes that no commit holds": lambda one: with_manifest(one, code_state=_state(one, changed=2)),
-    "code of an unknown commit": lambda one: with_manifest(
-        one, code_state=_state(one, commit=None, branch=None, changed=None, unknown="not a git checkout of Peergate")
+    "another version of the measuring code": lambda evidence: replace(evidence, measured_by=OTHER),
+    "code whose state is not declared": lambda evidence: with_manifest(evidence, code_state=None),
+    "code that changed while the job ran": lambda evidence: with_manifest(evidence, code=OTHER),
+    "code other than that of the session": lambda evidence: replace(evidence, ordered_code=digest_bytes(b"other")),
+    "code with changes that no commit holds": lambda evidence: with_manifest(
+        evidence, code_state=_state(evidence, changed=2)
     ),
-    "code with changes where clean code is required": lambda one: with_spec(
-        with_manifest(one, code_state=_state(one, changed=2)), clean_code="required"
+    "code of an unknown commit": lambda evidence: with_manifest(
+        evidence,
+        code_state=_state(evidence, commit=None, branch=None, changed=None, unknown="not a git checkout of Peergate"),
     ),
-    "a time limit that did not hold": lambda one: replace(
-        _exit(one, ended=3600.0), observed=Observed(at_least_s=3500.0, at_most_s=3700.0)
+    "code with changes where clean code is required": lambda evidence: with_spec(
+        with_manifest(evidence, code_state=_state(evidence, changed=2)), clean_code="required"
     ),
-    "another precision than the granted one": lambda one: with_manifest(one, dtype="bfloat16"),
+    "a time limit that did not hold": lambda evidence: replace(
+        _exit(evidence, ended=3600.0), observed=Observed(at_least_s=3500.0, at_most_s=3700.0)
+    ),
+    "another precision than the granted one": lambda evidence: with_manifest(evidence, dtype="bfloat16"),
     "the same weights in other files": _saved_again,
     "weights that hardly moved": _nudged,
-    "rows that nobody can read": lambda one: replace(
-        one, outputs=one.outputs | {"rows": write_rows(one.outputs["rows"], [{"item": "h0"}])}
+    "rows that nobody can read": lambda evidence: replace(
+        evidence, outputs=evidence.outputs | {"rows": write_rows(evidence.outputs["rows"], [{"item": "h0"}])}
     ),
-    "a clock that runs backwards": lambda one: _exit(one, ended=-1e9),
-    "a clock that runs ahead": lambda one: _exit(one, ended=1e9),
-    "less time than its process was seen alive": lambda one: replace(
-        one, observed=Observed(at_least_s=600.0, at_most_s=700.0)
+    "a clock that runs backwards": lambda evidence: _exit(evidence, ended=-1e9),
+    "a clock that runs ahead": lambda evidence: _exit(evidence, ended=1e9),
+    "less time than its process was seen alive": lambda evidence: replace(
+        evidence, observed=Observed(at_least_s=600.0, at_most_s=700.0)
     ),
-    "an exit record of another day": lambda one: _exit(one, started=1.0 - 86400, ended=2.0 - 86400),
-    "an end in the future": lambda one: _exit(one, started=86400.0, ended=86401.0),
+    "an exit record of another day": lambda evidence: _exit(evidence, started=1.0 - 86400, ended=2.0 - 86400),
+    "an end in the future": lambda evidence: _exit(evidence, started=86400.0, ended=86401.0),
     "an item without a row": _without_a_row,
-    "more tokens stated than its rows hold": lambda one: with_manifest(one, tokens=10_000),
-    "the hours of another machine": lambda one: replace(
-        _exit(one, started=86400.0, ended=86401.0), observed=Observed(at_least_s=0.0, at_most_s=3.0)
+    "more tokens stated than its rows hold": lambda evidence: with_manifest(evidence, tokens=10_000),
+    "the hours of another machine": lambda evidence: replace(
+        _exit(evidence, started=86400.0, ended=86401.0), observed=Observed(at_least_s=0.0, at_most_s=3.0)
     ),
-    "hours before the launch by the clock that both read": lambda one: replace(
-        _exit(one, started=1.0 - 7200, ended=2.0 - 7200),
+    "hours before the launch by the clock that both read": lambda evidence: replace(
+        _exit(evidence, started=1.0 - 7200, ended=2.0 - 7200),
         observed=Observed(at_least_s=0.0, at_most_s=3.0, clock_set_s=-3600.0),
     ),
-    "a clock that was set while the job ran": lambda one: replace(
-        _exit(one, started=1.0 - 7200, ended=2.0 - 7200),
+    "a clock that was set while the job ran": lambda evidence: replace(
+        _exit(evidence, started=1.0 - 7200, ended=2.0 - 7200),
         observed=Observed(at_least_s=600.0, at_most_s=700.0, clock_set_s=-7200.0),
     ),
-    "more work than its process had time for": lambda one: with_manifest(one, wall_s=3600.0),
+    "more work than its process had time for": lambda evidence: with_manifest(evidence, wall_s=3600.0),
     "one completion for every prompt": _copied,
     "a gain from a kind with most of the items": enlarged_kind,
-    "a kind that got worse": lambda one: two_kinds(one, NONE + ALL, ALL + NONE),
-    "a gain from one group": lambda one: two_kinds(one, NONE + NONE, ALL + NONE, groups="aaaaaabbbbbb"),
-    "fewer steps than the data imply": lambda one: with_manifest(
-        replace(one, outputs=one.outputs | {"rows": write_rows(one.outputs["rows"], steps(7))}),
+    "a kind that got worse": lambda evidence: two_kinds(evidence, NONE + ALL, ALL + NONE),
+    "a gain from one group": lambda evidence: two_kinds(evidence, NONE + NONE, ALL + NONE, groups="aaaaaabbbbbb"),
+    "fewer steps than the data imply": lambda evidence: with_manifest(
+        replace(evidence, outputs=evidence.outputs | {"rows": write_rows(evidence.outputs["rows"], steps(7))}),
         effective={"steps": 7, "planned_steps": 7},
     ),
-    "more passes than are of use": lambda one: with_thresholds(one, passes=1),
-    "too few tokens": lambda one: with_thresholds(one, parameters_per_token=0.1),
+    "more passes than are of use": lambda evidence: with_thresholds(evidence, passes=1),
+    "too few tokens": lambda evidence: with_thresholds(evidence, parameters_per_token=0.1),
     "other weights in the package": _repacked,
     "evaluated weights that were changed and packed": _changed_and_packed,
-    "a treatment trained from other weights than the baseline": lambda one: _stage_reads(one, "train", "control"),
-    "a package that was trained on after its evaluation": lambda one: _stage_reads(one, "tuned", "model"),
-    "a package with weights of another format": lambda one: _repacked_file(one, "pytorch_model.bin", "weights"),
-    "a package with another configuration": lambda one: _repacked_file(one, "config.json", '{"rms_norm_eps": 0.1}'),
-    "a package with special tokens of its own": lambda one: _repacked_file(one, "special_tokens_map.json", "{}"),
+    "a treatment trained from other weights than the baseline": lambda evidence: _stage_reads(
+        evidence, "train", "control"
+    ),
+    "a package that was trained on after its evaluation": lambda evidence: _stage_reads(evidence, "tuned", "model"),
+    "a package with weights of another format": lambda evidence: _repacked_file(
+        evidence, "pytorch_model.bin", "weights"
+    ),
+    "a package with another configuration": lambda evidence: _repacked_file(
+        evidence, "config.json", '{"rms_norm_eps": 0.1}'
+    ),
+    "a package with special tokens of its own": lambda evidence: _repacked_file(
+        evidence, "special_tokens_map.json", "{}"
+    ),
     "a package without its tokenizer": _unfinished_package,
     "a package of the untrained model": _another_packed,
     "a checkpoint without its tokenizer": _unusable,
     "a checkpoint without a file that its base lacks too": _as_its_base,
-    "a script outside of a sandbox": lambda one: with_manifest(one, facts={"sandbox": "none"}),
-    "a script that left links": lambda one: with_manifest(one, facts={"left_out": 2}),
-    "a log that was cut": lambda one: with_manifest(one, facts={"log_bytes_left_out": 9}),
+    "a script outside of a sandbox": lambda evidence: with_manifest(evidence, facts={"sandbox": "none"}),
+    "a script that left links": lambda evidence: with_manifest(evidence, facts={"left_out": 2}),
+    "a log that was cut": lambda evidence: with_manifest(evidence, facts={"log_bytes_left_out": 9}),
     "rows that are no objects": _bare_row,
-    "a held-out prompt in a row": lambda one: _left(one, "rows", f'{{"a": "{heldout_items()[2].prompt.upper()}"}}'),
-    "a held-out prompt in a file": lambda one: _left(one, "files", f"\x00 {heldout_items()[2].prompt}"),
-    "a held-out prompt in the log": lambda one: replace(one, log_tail=heldout_items()[2].prompt),
-    "another script than the granted one": lambda one: with_manifest(one, effective={"code": OTHER}),
-    "a claim the rows contradict": lambda one: _claims(one, 0.999),
-    "a claim with room for anything": lambda one: _claims(one, 0.999, tolerance=0.9),
-    "a claim in the wrong cell": lambda one: _claims(one, 0.5, metric="acceptance_rate"),
-    "no claims after three that were sent back": lambda one: replace(one, claims=(), sent_back=3),
+    "a held-out prompt in a row": lambda evidence: _left(
+        evidence, "rows", f'{{"a": "{heldout_items()[2].prompt.upper()}"}}'
+    ),
+    "a held-out prompt in a file": lambda evidence: _left(evidence, "files", f"\x00 {heldout_items()[2].prompt}"),
+    "a held-out prompt in the log": lambda evidence: replace(evidence, log_tail=heldout_items()[2].prompt),
+    "another script than the granted one": lambda evidence: with_manifest(evidence, effective={"code": OTHER}),
+    "a claim the rows contradict": lambda evidence: _claims(evidence, 0.999),
+    "a claim with room for anything": lambda evidence: _claims(evidence, 0.999, tolerance=0.9),
+    "a claim in the wrong cell": lambda evidence: _claims(evidence, 0.5, metric="acceptance_rate"),
+    "no claims after three that were sent back": lambda evidence: replace(evidence, claims=(), sent_back=3),
 }
 
 IRREPARABLE = {

@@ -31,15 +31,15 @@ def with_plan(evidence: Evidence, plan: EvaluationPlan) -> Evidence:
 
 def labelled_items(right: Callable[[str], bool], count: int = 24) -> tuple[Item, ...]:
     """Return labelled answers to one instruction, short and long ones of both letters; ``right`` labels a text."""
-    found: list[Item] = []
+    backlog_items: list[Item] = []
     for number in range(count):
         text = f"tea number {number} is a drink made from leaves." + " it is good." * (number % 8 * 4)
         text = text if number % 2 else text.replace("tea", "Tea")
         constraint = {"labelled_output": text, "label": int(right(text))}
-        found.append(
+        backlog_items.append(
             Item(id=f"l{number}", group="tea", kind="lowercase", prompt=f"Tea {number}.", constraint=constraint)
         )
-    return tuple(found)
+    return tuple(backlog_items)
 
 
 def labelled(evidence: Evidence, items: tuple[Item, ...]) -> Evidence:
@@ -76,11 +76,13 @@ def unshown(evidence: Evidence) -> Evidence:
 
 EVALUATION_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "a gain where only the length changed": _longer,
-    "a scorer that people contradict": lambda one: labelled(one, labelled_items(lambda text: "Tea" in text)),
-    "a scorer with ten labels": lambda one: labelled(one, labelled_items(str.islower, 10)),
-    "a base model that can do it already": lambda one: with_plan(one, EvaluationPlan(gap=Gap(base=("base",)))),
+    "a scorer that people contradict": lambda evidence: labelled(evidence, labelled_items(lambda text: "Tea" in text)),
+    "a scorer with ten labels": lambda evidence: labelled(evidence, labelled_items(str.islower, 10)),
+    "a base model that can do it already": lambda evidence: with_plan(
+        evidence, EvaluationPlan(gap=Gap(base=("base",)))
+    ),
     "a registered gain that is not there": unshown,
-    "a capability that fell": lambda one: drifted(one, [True] * N, [True] * 6 + [False] * 6),
+    "a capability that fell": lambda evidence: drifted(evidence, [True] * N, [True] * 6 + [False] * 6),
 }
 EVALUATION_CASES = [
     ("tuned", "a gain where only the length changed", "scorer.length", "WARN"),

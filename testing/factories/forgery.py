@@ -46,11 +46,11 @@ def chained(
     entries: Sequence[Entry],
     keys: KeyFolder,
     *,
-    kept: Sequence[Stored] = (),
+    stored_entries: Sequence[Stored] = (),
     change: Callable[[Entry], Entry] = lambda entry: entry,
 ) -> Rows:
     """Write entries after the rows that are kept, numbered and in the tree as they have to be."""
-    rows, tree = list(kept), merkle.Frontier()
+    rows, tree = list(stored_entries), merkle.Frontier()
     for row in rows:
         tree.append(merkle.leaf_hash(row.envelope))
     for entry in entries:

@@ -17,16 +17,16 @@ def main() -> None:
 
     run, exported, work = map(Path, sys.argv[1:4])
     # Those that open databases and folders are left to the random changes: here it is parsers that coverage leads into.
-    parsers = [one for one in targets(run, exported, work / "work") if one.share > 1]
+    parsers = [target for target in targets(run, exported, work / "work") if target.share > 1]
     seeds = work / "seeds"
     seeds.mkdir()
-    for number, one in enumerate(parsers):
-        (seeds / str(number)).write_bytes(bytes([number]) + one.seed)
+    for number, target in enumerate(parsers):
+        (seeds / str(number)).write_bytes(bytes([number]) + target.seed)
 
     def one_input(data: bytes) -> None:
         if data:
-            one = parsers[data[0] % len(parsers)]
-            assert data[1:] == one.seed or not one.is_fooled(data[1:]), f"{one.name} was fooled"
+            target = parsers[data[0] % len(parsers)]
+            assert data[1:] == target.seed or not target.is_fooled(data[1:]), f"{target.name} was fooled"
 
     fuzzer.Setup([sys.argv[0], f"-runs={sys.argv[4]}", "-seed=7", "-max_len=20000", str(seeds)], one_input)
     fuzzer.Fuzz()

@@ -87,7 +87,7 @@ def _parsers(run: Path, exported: Path, work: Path, whole: Walk) -> Iterator[Tar
     policy = whole.policy
     assert policy is not None
     envelopes = read_bundles(exported, whole.tree.size)
-    verdict = next(one.entry.seq for one in whole.entries if one.entry.kind == "verdict")
+    verdict = next(entry.entry.seq for entry in whole.entries if entry.entry.kind == "verdict")
 
     def entry(data: bytes) -> bool:
         changed = [*envelopes[:verdict], data, *envelopes[verdict + 1 :]]
@@ -114,11 +114,11 @@ def _parsers(run: Path, exported: Path, work: Path, whole: Walk) -> Iterator[Tar
     def anchor(data: bytes) -> bool:
         path = work / "anchor.note"
         path.write_bytes(data)
-        found = verify.Audit(path=run)
+        audit = verify.Audit(path=run)
         with suppress(PeergateError):
             head = read_anchor(path).head
-            check_anchors(whole, [Anchor("kept", head)], None, found)
-            return not found.damage and head.text != original.text
+            check_anchors(whole, [Anchor("kept", head)], None, audit)
+            return not audit.damage and head.text != original.text
         return False
 
     def proof(data: bytes) -> bool:
@@ -131,11 +131,11 @@ def _parsers(run: Path, exported: Path, work: Path, whole: Walk) -> Iterator[Tar
     def kept_policy(data: bytes) -> bool:
         path = work / "policy.json"
         path.write_bytes(data)
-        found = verify.Audit(path=run)
+        audit = verify.Audit(path=run)
         with suppress(PeergateError):
             read = read_policy(path)
-            check_policy(whole, read, found)
-            return not found.damage and read.model_copy(update={"witnesses": policy.witnesses}) != policy
+            check_policy(whole, read, audit)
+            return not audit.damage and read.model_copy(update={"witnesses": policy.witnesses}) != policy
         return False
 
     def public(data: bytes) -> bool:
@@ -184,7 +184,7 @@ def _exports(exported: Path, copy: Path, whole: Walk) -> Iterator[Target]:
 
         return is_fooled
 
-    for path in sorted(one for one in copy.rglob("*") if one.is_file() and STORE not in one.parts):
+    for path in sorted(path for path in copy.rglob("*") if path.is_file() and STORE not in path.parts):
         if path.suffix != ".html":
             name = f"export: {path.relative_to(copy).as_posix()}"
             yield Target(name, path.read_bytes(), changing(path))
@@ -242,8 +242,8 @@ def _trails(run: Path, runs: Path) -> Iterator[Target]:
                     return _differ(path, file)
             return False
         finally:
-            for one in copy.glob(f"{TRAIL}-*"):
-                one.unlink()
+            for journal in copy.glob(f"{TRAIL}-*"):
+                journal.unlink()
             seal.write_bytes(sealed)
 
     yield Target("trail file: verified", file, verified)

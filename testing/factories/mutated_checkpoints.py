@@ -54,9 +54,9 @@ def tensors(change: Callable[[dict[str, Any]], Any]) -> Spoil:
     def spoil(folder: Path) -> None:
         from safetensors.torch import load_file, save_file
 
-        held = load_file(folder / WEIGHTS)
-        change(held)
-        save_file(held, folder / WEIGHTS, {"format": "pt"})
+        current = load_file(folder / WEIGHTS)
+        change(current)
+        save_file(current, folder / WEIGHTS, {"format": "pt"})
 
     return spoil
 
@@ -64,9 +64,9 @@ def tensors(change: Callable[[dict[str, Any]], Any]) -> Spoil:
 def nudged(folder: Path) -> Path:
     """Move every weight a little, as training does; return the folder."""
 
-    def move(held: dict[str, Any]) -> None:
-        for name in held:
-            held[name] = held[name] * 1.001
+    def move(current: dict[str, Any]) -> None:
+        for name in current:
+            current[name] = current[name] * 1.001
 
     tensors(move)(folder)
     return folder
@@ -75,8 +75,8 @@ def nudged(folder: Path) -> Path:
 def filled(value: float, *, all_of_it: bool = False) -> Spoil:
     """Return a mutation that writes a value into one place of a tensor, or all of it."""
 
-    def change(held: dict[str, Any]) -> None:
-        held[LAST].fill_(value) if all_of_it else held[LAST].view(-1)[7:8].fill_(value)
+    def change(current: dict[str, Any]) -> None:
+        current[LAST].fill_(value) if all_of_it else current[LAST].view(-1)[7:8].fill_(value)
 
     return tensors(change)
 
@@ -104,9 +104,9 @@ def _pickled(name: str) -> Spoil:
         import torch
         from safetensors.torch import load_file
 
-        held = load_file(folder / WEIGHTS)
+        current = load_file(folder / WEIGHTS)
         (folder / WEIGHTS).unlink()
-        torch.save(held, folder / name)
+        torch.save(current, folder / name)
 
     return spoil
 
@@ -123,20 +123,20 @@ def _log(*steps: dict[str, Any]) -> Spoil:
     return spoil
 
 
-def _untied(held: dict[str, Any]) -> None:
-    held["lm_head.weight"] = held["model.embed_tokens.weight"].flip(0).contiguous()
+def _untied(current: dict[str, Any]) -> None:
+    current["lm_head.weight"] = current["model.embed_tokens.weight"].flip(0).contiguous()
 
 
-def _more_rows(held: dict[str, Any]) -> None:
+def _more_rows(current: dict[str, Any]) -> None:
     import torch
 
-    embedding = held["model.embed_tokens.weight"]
-    held["model.embed_tokens.weight"] = torch.cat([embedding, embedding[:5]])
+    embedding = current["model.embed_tokens.weight"]
+    current["model.embed_tokens.weight"] = torch.cat([embedding, embedding[:5]])
 
 
 def _index(folder: Path) -> None:
-    held = {"metadata": {}, "weight_map": {LAST: "model-00002-of-00002.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(held), encoding="utf-8")
+    current = {"metadata": {}, "weight_map": {LAST: "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(current), encoding="utf-8")
 
 
 def _link(folder: Path) -> None:
@@ -199,8 +199,8 @@ def _without(name: str) -> Callable[[dict[str, Any]], Any]:
     return lambda data: data.pop(name)
 
 
-def _m(spoil: Spoil, *found: str, base: bool = False) -> Mutation:
-    return Mutation(spoil, frozenset(found), base)
+def _m(spoil: Spoil, *texts: str, base: bool = False) -> Mutation:
+    return Mutation(spoil, frozenset(texts), base)
 
 
 MUTATIONS: dict[str, Mutation] = {
@@ -309,9 +309,9 @@ HEALTHY: dict[str, Spoil] = {
         {"step": 1, "loss": 2.5, "grad_norm": 1.0}, {"step": 2, "loss": 0.0, "grad_norm": 0.3}
     ),
     "a head that repeats the embeddings": tensors(
-        lambda held: held.update({"lm_head.weight": held["model.embed_tokens.weight"].clone()})
+        lambda current: current.update({"lm_head.weight": current["model.embed_tokens.weight"].clone()})
     ),
-    "trained a little": tensors(lambda held: held[LAST].add_(0.001)),
+    "trained a little": tensors(lambda current: current[LAST].add_(0.001)),
     "a first token that the template alone writes": edited("tokenizer_config.json", _set(add_bos_token=False)),
     "a first token that the tokenizer alone writes": edited(
         "tokenizer_config.json", _set(add_bos_token=True, bos_token="<|pad|>")

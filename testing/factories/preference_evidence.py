@@ -74,8 +74,8 @@ def dpo_evidence(folder: Path, **changes: Any) -> Evidence:
     parameters = GRANTED.model_copy(update=changes)
     base = evidence_of(folder, "train", course())
     rows = preferences()
-    given = write_rows(folder / "preferences.jsonl", rows)
-    split = divide(read_rows(given, Preference), parameters.validation_share, parameters.seed)
+    path = write_rows(folder / "preferences.jsonl", rows)
+    split = divide(read_rows(path, Preference), parameters.validation_share, parameters.seed)
     stage = DPO.stage(
         name="train", kind="dpo", inputs={"model": "model", "preferences": "best_of_n.pairs"}, parameters=parameters
     )
@@ -85,11 +85,11 @@ def dpo_evidence(folder: Path, **changes: Any) -> Evidence:
         base,
         stage=stage,
         parameters=parameters.model_dump(mode="json"),
-        inputs={"model": base.inputs["model"], "preferences": given},
+        inputs={"model": base.inputs["model"], "preferences": path},
         outputs=outputs,
         output_digests=digests,
     )
     read_back = parameters.model_dump() | {"steps": 6, "planned_steps": 6, "precision": "float32", "trained_share": 1.0}
-    seen = {"pairs": len(split.train), "sequences": 4 * len(split.train), "epochs_done": 2.0, "batches": 6}
-    seen |= {"distinct_batches": 6, "reference_difference": 1e-7, "reference_responses": 32}
-    return with_manifest(evidence, outputs=digests, effective=read_back, facts=seen)
+    seen_values = {"pairs": len(split.train), "sequences": 4 * len(split.train), "epochs_done": 2.0, "batches": 6}
+    seen_values |= {"distinct_batches": 6, "reference_difference": 1e-7, "reference_responses": 32}
+    return with_manifest(evidence, outputs=digests, effective=read_back, facts=seen_values)

@@ -32,11 +32,11 @@ def solution_of(item: Item) -> str:
 
 def code_row(item: Item, output: str, sample: int = 0, **changes: Any) -> CodeRow:
     """Return an answer of three tokens."""
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "item": item.id, "sample": sample, "form": "chat", "prompt_tokens": 9, "output": output, "output_tokens": 3,
         "truncated": False, "finish": "eos", "answer_ids": (1, 2, 3),
     }  # fmt: skip
-    return CodeRow.model_validate(given | changes)
+    return CodeRow.model_validate(arguments | changes)
 
 
 def code_evidence(
@@ -45,12 +45,12 @@ def code_evidence(
     """Return the evidence of answers; without any, one right answer to each of three problems."""
     items = items or problems()
     rows = [code_row(item, solution_of(item)) for item in items] if rows is None else rows
-    given = {"seconds": 2, "memory_mb": 128, **parameters}
+    counts = {"seconds": 2, "memory_mb": 128, **parameters}
     inputs = {"model": "model", "items": "data.problems"}
-    stage = CODE_EVAL.stage(name="code", kind="code_eval", inputs=inputs, parameters=given)
+    stage = CODE_EVAL.stage(name="code", kind="code_eval", inputs=inputs, parameters=counts)
     evidence = evidence_with(folder, stage, tuple(items), list(rows))
     task_file.allow(evidence.resolved.programs())
-    path = write_rows(folder / "problems.jsonl", [one.model_dump(mode="json") for one in items])
+    path = write_rows(folder / "problems.jsonl", [item.model_dump(mode="json") for item in items])
     return replace(evidence, inputs=evidence.inputs | {"items": path}, grant=_granted(evidence, path))
 
 

@@ -46,17 +46,17 @@ class RecipeSession:
 
     def inputs(self) -> dict[str, Artifact]:
         """Return a file, a file of the store and a folder."""
-        found = {"rows": "made/rows.jsonl", "model": "made/model", "prompts": "prompts.jsonl"}
+        results = {"rows": "made/rows.jsonl", "model": "made/model", "prompts": "prompts.jsonl"}
         return {
             role: Artifact(name=role, path=path, digest=digest_path(self.run / path), bytes=1)
-            for role, path in found.items()
+            for role, path in results.items()
         }
 
     def look(self, script: str, *, digest: str | None = None, **parameters: Any) -> JobOrder:
         """Hand a script in, mint the grant for it and return the order; ``parameters`` replace those of the spec."""
         stage = self.resolved.spec.stage("look")
         changed = stage.model_copy(update={"parameters": stage.parameters.model_copy(update=parameters)})
-        stages = tuple(changed if one.name == "look" else one for one in self.resolved.spec.stages)
+        stages = tuple(changed if stage.name == "look" else stage for stage in self.resolved.spec.stages)
         self.resolved = self.resolved.model_copy(
             update={"spec": self.resolved.spec.model_copy(update={"stages": stages})}
         )
@@ -70,7 +70,7 @@ class RecipeSession:
             self.trail,
             self.resolved,
             changes={"code": code},
-            inputs={role: one.digest for role, one in artifacts.items()},
+            inputs={role: artifact.digest for role, artifact in artifacts.items()},
             model=artifacts["model"].digest,
             price_cap_usd=0.5,
         )

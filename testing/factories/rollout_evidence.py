@@ -61,8 +61,10 @@ def prompts() -> list[dict[str, Any]]:
 
 def divided() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the prompts to train on, and those to keep out."""
-    kept = drawn((one["group"] for one in prompts()), 0.25, 7)
-    return [one for one in prompts() if one["group"] not in kept], [one for one in prompts() if one["group"] in kept]
+    texts = drawn((prompt["group"] for prompt in prompts()), 0.25, 7)
+    return [prompt for prompt in prompts() if prompt["group"] not in texts], [
+        prompt for prompt in prompts() if prompt["group"] in texts
+    ]
 
 
 def rollouts(
@@ -72,17 +74,19 @@ def rollouts(
     training, _ = divided()
     steps = len(training) // AT_ONCE * EPOCHS
     each = weights or REWARDS
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for step in range(1, steps + 1):
         at = (step - 1) / (steps - 1)
         for place in range(AT_ONCE):
             item = training[((step - 1) * AT_ONCE + place) % len(training)]
             passed = [n < rights(at) for n in range(GENERATIONS)]
             ids = [5] * tokens(at)
-            valued = [rewards_of(list(each), verified=one, finish="eos", tokens=len(ids), most=MOST) for one in passed]
-            rewards = [combined(one, each) for one in valued]
+            valued = [
+                rewards_of(list(each), verified=value, finish="eos", tokens=len(ids), most=MOST) for value in passed
+            ]
+            rewards = [combined(value, each) for value in valued]
             worth = advantages(rewards, scale=True)
-            found += [
+            results += [
                 {
                     "item": item["id"],
                     "group": item["group"],
@@ -100,7 +104,7 @@ def rollouts(
                 }
                 for n in range(GENERATIONS)
             ]
-    return found
+    return results
 
 
 def course(*channels: str, **changes: Any) -> list[dict[str, Any]]:
@@ -132,8 +136,8 @@ def kept(before: int = 0, after: int = 4) -> list[dict[str, Any]]:
     """Return the answers to prompts that were kept out, so many of them right."""
     return [
         {
-            "item": one["id"],
-            "group": one["group"],
+            "item": value["id"],
+            "group": value["group"],
             "before": RIGHT if n < before else WRONG,
             "before_ids": [5] * 9,
             "before_finish": "eos",
@@ -141,7 +145,7 @@ def kept(before: int = 0, after: int = 4) -> list[dict[str, Any]]:
             "after_ids": [5] * 9,
             "after_finish": "eos",
         }
-        for n, one in enumerate(divided()[1])
+        for n, value in enumerate(divided()[1])
     ]
 
 
@@ -194,11 +198,11 @@ def rollout_evidence(
     if three:
         inputs["pairs"], named["pairs"] = write_rows(folder / "pairs.jsonl", pairs()), "data.pairs"
     stage = STAGE_KINDS[kind].stage(name="train", kind=kind, inputs=named, parameters=parameters)
-    given = rollouts(weights={**parameters.rewards}) if answers is None else answers
+    arguments = rollouts(weights={**parameters.rewards}) if answers is None else answers
     if kind == "sdpo":
-        _hinted(given, parameters.distilled)
+        _hinted(arguments, parameters.distilled)
     outputs = base.outputs | {
-        "rollouts": write_rows(folder / "train" / "rollouts.jsonl", given),
+        "rollouts": write_rows(folder / "train" / "rollouts.jsonl", arguments),
         "kept": write_rows(folder / "train" / "kept.jsonl", kept() if after is None else after),
     }
     digests = {name: digest_path(path) for name, path in outputs.items()}
@@ -217,25 +221,29 @@ def rollout_evidence(
         effective=read_back | {"precision": "float32", "trained_share": 1.0},
         facts={"pairs": len(pairs()) if three else 0, "pairs_cut": 0},
     )
-    return _witnessed(folder, evidence, rows, given)
+    return _witnessed(folder, evidence, rows, arguments)
 
 
-def _hinted(answers: list[dict[str, Any]], given: SelfDistillation) -> None:
+def _hinted(answers: list[dict[str, Any]], self_distillation: SelfDistillation) -> None:
     """Give each answer what its teacher reads, and the first token for its span."""
-    items = {one["id"]: Item.model_validate(one) for one in prompts()}
+    items = {prompt["id"]: Item.model_validate(prompt) for prompt in prompts()}
     for at in range(0, len(answers), GENERATIONS):
         group = answers[at : at + GENERATIONS]
-        said = list(judged("format_instructions", [(items[one["item"]], one["text"]) for one in group]))
-        for one, hint in zip(group, hints([one["text"] for one in group], said, given), strict=True):
-            one |= {"hint": hint.text} if hint else {}
+        judgements = list(judged("format_instructions", [(items[value["item"]], value["text"]) for value in group]))
+        for value, hint in zip(
+            group, hints([value["text"] for value in group], judgements, self_distillation), strict=True
+        ):
+            value |= {"hint": hint.text} if hint else {}
             if hint and hint.span:
-                one |= {"span": hint.span, "span_tokens": (0, 1)}
+                value |= {"span": hint.span, "span_tokens": (0, 1)}
 
 
-def _witnessed(folder: Path, evidence: Evidence, rows: list[dict[str, Any]], given: list[dict[str, Any]]) -> Evidence:
+def _witnessed(
+    folder: Path, evidence: Evidence, rows: list[dict[str, Any]], arguments: list[dict[str, Any]]
+) -> Evidence:
     """Return the evidence with a witness that trained the first steps again and read their answers."""
     again = tuple(range(min(3, len(rows))))
-    read = [sampled(place) for place, one in enumerate(given) if one["step"] - 1 in again]
+    read = [sampled(place) for place, value in enumerate(arguments) if value["step"] - 1 in again]
     parts = [
         {"row": place, "part": part, "tokens": 9, "text": True, "ending": True, "gap": 0.0}
         for part in ("before", "after")
@@ -255,6 +263,6 @@ def witness_reads(evidence: Evidence, change: Callable[[dict[str, Any]], dict[st
     """Return the evidence with other readings of answers; None leaves one out."""
     assert evidence.witness is not None and evidence.witness.rows is not None
     lines = [json.loads(line) for line in evidence.witness.rows.read_text(encoding="utf-8").splitlines()]
-    changed = [change(one) if "ending" in one else one for one in lines]
-    write_rows(evidence.witness.rows, [one for one in changed if one is not None])
+    changed = [change(line) if "ending" in line else line for line in lines]
+    write_rows(evidence.witness.rows, [value for value in changed if value is not None])
     return evidence

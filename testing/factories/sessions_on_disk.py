@@ -35,11 +35,11 @@ class OnDisk:
 
     def inputs(self, stage: str = "base") -> dict[str, Artifact]:
         """Return the inputs of a stage; what an earlier stage would have made is a small file."""
-        found: dict[str, Artifact] = {}
+        artifacts: dict[str, Artifact] = {}
         for role in self.resolved.spec.stage(stage).inputs:
             path = self.run / {"items": "heldout.jsonl", "prompts": "prompts.jsonl"}.get(role, f"{role}.bin")
-            found[role] = Artifact(name=role, path=path.name, digest=digest_file(path), bytes=path.stat().st_size)
-        return found
+            artifacts[role] = Artifact(name=role, path=path.name, digest=digest_file(path), bytes=path.stat().st_size)
+        return artifacts
 
     def digests(self, stage: str = "base") -> dict[str, str]:
         """Return the input digests as the files are now."""
@@ -51,12 +51,12 @@ class OnDisk:
         body = body_of("decision", stage=stage, attempt=attempt, outcome=outcome, opens=opens) | changes
         return self.trail.append("decision", f"decision/{stage or 'design'}.{attempt}", body)
 
-    def retract(self, taken: Recorded) -> Recorded:
+    def retract(self, recorded_entry: Recorded) -> Recorded:
         """Take a judgement back."""
         number = sum(1 for _ in self.trail.iterate("retraction")) + 1
-        at = {"stage": taken.body["stage"], "attempt": taken.body["attempt"]}
+        at = {"stage": recorded_entry.body["stage"], "attempt": recorded_entry.body["attempt"]}
         return self.trail.append(
-            "retraction", f"retraction/{number}", body_of("retraction", since=taken.entry.seq, **at)
+            "retraction", f"retraction/{number}", body_of("retraction", since=recorded_entry.entry.seq, **at)
         )
 
     def retry(self, stage: str) -> Recorded:

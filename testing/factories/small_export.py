@@ -54,7 +54,7 @@ def write_export(folder: Path) -> Path:
     writer.add_eos_token_id(0)
     writer.add_chat_template(TEMPLATE)
     layer = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down")
-    for name in ("token_embd", "output_norm", *(f"blk.0.{one}" for one in layer)):
+    for name in ("token_embd", "output_norm", *(f"blk.0.{value}" for value in layer)):
         writer.add_tensor(f"{name}.weight", numpy.ones((1, 4), "f4"))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -65,11 +65,17 @@ def small_run(
     }
     trail.append("open", "open", body_of("open", **opened))
     sets = {key: metric_set(*key, values) for key, values in MEASURED.items()}
-    for (stage, attempt), one in sets.items():
-        body = {"stage": stage, "attempt": attempt, "metrics": store.put_value(one), "why": "", "code": one.code}
+    for (stage, attempt), metric_set in sets.items():
+        body = {
+            "stage": stage,
+            "attempt": attempt,
+            "metrics": store.put_value(metric_set),
+            "why": "",
+            "code": metric_set.code,
+        }
         trail.append("metrics", f"metrics/{stage}.{attempt}", body)
-    found = "of 104 whole pairs 52 gained, 1 lost, p = 1.2e-14"
-    result = CheckResult(id="parity.items", title="t", status="PASS", blocking=True, detail=found)
+    outcome = "of 104 whole pairs 52 gained, 1 lost, p = 1.2e-14"
+    result = CheckResult(id="parity.items", title="t", status="PASS", blocking=True, detail=outcome)
     digest = store.put_value([result.model_copy(update=check or {}).model_dump(mode="json")])
     trail.append("checks", "checks/base.1", {"stage": "base", "attempt": 1, "checks": digest, "summary": {}})
     if with_report:

@@ -56,9 +56,9 @@ ANSWERS = (
 
 
 def guard_row(sentinel: str, model: str, form: Form, output: str, **changes: Any) -> dict[str, Any]:
-    prompt = next(one.prompt for one in SENTINELS if one.id == sentinel)
+    prompt = next(sentinel_answer.prompt for sentinel_answer in SENTINELS if sentinel_answer.id == sentinel)
     text = prompt if form == "completion" else f"<|start|>user\n{prompt}<|end|>"
-    told = {
+    messages = {
         "sentinel": sentinel,
         "model": model,
         "form": form,
@@ -73,7 +73,7 @@ def guard_row(sentinel: str, model: str, form: Form, output: str, **changes: Any
         "finish": "length",
         "stop": None,
     }
-    return told | changes
+    return messages | changes
 
 
 def guard_rows(bare: int = 1, templated: int = 1, control: int = 7, control_bare: int = 3) -> list[dict[str, Any]]:
@@ -121,7 +121,7 @@ def instruct_rows(form: Form = "completion", *texts: str) -> list[dict[str, Any]
                 "seed": seed_of(0, shard, 0, ""),
                 "form": form,
                 "topic": call.topic,
-                "shown": [one.id for one in call.shown],
+                "shown": [shown_state.id for shown_state in call.shown],
                 "first": call.first,
                 "prompt": call.text if form == "completion" else f"<|start|>user\n{call.text}<|end|>",
                 "prompt_tokens": 50,
@@ -198,7 +198,7 @@ def text_evidence(
         )
         outputs = {"rows": write_rows(out / "rows.jsonl", guard_rows(templated=8) if rows is None else rows)}
     elif kind == "self_instruct":
-        given = instruct_rows(form) if rows is None else rows
+        arguments = instruct_rows(form) if rows is None else rows
         seeds = seed_items()
         inputs["seeds"] = write_rows(folder / "seeds.jsonl", [item.model_dump() for item in seeds])
         stage = SELF_INSTRUCT_KIND.stage(
@@ -207,23 +207,23 @@ def text_evidence(
             inputs={"model": "model", "seeds": "data.seeds"},
             parameters=SELF_INSTRUCT,
         )
-        parsed = [SelfInstructRow.model_validate(row) for row in given]
+        parsed = [SelfInstructRow.model_validate(row) for row in arguments]
         items = harvest(parsed, [Shown(item.id, item.prompt) for item in seeds], SELF_INSTRUCT).items
         outputs = {
-            "rows": write_rows(out / "rows.jsonl", given),
+            "rows": write_rows(out / "rows.jsonl", arguments),
             "instructions": write_rows(out / "instructions.jsonl", [item.model_dump() for item in items]),
         }
     else:
-        given = respond_rows(form) if rows is None else rows
+        arguments = respond_rows(form) if rows is None else rows
         items = instruction_items()
         inputs["instructions"] = write_rows(folder / "instructions.jsonl", [item.model_dump() for item in items])
         stage = SAMPLE_RESPONSES.stage(
             name="answer", kind="sample_responses", inputs={"model": "model", "instructions": "write.instructions"}
         )
-        kept = kept_of([SampleResponsesRow.model_validate(row) for row in given])
+        examples = kept_of([SampleResponsesRow.model_validate(row) for row in arguments])
         outputs = {
-            "rows": write_rows(out / "rows.jsonl", given),
-            "examples": write_rows(out / "examples.jsonl", [one.model_dump() for one in kept]),
+            "rows": write_rows(out / "rows.jsonl", arguments),
+            "examples": write_rows(out / "examples.jsonl", [example.model_dump() for example in examples]),
         }
     parameters = stage.parameters.model_dump(mode="json")
     input_digests = {role: digest_path(path) for role, path in inputs.items()}

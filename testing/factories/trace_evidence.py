@@ -26,7 +26,10 @@ READS = json.dumps({"tool": "Read", "arguments": {"file_path": "a.py"}})
 
 def transcripts() -> list[Item]:
     """Return the transcripts of the demo, packed."""
-    return [Item(id=one.path, group=one.path, kind="transcript", prompt=one.text, constraint={}) for one in sessions()]
+    return [
+        Item(id=session.path, group=session.path, kind="transcript", prompt=session.text, constraint={})
+        for session in sessions()
+    ]
 
 
 @cache
@@ -37,7 +40,7 @@ def states() -> States:
 
 def answer_rows() -> list[dict[str, Any]]:
     """Return answers: to the first state two kinds, to the second a call cut off, else a text twice."""
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for place, item in enumerate(states().items()):
         for sample in range(GIVEN.answers):
             text, finish = f"I would say {sample}.", "eos"
@@ -47,27 +50,31 @@ def answer_rows() -> list[dict[str, Any]]:
                 text, finish = READS, "length" if sample else "eos"
             if place in (2, 3):
                 text = READS
-            found.append(
+            results.append(
                 {
                     **{"item": item.id, "group": item.group, "kind": item.kind, "sample": sample},
                     **{"prompt": item.prompt, "prompt_tokens": 90, "text": text, "tokens": 9},
                     **{"finish": finish, "stop": None, "answer_ids": [5] * 9},
                 }
             )
-    return found
+    return results
 
 
 def trace_evidence(folder: Path, rows: list[dict[str, Any]] | None = None, **changes: Any) -> Evidence:
     """Return the healthy evidence of a ``replay_traces`` stage; ``changes`` go to the evidence."""
     whole = evidence_of(folder, "sample")
-    given = answer_rows() if rows is None else rows
+    arguments = answer_rows() if rows is None else rows
     inputs = {"model": whole.inputs["model"]}
-    inputs["transcripts"] = write_rows(folder / "transcripts.jsonl", [one.model_dump() for one in transcripts()])
+    inputs["transcripts"] = write_rows(
+        folder / "transcripts.jsonl", [backlog_item.model_dump() for backlog_item in transcripts()]
+    )
     named = {"model": "model", "transcripts": "data.sessions"}
     stage = REPLAY_TRACES.stage(name="replay", kind="replay_traces", inputs=named, parameters=GIVEN)
-    pairs = pairs_of(states(), [TraceAnswer.model_validate(row) for row in given], GIVEN).pairs
+    pairs = pairs_of(states(), [TraceAnswer.model_validate(row) for row in arguments], GIVEN).pairs
     outputs = {
-        "rows": write_rows(folder / "replay" / "rows.jsonl", given),
-        "pairs": write_rows(folder / "replay" / "pairs.jsonl", [one.model_dump(mode="json") for one in pairs]),
+        "rows": write_rows(folder / "replay" / "rows.jsonl", arguments),
+        "pairs": write_rows(
+            folder / "replay" / "pairs.jsonl", [preference.model_dump(mode="json") for preference in pairs]
+        ),
     }
     return replace(bound(whole, stage, inputs, outputs), **changes)

@@ -44,9 +44,9 @@ def move(folder: Path, by: float = 0.01) -> None:
     """Move one tensor of a checkpoint."""
     from safetensors.numpy import load_file, save_file
 
-    found = load_file(folder / "model.safetensors")
-    found["model.norm.weight"] = found["model.norm.weight"] + by
-    save_file(found, folder / "model.safetensors", {"format": "pt"})
+    result = load_file(folder / "model.safetensors")
+    result["model.norm.weight"] = result["model.norm.weight"] + by
+    save_file(result, folder / "model.safetensors", {"format": "pt"})
 
 
 def trained_evidence(folder: Path) -> Evidence:
@@ -68,7 +68,7 @@ def trained_evidence(folder: Path) -> Evidence:
     assert manifest is not None and grant is not None
     digests = {role: digest_path(path) for role, path in inputs.items()}
     outputs = evidence.outputs | {"checkpoint": checkpoint}
-    left = {name: digest_path(path) for name, path in outputs.items()}
+    remaining = {name: digest_path(path) for name, path in outputs.items()}
     facts: dict[str, Any] = {
         "checkpoint": change.as_facts()
         | {"of": "model", "base": digests["start"], "code": digest_bytes(SCRIPT.encode())}
@@ -77,7 +77,7 @@ def trained_evidence(folder: Path) -> Evidence:
         evidence,
         inputs=inputs,
         outputs=outputs,
-        output_digests=left,
+        output_digests=remaining,
         grant=grant.model_copy(update={"inputs": digests}),
-        manifest=manifest.model_copy(update={"inputs": digests, "outputs": left, "facts": manifest.facts | facts}),
+        manifest=manifest.model_copy(update={"inputs": digests, "outputs": remaining, "facts": manifest.facts | facts}),
     )

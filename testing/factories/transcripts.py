@@ -55,8 +55,8 @@ class Transcript:
         return message
 
     def _answer(self, message: str, content: list[Any], **more: Any) -> str:
-        told = {"id": message, "role": "assistant", "model": "claude-test", "content": content, "stop_reason": None}
-        return self.add("assistant", message=told, **more)
+        messages = {"id": message, "role": "assistant", "model": "claude-test", "content": content, "stop_reason": None}
+        return self.add("assistant", message=messages, **more)
 
     def result(self, call: str, text: Any, parent: str | None = "", **more: Any) -> str:
         """Add what a tool returned."""
@@ -70,12 +70,12 @@ class Transcript:
 
     def lines(self) -> list[str]:
         """Return the lines of the file."""
-        return [json.dumps(one) for one in self.records]
+        return [json.dumps(record) for record in self.records]
 
     def write(self, path: Path) -> Path:
         """Write the file."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(f"{one}\n" for one in self.lines()), encoding="utf-8")
+        path.write_text("".join(f"{line}\n" for line in self.lines()), encoding="utf-8")
         return path
 
 

@@ -1,0 +1,29 @@
+"""Witnesses of the shipped GPU profiles stay within a tenth of the machine's time, by plan."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.witness_plan import LIBRARY, LIMIT, PROFILES, Planned, main, planned, share_of
+from specs.session.loading import load_spec
+
+
+def plans(name: str, profile: str) -> list[Planned]:
+    spec = load_spec(LIBRARY / f"{name}.yaml", profile).spec
+    return [one for stage in spec.stages if (one := planned(spec, stage)) is not None]
+
+
+def test_the_witnesses_of_every_gpu_profile_stay_within_a_tenth(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main() == 0
+    assert capsys.readouterr().out.count("witnesses take") == len(PROFILES) == 4
+
+
+def test_digests_beside_the_imports_are_what_the_seven_billion_need() -> None:
+    found = plans("cai_stage1", "gpu")
+    assert share_of(found, beside=True) <= LIMIT < share_of(found, beside=False)
+
+
+def test_what_a_revision_writes_is_planned() -> None:
+    by_name = {one.stage: one for one in plans("cai_preferences", "gpu")}
+    # 5,760 chains of two critiques and two revisions, each longer than the one answer to each prompt.
+    assert by_name["revise"].seconds > 5 * by_name["sample_responses"].seconds
