@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+"""A name that a spec gives: of a stage, an input or a kind."""
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 """Of tokens, rows or bytes."""
 Positive = Annotated[int, Field(ge=1, lt=2**53)]

@@ -6,10 +6,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from specs.digests import Contract, omitted
+from specs.digests import Contract, Name, omitted
 from specs.exact import exact
 from specs.stages.sampling import Share
-from specs.stages.stage import Criterion, Name
+from specs.stages.stage import Criterion
 
 
 class Gap(Contract):

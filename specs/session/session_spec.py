@@ -12,7 +12,7 @@ from specs.confinement.verifier_limits import OwnVerifier
 from specs.data.columns import As, Selection
 from specs.data.conversion import Learned
 from specs.data.registered import Registered, read_registered, registered_data
-from specs.digests import Contract, Digest, digest_bytes, omitted
+from specs.digests import Contract, Digest, Name, digest_bytes, omitted
 from specs.notices.notify import Notify
 from specs.notices.trackers import TrackerName
 from specs.resources import LauncherName, Resources, filled
@@ -21,7 +21,7 @@ from specs.session.evaluation_plan import Control, EvaluationPlan, KindRule, Pri
 from specs.session.thresholds import Thresholds
 from specs.stages.recipes import script_file
 from specs.stages.registry import Stage, kind_of
-from specs.stages.stage import Criterion, ModelKind, Name, SpecTask
+from specs.stages.stage import Criterion, ModelKind, SpecTask
 from specs.task_file import bound, remember
 from specs.vendors.parties import Builder, Panel, Reviewer
 

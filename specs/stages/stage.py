@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from specs.digests import Contract, omitted
+from specs.digests import Contract, Name, omitted
 from specs.exact import Number, decimal_text, holds
 from specs.resources import LauncherName, Resources
 
@@ -30,7 +30,6 @@ ScriptPath = Annotated[
 """A Python file below the spec's folder, or a TRL or Axolotl file that becomes one (``specs/trainers``), registered
 with its digest (``specs/stages/recipes/script_file.py``)."""
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 Kind = Name
 """The name of a stage kind. Whether there is one of that name, the registry says."""
 

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer
 
-from specs.digests import Contract, omitted
-from specs.stages.stage import Name
+from specs.digests import Contract, Name, omitted
 
 
 class TokenPrice(Contract):
