@@ -13,8 +13,8 @@ from typing import NamedTuple
 from agents.providers.turn_request import readable, sendable_name
 from agents.turns import Message, Stop, ToolCall, ToolResult
 from agents.workbench_protocol import PastTurn
-from specs.digests import digest_bytes
-from specs.vendors.untrusted_text import mark
+from specs.system.digests import digest_bytes
+from specs.system.vendors.untrusted_text import mark
 
 SHORT = 600
 """Characters of a result that is never replaced."""

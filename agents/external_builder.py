@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from agents.turns import ToolCall, ToolResult
 from agents.workbench_protocol import Workbench
-from specs.errors import BuilderUnavailable
+from specs.system.errors import BuilderUnavailable
 from specs.trail.builder_tools import JobStatus
 
 NAME = "external"

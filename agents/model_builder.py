@@ -16,8 +16,8 @@ from agents.conversation import SIZES, conversation, next_step
 from agents.providers.turn_model import Counted, Model, TooLong, make_model, take_turn
 from agents.turns import ToolCall, ToolResult, Turn
 from agents.workbench_protocol import PastTurn, Workbench
-from specs.errors import BuilderUnavailable
-from specs.vendors.parties import Builder as BuilderSpec
+from specs.system.errors import BuilderUnavailable
+from specs.system.vendors.parties import Builder as BuilderSpec
 
 PROMPTS = Path(__file__).parent / "prompts"
 SILENT_TURNS = 2

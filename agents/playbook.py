@@ -6,8 +6,8 @@ from typing import Any
 
 from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
+from specs.jobs.grant_and_claim import StageView
 from specs.trail.builder_tools import AskPerson, LaunchStage, SubmitStage
-from specs.trail.grant_and_claim import StageView
 from specs.trail.row_tools import Arguments
 
 

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from specs.digests import Contract
+from specs.system.digests import Contract
 
 
 class ToolCall(Contract):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from agents.turns import ToolCall, ToolResult, Turn
+from specs.jobs.grant_and_claim import StageView
 from specs.trail.builder_tools import Phase, Tool
-from specs.trail.grant_and_claim import StageView
 
 
 class PastTurn(NamedTuple):

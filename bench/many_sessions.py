@@ -33,8 +33,8 @@ from sessions import runtime
 from sessions.report.overview import overview
 from sessions.report.session_list import glance, listed
 from sessions.run.lease import lease, take_up
-from specs.digests import digest_path
 from specs.session.session_spec import ResolvedSpec
+from specs.system.digests import digest_path
 from testing.factories.evidence_on_disk import resolved_spec, weights
 from testing.fixtures.postgres_server import MISSING, Server, programs, running
 from testing.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, Silent, no_plots, quick_session

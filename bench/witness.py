@@ -6,10 +6,10 @@
 
 The named engine writes answers to held-out prompts of the demo, greedily and by sampling, in batches of several sizes;
 the witness reads them with its own batches. Printed are the largest gap of honest greedy answers with its tolerance
-(``specs/stages/witness.py``), how many honest answers would fail, and how many do of each of these: a prompt without
-its last word, one token replaced, other temperatures, weights moved by two in a hundred. Beside each: how likely one of
-those that fail is among so many read, and what reading so many costs, as a share of writing all. Exit code 1 if an
-honest answer fails.
+(``specs/stages/base/witness.py``), how many honest answers would fail, and how many do of each of these: a prompt
+without its last word, one token replaced, other temperatures, weights moved by two in a hundred. Beside each: how
+likely one of those that fail is among so many read, and what reading so many costs, as a share of writing all. Exit
+code 1 if an honest answer fails.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.gate.challenge import sample_size
-from specs.stages.engine_choice import ENGINES
+from specs.stages.base.engine_choice import ENGINES
 from testing.fixtures.real_model import smollm2_checkpoint
 
 HOME = Path(__file__).parent.parent
@@ -42,7 +42,7 @@ def main() -> int:
     import torch
 
     from reviews.checks.witness_checks import wrong_rows
-    from specs.stages.witness import GREEDY_GAP, NUCLEUS, WitnessRow
+    from specs.stages.base.witness import GREEDY_GAP, NUCLEUS, WitnessRow
     from training.engines.batched import Output
     from training.engines.checkpoint import load
     from training.engines.engine import Batched

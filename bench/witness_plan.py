@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.gate.challenge import segments
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
 from specs.session.session_spec import SessionSpec
+from specs.stages.base.witness import ROWS_ON_GPU
 from specs.stages.critique.parameters import ReviseParameters
 from specs.stages.finetuning.parameters import REFERENCE_FREE, DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
-from specs.stages.witness import ROWS_ON_GPU
 from training.planning.model_shapes import Shape
 from training.planning.prompt_lengths import CHARACTERS_A_TOKEN, TEMPLATE, Volume, prompt_tokens, volume
 from training.planning.stage_plans import longest_item, shape_of_source

@@ -23,8 +23,8 @@ from bench.flaws.lying import shake
 from bench.flaws.small_specs import KINDS, tiny_model
 from reviews.checks.witness_checks import wrong_rows
 from reviews.statistics.sampling_evidence import evidence, joined
+from specs.stages.base.witness import FALSE_ALARM, WitnessRow
 from specs.stages.generation.parameters import GenerateParameters
-from specs.stages.witness import FALSE_ALARM, WitnessRow
 from training.engines.checkpoint import load
 from training.engines.engine import Batched
 from training.engines.token_sampling import Sampling

@@ -6,9 +6,9 @@
 Critics of instructions and of responses, and a judge of pairs, score the shipped labelled samples; choices and texts
 are scored as ``multiple_choice`` and ``perplexity`` do. All is done in batches of several sizes, and the witness scores
 it again in its own passes. Printed are the largest difference of honest scores (in nats, divided by the square root of
-the number of tokens) with its tolerance (``specs/stages/witness.py``), how many honest rows would fail, and how many do
-of each of these: one score shifted, two labels or choices swapped, another wording of the question, weights moved by
-two in a hundred. The peer of the cost is the scoring of the same rows. Exit code 1 if an honest row fails.
+the number of tokens) with its tolerance (``specs/stages/base/witness.py``), how many honest rows would fail, and how
+many do of each of these: one score shifted, two labels or choices swapped, another wording of the question, weights
+moved by two in a hundred. The peer of the cost is the scoring of the same rows. Exit code 1 if an honest row fails.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specs.stages.witness import SCORE_GAP, ScoredRow
+from specs.stages.base.witness import SCORE_GAP, ScoredRow
 from testing.fixtures.real_model import smollm2_checkpoint
 
 HOME = Path(__file__).parent.parent

@@ -8,8 +8,8 @@ A training of a few steps, full and with adapters, leaves a snapshot; a witness 
 snapshot again. On a CPU with one thread, with two, and with the instructions that every x86 processor has: its sums are
 those of another machine. On a GPU in the same process, in another, and with other kernels (attention by plain products,
 sums of 16 bits not reduced in 16 bits), as another card may have. Printed are the largest distances of loss, gradient
-norm and movement of the weights, as shares, with their tolerances (``specs/stages/witness.py``), how many honest steps
-would fail, and how many do of each of these: losses a hundredth lower, another learning rate, other completions,
+norm and movement of the weights, as shares, with their tolerances (``specs/stages/base/witness.py``), how many honest
+steps would fail, and how many do of each of these: losses a hundredth lower, another learning rate, other completions,
 weights saved before the last step or after the first. The peer of the cost is the whole training. Exit code 1 if an
 honest step fails.
 """
@@ -28,11 +28,11 @@ from typing import Any
 from unittest import mock
 
 from reviews.stages.finetuning.replay_checks import differs, distances, same_weights
-from specs.digests import digest_bytes
-from specs.job_records import LEFT, Artifact, Challenge, Segment
+from specs.jobs.job_records import LEFT, Artifact, Challenge, Segment
+from specs.stages.base.witness import REPLAYED, ROWS
 from specs.stages.finetuning.rows import ReplayedStep, TrainingRow
 from specs.stages.registry import outputs_of
-from specs.stages.witness import REPLAYED, ROWS
+from specs.system.digests import digest_bytes
 from testing.fixtures.real_model import smollm2_checkpoint
 from testing.fixtures.tiny_training import opposites, tiny_checkpoint, training_job, write_lines
 from training.jobs.job import Job

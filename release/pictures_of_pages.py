@@ -16,7 +16,7 @@ from sessions.report.overview import find_runs
 from sessions.run.run_layout import TRAIL
 from sessions.view.places import Scope
 from sessions.view.serving import Bound
-from specs.errors import PeergateError
+from specs.system.errors import PeergateError
 from testing.fixtures.browser import Page, browser
 
 SIZES = ((1280, 900), (390, 800))

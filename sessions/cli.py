@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from sessions.commands.lazy_group import LazyGroup
-from specs.errors import ExitCode, PeergateError, UserError
-from specs.home import HOME, PACKAGES, from_elsewhere
+from specs.system.errors import ExitCode, PeergateError, UserError
+from specs.system.home import HOME, PACKAGES, from_elsewhere
 
 
 class _Root(LazyGroup):

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from specs.errors import Blocked, DiskUnwritable
+from specs.system.errors import Blocked, DiskUnwritable
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 _NO_ACCESS = (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EOVERFLOW)
@@ -43,7 +43,7 @@ def no_access(error: BaseException) -> Blocked | None:
 
 @contextmanager
 def telling_no_place(where: Path) -> Generator[None]:
-    """Report every failed write to a place of the user's choice as :class:`specs.errors.DiskUnwritable`."""
+    """Report every failed write to a place of the user's choice as :class:`specs.system.errors.DiskUnwritable`."""
     try:
         yield
     except OSError as error:
@@ -53,7 +53,7 @@ def telling_no_place(where: Path) -> Generator[None]:
 
 @contextmanager
 def telling_no_room(where: Path) -> Generator[None]:
-    """Report a full disk as :class:`specs.errors.DiskUnwritable`."""
+    """Report a full disk as :class:`specs.system.errors.DiskUnwritable`."""
     try:
         yield
     except (OSError, sqlite3.OperationalError) as error:

@@ -24,7 +24,7 @@ from langgraph.graph import END, START, StateGraph
 from sessions.nodes import act, build, judge, witness
 from sessions.nodes.budget import BUYING, ask_for_budget
 from sessions.session import Session, State
-from specs.errors import BudgetExceeded
+from specs.system.errors import BudgetExceeded
 
 Node = Callable[[Session, State], State]
 

@@ -31,13 +31,13 @@ from sessions.run.lease import lease, stand_by
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from sessions.run.signed_specs import needs_signature, trust_spec
 from sessions.wiring import make_session
-from specs.errors import BudgetExceeded, UserError
-from specs.masking import current
-from specs.regular_files import read_regular
-from specs.session.lint.rules import lint
-from specs.session.loading import load_spec
+from specs.lint.rules import lint
+from specs.loading.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
-from specs.text import json_text
+from specs.system.errors import BudgetExceeded, UserError
+from specs.system.masking import current
+from specs.system.regular_files import read_regular
+from specs.system.text import json_text
 from specs.trail.verdict import Packet, Verdict
 
 _DURATION = re.compile(r"(\d{1,4})([mhd])")

@@ -12,12 +12,12 @@ from typing import Any
 
 from reviews.gate.check_list import offered_checks
 from reviews.stages.judge import judge_of
-from specs import plugins
-from specs.errors import PeergateError, PluginFault
-from specs.session.loading import read_resolved
+from specs.loading.loading import read_resolved
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.kind import StageKind
+from specs.stages.base.kind import StageKind
 from specs.stages.registry import kind_of
+from specs.system import plugins
+from specs.system.errors import PeergateError, PluginFault
 
 SECONDS = 120.0
 """The longest that importing them all may take; a job may import torch at its top."""

@@ -20,16 +20,16 @@ from sessions.plugin_imports import require_importable
 from sessions.report.live_display import told_together
 from sessions.report.overview import EXIT_CODES
 from sessions.wiring import cache_folder, make_builder, make_reviewer, require_launchers, require_machine
-from specs.code_state import CodeState
-from specs.confinement.bubblewrap import why_unavailable
-from specs.digests import digest_value
-from specs.errors import Blocked, ExitCode, SpecError, UserError
-from specs.extras import install_hint
-from specs.session.loading import spec_error
+from specs.jobs.code_state import CodeState
+from specs.loading.loading import spec_error
 from specs.session.needed_packages import missing_packages
-from specs.session.problems import LintProblem, suggest
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.registry import kind_of
+from specs.system.confinement.bubblewrap import why_unavailable
+from specs.system.digests import digest_value
+from specs.system.errors import Blocked, ExitCode, SpecError, UserError
+from specs.system.extras import install_hint
+from specs.system.yaml.problems import LintProblem, suggest
 from specs.trail.verdict import CLOSED, CheckResult, Decision
 from training.jobs.base_model import SourceError, find
 from training.jobs.tokenizer_alone import tokenizer_folder

@@ -26,11 +26,11 @@ from sessions.report.live_display import Terminal
 from sessions.report.overview import overview
 from sessions.run.lease import lease
 from sessions.run.run_layout import STORE, TRAIL, is_run, require_run, session_name
-from specs.digests import digest_value
-from specs.errors import EvidenceMissing, UserError
 from specs.session.session_spec import ResolvedSpec, SessionSpec
-from specs.session.yaml_positions import dumped
 from specs.session_words import session_words
+from specs.system.digests import digest_value
+from specs.system.errors import EvidenceMissing, UserError
+from specs.system.yaml.yaml_positions import dumped
 from specs.trail.session_bodies import Replicated, Replicates
 from specs.trail.session_bodies import Replication as Plan
 

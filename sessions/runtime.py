@@ -41,18 +41,18 @@ from sessions.run.run_layout import STORE, TRAIL, is_run, require_run, session_n
 from sessions.run.signed_specs import needs_signature, require_signature, trust_spec, use_signature
 from sessions.session import Cancelled, Paused, Session, State
 from sessions.wiring import make_reviewer, make_session
-from specs.code_state import CodeState
-from specs.digests import digest_bytes
-from specs.errors import LeaseLost, UserError
-from specs.masking import current
-from specs.regular_files import read_regular
-from specs.resources import LauncherName
-from specs.session.loading import load_spec
+from specs.jobs.code_state import CodeState
+from specs.loading.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
 from specs.session_words import session_words
+from specs.system.digests import digest_bytes
+from specs.system.errors import LeaseLost, UserError
+from specs.system.masking import current
 from specs.system.new_folder import new_folder
+from specs.system.regular_files import read_regular
 from specs.system.reporting import turn_off_reporting
-from specs.text import plain
+from specs.system.resources import LauncherName
+from specs.system.text import plain
 from specs.trail.session_bodies import Replicates, SpecSignature
 
 Answer = Literal["retry", "approve", "stop"]

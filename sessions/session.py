@@ -21,9 +21,9 @@ from reviews.trail.trail import Trail
 from sessions.jobs.launcher import Launcher
 from sessions.report.live_display import Terminal
 from sessions.run.pause import CANCEL, PAUSE
-from specs.errors import PeergateError
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
+from specs.system.errors import PeergateError
 
 Route = Literal["go", "next", "again", "human", "close", "design_gate", "plan", "witness", "submit", "review"]
 

@@ -6,8 +6,8 @@ import io
 import sys
 from typing import IO, Any
 
-from specs.masking import current
-from specs.text import one_line
+from specs.system.masking import current
+from specs.system.text import one_line
 
 
 class MaskedStream(io.TextIOBase):

@@ -36,15 +36,16 @@ from sessions.report.live_display import Terminal
 from sessions.run.run_layout import STORE, TRAIL
 from sessions.run.signed_specs import trust_programs
 from sessions.session import Session
-from specs import plugins, task_file
-from specs.confinement.program_process import require_sandbox
-from specs.confinement.verifier_command import NoSandbox
-from specs.errors import Blocked, PluginFault, UserError
-from specs.resources import LAUNCHERS, LauncherName
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.recipes import script_file
 from specs.stages.registry import kind_of
-from specs.text import plain
+from specs.system import plugins
+from specs.system.confinement import task_file
+from specs.system.confinement.program_process import require_sandbox
+from specs.system.confinement.verifier_command import NoSandbox
+from specs.system.errors import Blocked, PluginFault, UserError
+from specs.system.resources import LAUNCHERS, LauncherName
+from specs.system.text import plain
 from specs.trail.key_policy import PERSON
 
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from specs.home import HOME
+from specs.jobs.grant_and_claim import Grant
 from specs.session.constitution import Constitution
 from specs.session.defaults import MAX_SEED, MAY_BE_LEFT_OUT
 from specs.session.session_spec import SessionSpec
+from specs.system.home import HOME
 from specs.trail.bodies import FORMS
 from specs.trail.entry import Entry
-from specs.trail.grant_and_claim import Grant
 from specs.trail.verdict import Verdict
 
 SCHEMAS: dict[str, type[BaseModel]] = {

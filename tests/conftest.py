@@ -25,7 +25,8 @@ from testing.fixtures.reviewer_here import key_here
 
 # Until all is collected: what modules define stays. Collecting 4,633 tests takes 12.8 s of processor instead of 18.1.
 gc.disable()
-# Which task files this user named is kept there (specs/task_file.py); not in the home of who runs the tests.
+# Which task files this user named is kept there (specs/system/confinement/task_file.py); not in the home of who runs
+# the tests.
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"peergate-tests-{os.getuid()}")
 # Several files build the same Go program; what was compiled is found there by its content.
 os.environ["GOCACHE"] = f"{os.environ['XDG_STATE_HOME']}/go"

@@ -11,10 +11,10 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from specs.code_state import CodeState
-from specs.digests import digest_file, digest_value
-from specs.home import HOME, PACKAGES
-from specs.text import plain
+from specs.jobs.code_state import CodeState
+from specs.system.digests import digest_file, digest_value
+from specs.system.home import HOME, PACKAGES
+from specs.system.text import plain
 
 GIT_S = 20
 """Seconds git may take: it only looks at files."""

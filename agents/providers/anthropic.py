@@ -10,10 +10,10 @@ from anthropic.types import RawMessageStreamEvent
 
 from agents.providers.turn_request import Asking, Reply, call_of, schema_of
 from agents.turns import Message, Stop, ToolCall, ToolResult
-from specs.vendors.http_exchange import Api, RecordedClient
-from specs.vendors.prices import Usage
-from specs.vendors.streams import NotWhole, anthropic_message
-from specs.vendors.tool_calls import (
+from specs.system.vendors.http_exchange import Api, RecordedClient
+from specs.system.vendors.prices import Usage
+from specs.system.vendors.streams import NotWhole, anthropic_message
+from specs.system.vendors.tool_calls import (
     NO_TEXT,
     anthropic_arguments,
     anthropic_content,

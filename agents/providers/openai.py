@@ -14,10 +14,10 @@ from openai.types.responses import Response, ResponseOutputItem, ResponseStreamE
 
 from agents.providers.turn_request import Asking, Reply, call_of, schema_of, sendable_function
 from agents.turns import Message, Stop, ToolCall, ToolResult
-from specs.vendors.http_exchange import Api, RecordedClient
-from specs.vendors.prices import Usage
-from specs.vendors.streams import PASSING, NotWhole, openai_response
-from specs.vendors.tool_calls import NO_REASONING, NO_TEXT, openai_content, sendable_text
+from specs.system.vendors.http_exchange import Api, RecordedClient
+from specs.system.vendors.prices import Usage
+from specs.system.vendors.streams import PASSING, NotWhole, openai_response
+from specs.system.vendors.tool_calls import NO_REASONING, NO_TEXT, openai_content, sendable_text
 
 _INCOMPLETE: dict[str | None, Stop] = {"max_output_tokens": "length", "content_filter": "refusal"}
 

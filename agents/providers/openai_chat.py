@@ -20,9 +20,9 @@ from agents.providers.turn_request import (
     sendable_text,
 )
 from agents.turns import Message, Stop
-from specs.vendors.http_exchange import Api, RecordedClient
-from specs.vendors.prices import Usage
-from specs.vendors.streams import NotWhole
+from specs.system.vendors.http_exchange import Api, RecordedClient
+from specs.system.vendors.prices import Usage
+from specs.system.vendors.streams import NotWhole
 
 _STOPS: dict[str | None, Stop] = {
     "tool_calls": "tool_use",

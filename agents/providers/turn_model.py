@@ -13,11 +13,10 @@ from typing import Any, NamedTuple, Protocol
 from agents.providers.turn_request import Asking, Reply, sendable_text, with_ids
 from agents.turns import Message, Turn, Usage
 from agents.workbench_protocol import Workbench
-from specs.errors import BuilderUnavailable
-from specs.text import plain
-from specs.trail.builder_tools import Tool
-from specs.vendors import prices
-from specs.vendors.http_exchange import (
+from specs.system.errors import BuilderUnavailable
+from specs.system.text import plain
+from specs.system.vendors import prices
+from specs.system.vendors.http_exchange import (
     LONGEST_WAIT_S,
     NOT_THE_API,
     REASON_CHARACTERS,
@@ -28,10 +27,11 @@ from specs.vendors.http_exchange import (
     backoff_s,
     open_api,
 )
-from specs.vendors.parties import Builder as BuilderSpec
-from specs.vendors.prices import MARGIN_TOKENS, is_count, most_tokens
-from specs.vendors.streams import NotWhole
-from specs.vendors.token_counts import counted_tokens
+from specs.system.vendors.parties import Builder as BuilderSpec
+from specs.system.vendors.prices import MARGIN_TOKENS, is_count, most_tokens
+from specs.system.vendors.streams import NotWhole
+from specs.system.vendors.token_counts import counted_tokens
+from specs.trail.builder_tools import Tool
 
 FIVE_MINUTES_S, HOUR_S = 300.0, 3600.0
 """How long a prompt cache keeps what is written for a short and for a long time."""

@@ -7,15 +7,15 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from agents.turns import Message, Stop, ToolCall
+from specs.system.vendors.parties import Depth
+from specs.system.vendors.prices import Usage
+from specs.system.vendors.tool_calls import NO_TEXT as NO_TEXT
+from specs.system.vendors.tool_calls import SENDABLE, sendable_arguments
+from specs.system.vendors.tool_calls import UNREADABLE as UNREADABLE
+from specs.system.vendors.tool_calls import readable as readable
+from specs.system.vendors.tool_calls import sendable_name as sendable_name
+from specs.system.vendors.tool_calls import sendable_text as sendable_text
 from specs.trail.builder_tools import Tool
-from specs.vendors.parties import Depth
-from specs.vendors.prices import Usage
-from specs.vendors.tool_calls import NO_TEXT as NO_TEXT
-from specs.vendors.tool_calls import SENDABLE, sendable_arguments
-from specs.vendors.tool_calls import UNREADABLE as UNREADABLE
-from specs.vendors.tool_calls import readable as readable
-from specs.vendors.tool_calls import sendable_name as sendable_name
-from specs.vendors.tool_calls import sendable_text as sendable_text
 
 
 class Asking(NamedTuple):

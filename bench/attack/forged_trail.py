@@ -20,7 +20,7 @@ from reviews.trail.envelope import EnvelopeSignature, entry_of, open_envelope, p
 from reviews.trail.keys import KeyFolder, SigningKey, load_key, public_pem
 from reviews.trail.signed_head import LOG_KEY, Checkpoint, NoteKey, parse_note, sign_text
 from reviews.trail.tiles import CHECKPOINT, Proof, bundles_of, read_bundles, tiles_of
-from specs.digests import canonical_bytes
+from specs.system.digests import canonical_bytes
 from specs.trail.entry import Entry
 from specs.trail.key_policy import SIGNERS, Role
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from bench.attack.forged_trail import WRONG_TREES, Original, Rewrite, Step, steps_of
-from specs.digests import canonical_bytes
+from specs.system.digests import canonical_bytes
 from specs.trail.entry import Entry
 from specs.trail.key_policy import Role
 

@@ -21,10 +21,10 @@ from reviews.gate.check_list import run_checks
 from reviews.gate.decide import decide
 from reviews.gate.measurer import measure
 from sessions.jobs.job_state import exit_fault, read_exit
-from specs.digests import digest_bytes, digest_path, digest_value
-from specs.errors import EvidenceMissing
-from specs.job_records import ExitRecord
-from specs.stages.metric import MetricSet
+from specs.jobs.job_records import ExitRecord
+from specs.stages.base.metric import MetricSet
+from specs.system.digests import digest_bytes, digest_path, digest_value
+from specs.system.errors import EvidenceMissing
 from specs.trail.verdict import CLOSED, Decision, Verdict
 from testing.factories.critic_evidence import critic_evidence
 from testing.factories.evaluation_evidence import choice_rows, choose_evidence, healthy_converse, perplexity_evidence

@@ -23,7 +23,7 @@ from bench.attack.outcome import Outcome
 from bench.attack.sandbox_calls import CALLS, FAMILIES, MOST_FAMILIES, calls_script
 from bench.attack.sandbox_scripts import BEGIN, HOGS, OUTPUTS
 from sessions.jobs.sandbox.sandbox import why_not
-from specs.confinement.bubblewrap import this_host
+from specs.system.confinement.bubblewrap import this_host
 from testing.factories.recipe_session import recipe_session
 from testing.fixtures.recipe_process import Ended
 from testing.fixtures.recipe_process import run as run_recipe
@@ -32,7 +32,7 @@ LIMITS: dict[str, Any] = {"memory_mb": 128, "output_mb": 8, "processes": 16}
 HELD_MB = 4 * LIMITS["memory_mb"]
 """What a hog holds when it has won."""
 NO_FILTER = (
-    "import struct\nfrom specs.confinement import seccomp\nseccomp.program = lambda machine=None, alone=False: "
+    "import struct\nfrom specs.system.confinement import seccomp\nseccomp.program = lambda machine=None, alone=False: "
     "struct.pack('HBBI', 6, 0, 0, 0x7FFF0000)"
 )
 """The filter of system calls that allows every one of them."""

@@ -30,13 +30,13 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState
 from sessions.report.live_display import Terminal
 from sessions.terminal import MaskedStream
-from specs import masking
-from specs.digests import digest_file
-from specs.errors import ReviewerUnavailable, SpecError
-from specs.job_records import ExitRecord
-from specs.session.loading import load_spec
+from specs.jobs.job_records import ExitRecord
+from specs.loading.loading import load_spec
+from specs.system import masking
+from specs.system.digests import digest_file
+from specs.system.errors import ReviewerUnavailable, SpecError
+from specs.system.vendors import http_exchange
 from specs.trail.verdict import Packet, Verdict
-from specs.vendors import http_exchange
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Step, answered, loopback_api
 from testing.fixtures.quick_session import POWERED, QuickLauncher, drive, open_quick, quick_session

@@ -21,8 +21,7 @@ from reviews.audit.verify import verify_run
 from reviews.trail.file_seal import seal_path
 from reviews.trail.tables.pointer import Pointer, database_file, pointer_path
 from sessions.run.run_layout import STORE, TRAIL
-from specs import task_file
-from specs.confinement import bubblewrap, verifier_process
+from specs.system.confinement import bubblewrap, task_file, verifier_process
 from testing.factories.task_files import GOOD, TASK
 from testing.fixtures.command_sessions import called
 from testing.fixtures.quick_session import drive, open_quick, quick_session

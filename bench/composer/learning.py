@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.statistics.mcnemar import exact_mcnemar
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from testing.fixtures.stage_jobs import stage_job
 from testing.fixtures.tiny_training import write_lines
 from training.items.format_items import (

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.flaws.operator import Change
 from bench.flaws.small_specs import KINDS
-from specs.resources import LauncherName
+from specs.system.resources import LauncherName
 
 
 @dataclass(frozen=True)

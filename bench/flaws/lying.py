@@ -12,8 +12,8 @@ from typing import Any
 from unittest import mock
 
 from bench.flaws.operator import Operator
-from specs.digests import digest_file, digest_path
-from specs.job_records import ExitRecord, JobOrder
+from specs.jobs.job_records import ExitRecord, JobOrder
+from specs.system.digests import digest_file, digest_path
 from testing.fixtures import small_pipeline
 from testing.fixtures.small_pipeline import Here
 from testing.fixtures.tiny_training import write_lines

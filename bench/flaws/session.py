@@ -20,7 +20,7 @@ from sessions import human_actions, wiring
 from sessions.report.live_display import Terminal
 from sessions.report.overview import overview
 from sessions.run.run_layout import STORE, TRAIL
-from specs.errors import PeergateError
+from specs.system.errors import PeergateError
 from testing.fixtures.quick_session import Silent, draw_nothing, drive, quick_session
 from testing.fixtures.reviewer_here import key_here
 

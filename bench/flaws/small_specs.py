@@ -14,9 +14,9 @@ from bench.flaws.lying import shake
 from bench.flaws.operator import Change, Operator, Row
 from reviews.trail.trail import Trail
 from sessions import runtime
-from specs.digests import digest_file, digest_path
-from specs.resources import LauncherName
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
+from specs.system.digests import digest_file, digest_path
+from specs.system.resources import LauncherName
 from testing.fixtures.command_sessions import SPEC
 from testing.fixtures.critic_jobs import labelled_items
 from testing.fixtures.small_pipeline import (

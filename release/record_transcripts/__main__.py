@@ -21,7 +21,7 @@ from typing import NamedTuple
 from release.record_transcripts.invented import Pseudonyms
 from release.record_transcripts.played_model import PlayedModel
 from release.record_transcripts.scenarios import FILES, SCENARIOS, STARTED, Scenario
-from specs.home import HOME
+from specs.system.home import HOME
 from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, loopback_api
 
 OUT = HOME / "tests" / "fixtures" / "transcripts"

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from release.reference.pages import write_pages
-from specs.home import HOME
+from specs.system.home import HOME
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()

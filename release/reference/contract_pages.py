@@ -20,13 +20,13 @@ from sessions.commands.contract_fields import (
     table,
 )
 from specs.session.session_spec import SessionSpec
-from specs.stages import row_metric
-from specs.stages.artifacts import Item
-from specs.stages.kind import Added, Arm, Kept, StageKind
-from specs.stages.metric import MetricDefinition
+from specs.stages.base import row_metric
+from specs.stages.base.artifacts import Item
+from specs.stages.base.kind import Added, Arm, Kept, StageKind
+from specs.stages.base.metric import MetricDefinition
+from specs.stages.base.stage import FOLDERS, ArtifactKind, Placed, StageBase
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import built_in_kinds
-from specs.stages.stage import FOLDERS, ArtifactKind, Placed, StageBase
 from specs.trail.bodies import FORMS
 from specs.trail.entry import Entry
 from specs.trail.key_policy import SIGNERS
@@ -176,10 +176,11 @@ def kind_page() -> str:
         f"{', '.join(f'`{arg}`' for arg in get_args(ArtifactKind))}; {' and '.join(FOLDERS)} are folders.\n\n"
         f"## StageKind\n\n{docstring(StageKind)}\n\n{_fields(StageKind)}\n\n{classes}\n\n"
         "## Parameters\n\n"
-        "A contract with `seed`. Those of a job that loads a model are a subclass of `specs.stages.stage.Placed`:\n\n"
+        "A contract with `seed`. Those of a job that loads a model are a subclass of "
+        "`specs.stages.base.stage.Placed`:\n\n"
         f"{table(('parameter', 'type', 'default', 'what it is'), parameters)}\n\n"
         "## Metrics\n\n"
-        f"`metric{_signature(row_metric.metric)}` of `specs.stages.row_metric` declares one over rows.\n\n"
+        f"`metric{_signature(row_metric.metric)}` of `specs.stages.base.row_metric` declares one over rows.\n\n"
         f"{docstring(row_metric.metric)}\n\n"
         f"{table(('population or value', 'what it is'), values)}\n\n"
         "A metric that the judge measures is a `MetricDefinition`:\n\n"

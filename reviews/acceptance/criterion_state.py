@@ -19,9 +19,9 @@ from reviews.trail.retractions import retracted
 from reviews.trail.store import Store
 from specs.session.acceptance import AcceptanceCriterion
 from specs.session.session_spec import SessionSpec
-from specs.stages.metric import Metric
+from specs.stages.base.metric import Metric
 from specs.stages.metric_catalog import metrics_of
-from specs.text import one_line
+from specs.system.text import one_line
 from specs.trail.entry import EntryKind
 
 State = Literal["open", "discharged", "retracted", "not_applicable"]

@@ -17,11 +17,11 @@ from reviews.gate.human_answers import is_override
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import retracted
 from reviews.trail.store import Store
-from specs.job_records import Manifest
+from specs.jobs.job_records import Manifest
 from specs.session.acceptance import AcceptanceCriterion
 from specs.session.session_spec import SessionSpec
 from specs.stages.metric_catalog import metrics_of
-from specs.text import one_line
+from specs.system.text import one_line
 from specs.trail.verdict import CheckResult, CriterionResult, Packet
 
 Status = Literal["shown", "partly", "not shown"]

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from reviews.audit.pruning import pruned_weights
 from reviews.trail.envelope import Recorded
-from specs.digests import canonical_bytes, digest_file, digest_path
-from specs.regular_files import read_regular
-from specs.stages.witness import ROWS
+from specs.stages.base.witness import ROWS
+from specs.system.digests import canonical_bytes, digest_file, digest_path
+from specs.system.regular_files import read_regular
 from specs.trail.stored_evidence import DIGEST, IN_THE_RUN, StoredFile, stored_evidence
 
 _STORED = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}")

@@ -16,10 +16,10 @@ from reviews.gate.panel import NAME as PANEL
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import JUDGEMENTS, newest_judgement, retracted
 from reviews.trail.store import Store
-from specs.digests import digest_bytes, digest_value
-from specs.job_records import WITNESS, JobOrder
+from specs.jobs.job_records import WITNESS, JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import resolve_parameters
+from specs.system.digests import digest_bytes, digest_value
 
 REGISTERED_CODE = "registration.code"
 """The check that a person may lift where another version of Peergate judges than the registered one."""

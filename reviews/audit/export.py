@@ -23,10 +23,10 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.trail_file import TrailFile
 from reviews.trail.tiles import CHECKPOINT, Proof, bundles_of, read_bundles, tiles_of
-from specs.digests import digest_file
-from specs.errors import AuditDamage, PeergateError, UserError
-from specs.regular_files import read_regular
+from specs.system.digests import digest_file
+from specs.system.errors import AuditDamage, PeergateError, UserError
 from specs.system.new_folder import new_folder
+from specs.system.regular_files import read_regular
 from specs.trail.key_policy import Policy
 
 STORE = "store"

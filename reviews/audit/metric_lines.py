@@ -14,10 +14,10 @@ from reviews.evidence.row_lines import BASELINE, ROWS, Part, part
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.evaluation.judged_answers import Answered, answered
 from reviews.stages.row_metrics import lines_of_rows
-from specs.digests import Contract
+from specs.stages.base.row_metric import RowMetric
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import kind_of
-from specs.stages.row_metric import RowMetric
+from specs.system.digests import Contract
 
 
 def parts_of(evidence: Evidence, metric: str) -> tuple[Part, ...]:

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Sequence
 from reviews.evidence.gather import find
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from specs.job_records import JobOrder
+from specs.jobs.job_records import JobOrder
+from specs.stages.base.stage import WEIGHTS
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.stage import WEIGHTS
 from specs.trail.session_bodies import Pruned, PrunedWeights
 
 SAVED_STEPS = "trainer"

@@ -26,15 +26,15 @@ from reviews.reviewers.checklist import Checklist
 from reviews.stages.programs.code_eval import why_not_run
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from specs.confinement.verifier_process import described
-from specs.digests import digest_value
-from specs.errors import EvidenceMissing, PeergateError, PluginFault, Unconfined
-from specs.session.loading import read_resolved
+from specs.loading.loading import read_resolved
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
+from specs.stages.base.stage import TASKS
 from specs.stages.registry import kind_of
-from specs.stages.stage import TASKS
-from specs.task_file import is_trusted
+from specs.system.confinement.task_file import is_trusted
+from specs.system.confinement.verifier_process import described
+from specs.system.digests import digest_value
+from specs.system.errors import EvidenceMissing, PeergateError, PluginFault, Unconfined
 from specs.trail.verdict import CheckResult, Decision, Packet, Verdict
 
 

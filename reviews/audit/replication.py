@@ -10,7 +10,7 @@ from reviews.evidence.gather import find
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
-from specs.errors import PeergateError
+from specs.system.errors import PeergateError
 from specs.trail.session_bodies import Replicated, Replication
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from reviews.trail.envelope import Recorded
 from reviews.trail.keys import Signer, is_signed
-from specs.digests import canonical_bytes
+from specs.system.digests import canonical_bytes
 from specs.trail.key_policy import Policy
 from specs.trail.session_bodies import SpecSignature
 

@@ -28,9 +28,9 @@ from reviews.trail.recorded_code import unknown_code
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.pointer import pointer_path
-from specs.errors import AuditDamage, DatabaseUnreachable, PeergateError, UserError
-from specs.regular_files import open_regular
-from specs.session.loading import missing_plugins
+from specs.loading.loading import missing_plugins
+from specs.system.errors import AuditDamage, DatabaseUnreachable, PeergateError, UserError
+from specs.system.regular_files import open_regular
 from specs.trail.entry import EMPTY_ROOT, GENESIS
 from specs.trail.key_policy import Policy
 

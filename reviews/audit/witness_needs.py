@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from reviews.evidence.gather import accepted_attempt, find
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from specs.job_records import JobOrder, Manifest
+from specs.jobs.job_records import JobOrder, Manifest
 
 
 class Weights(NamedTuple):

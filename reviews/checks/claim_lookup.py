@@ -8,8 +8,8 @@ from typing import Any
 
 from reviews.checks.definition import Checks, Found, listed
 from reviews.evidence.evidence import Evidence
-from specs.stages.metric import MetricSet
-from specs.trail.grant_and_claim import Claim, ClaimResult
+from specs.jobs.grant_and_claim import Claim, ClaimResult
+from specs.stages.base.metric import MetricSet
 
 CHECKS = Checks()
 CLAIMS = "claims.as_measured"

@@ -9,7 +9,7 @@ from reviews.checks.definition import Checks, Found
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import items_of
 from reviews.evidence.row_reader import read_rows
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
 from training.rules.tasks import choose
 

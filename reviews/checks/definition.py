@@ -12,14 +12,14 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from reviews.evidence.evidence import Evidence
-from specs.errors import EvidenceMissing, PluginFault
-from specs.exact import decimal_text
-from specs.job_records import Manifest
+from specs.jobs.job_records import Manifest
 from specs.session.session_spec import SessionSpec
-from specs.stages.kind import StageKind
-from specs.stages.metric import Metric, MetricSet
+from specs.stages.base.kind import StageKind
+from specs.stages.base.metric import Metric, MetricSet
 from specs.stages.registry import STAGE_KINDS
-from specs.text import plain
+from specs.system.errors import EvidenceMissing, PluginFault
+from specs.system.exact import decimal_text
+from specs.system.text import plain
 from specs.trail.verdict import CheckResult, RequiredChange, Status
 
 SHOWN_ROWS = 10
@@ -202,7 +202,7 @@ def need(metrics: MetricSet | None, id: str) -> float:
 
 
 def need_exact(metrics: MetricSet | None, id: str) -> Fraction:
-    """Return a measured value, to compare with a threshold (:func:`specs.exact.holds`); errors as :func:`measured`."""
+    """Return a measured value exactly, for :func:`specs.system.exact.holds`; errors as :func:`measured`."""
     return measured(metrics, id).exact()
 
 

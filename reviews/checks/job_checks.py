@@ -8,12 +8,12 @@ from typing import Any
 
 from reviews.checks.definition import Checks, Found, listed, manifest_of, unless
 from reviews.evidence.evidence import Evidence
-from specs.errors import EvidenceMissing
-from specs.job_records import CLOCK_TOLERANCE_S, CLOCK_TOLERANCE_SHARE, ExitRecord
-from specs.resources import usd_per_hour
-from specs.stages.metric import MetricSet
+from specs.jobs.job_records import CLOCK_TOLERANCE_S, CLOCK_TOLERANCE_SHARE, ExitRecord
+from specs.stages.base.metric import MetricSet
+from specs.stages.base.stage import NotReadBack
 from specs.stages.registry import kind_of, outputs_of
-from specs.stages.stage import NotReadBack
+from specs.system.errors import EvidenceMissing
+from specs.system.resources import usd_per_hour
 
 CHECKS = Checks()
 

@@ -7,8 +7,8 @@ import signal
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from specs.extras import extra_with, install_command, install_hint
-from specs.job_records import ExitRecord
+from specs.jobs.job_records import ExitRecord
+from specs.system.extras import extra_with, install_command, install_hint
 from specs.trail.verdict import CheckResult
 
 _MEMORY = (

@@ -14,11 +14,11 @@ from reviews.evidence.nearest_texts import nearest_of
 from reviews.evidence.row_reader import read_rows
 from reviews.evidence.text_overlap import DEFAULTS, Overlap, find_overlaps
 from reviews.statistics.mcnemar import LEAST_GROUPS
-from specs.exact import holds
 from specs.session.thresholds import Thresholds
-from specs.stages.artifacts import Example, Item, Preference, said_before
-from specs.stages.metric import MetricSet
+from specs.stages.base.artifacts import Example, Item, Preference, said_before
+from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
+from specs.system.exact import holds
 from training.rules.disguise import LEAST_STEMS, Words, content_of, stems_of
 from training.rules.similarity import words_of
 from training.rules.tasks.conversation import said_in

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 
-from specs import plugins, task_file
-from specs.confinement.verifier_command import SERVER
-from specs.digests import digest_file, digest_value
-from specs.home import HOME
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import built_in_kinds
+from specs.system import plugins
+from specs.system.confinement import task_file
+from specs.system.confinement.verifier_command import SERVER
+from specs.system.digests import digest_file, digest_value
+from specs.system.home import HOME
 
 PACKAGES = ("reviews", "training", "specs")
 """Those that a judge may import."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from reviews.checks.definition import Checks, Found, need
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
 
 CHECKS = Checks(lambda kind: kind.kept)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from reviews.checks.definition import Checks, Found
 from reviews.evidence.evidence import Evidence
-from specs.errors import EvidenceMissing
-from specs.session.lint.pilot_rules import differing
-from specs.stages.metric import MetricSet
+from specs.lint.pilot_rules import differing
+from specs.stages.base.metric import MetricSet
+from specs.system.errors import EvidenceMissing
 from specs.trail.verdict import RequiredChange
 
 CHECKS = Checks(lambda kind: kind.samples)

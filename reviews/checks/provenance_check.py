@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reviews.checks.definition import Checks, Found, manifest_of
 from reviews.evidence.evidence import Evidence
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
 
 CHECKS = Checks()
 

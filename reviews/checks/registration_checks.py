@@ -6,8 +6,8 @@ from reviews.checks.definition import Checks, Found, listed, manifest_of
 from reviews.checks.measuring_code import measuring_code, measuring_files
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.gather import evaluating
-from specs.errors import EvidenceMissing
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
+from specs.system.errors import EvidenceMissing
 
 CHECKS = Checks()
 WORKSPACE = "registration.workspace"

@@ -10,10 +10,10 @@ from reviews.checks.definition import Checks, Found
 from reviews.checks.witness_checks import coarser_type, holds_scores, witness_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
-from specs.errors import EvidenceMissing
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
+from specs.stages.base.witness import SCORE_GAP, SCORE_SPREAD, SPREAD_ROWS, Score, ScoredRow
 from specs.stages.registry import kind_of
-from specs.stages.witness import SCORE_GAP, SCORE_SPREAD, SPREAD_ROWS, Score, ScoredRow
+from specs.system.errors import EvidenceMissing
 
 CHECKS = Checks(kinds=lambda kind: kind.scored)
 _SHOWN = 4

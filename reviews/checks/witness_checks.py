@@ -18,10 +18,10 @@ from reviews.evidence.evidence import Evidence, Witness
 from reviews.evidence.row_reader import read_rows
 from reviews.statistics.sampling_evidence import evidence as evidence_of
 from reviews.statistics.sampling_evidence import joined
-from specs.errors import EvidenceMissing
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
+from specs.stages.base.witness import FALSE_ALARM, GREEDY_GAP, NUCLEUS, WitnessRow
 from specs.stages.registry import kind_of
-from specs.stages.witness import FALSE_ALARM, GREEDY_GAP, NUCLEUS, WitnessRow
+from specs.system.errors import EvidenceMissing
 
 CHECKS = Checks(kinds=lambda kind: kind.asked)
 _LEAST = 1e-12

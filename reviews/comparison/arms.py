@@ -7,8 +7,8 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import Measured
 from reviews.stages.evaluation.judged_answers import both_arms, both_sides, paired
 from reviews.statistics import mcnemar
-from specs.errors import EvidenceMissing
-from specs.exact import holds
+from specs.system.errors import EvidenceMissing
+from specs.system.exact import holds
 
 
 def pairs_of(evidence: Evidence) -> tuple[Pair, ...]:

@@ -8,10 +8,10 @@ from reviews.checks.definition import Checks, Found, manifest_of, need
 from reviews.comparison.arms import controlled
 from reviews.comparison.subgroups import counted
 from reviews.evidence.evidence import Evidence
-from specs.errors import EvidenceMissing
-from specs.exact import holds
-from specs.job_records import Manifest
-from specs.stages.metric import MetricSet
+from specs.jobs.job_records import Manifest
+from specs.stages.base.metric import MetricSet
+from specs.system.errors import EvidenceMissing
+from specs.system.exact import holds
 
 CHECKS = Checks(lambda kind: kind.arm and kind.arm.control, only_treatment=True)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from reviews.checks.definition import Checks, Found
 from reviews.evidence.evidence import Evidence
-from specs.errors import EvidenceMissing
-from specs.exact import exact, holds
-from specs.stages.metric import Metric, MetricSet
+from specs.stages.base.metric import Metric, MetricSet
 from specs.stages.registry import kind_of
+from specs.system.errors import EvidenceMissing
+from specs.system.exact import exact, holds
 
 CHECKS = Checks(lambda kind: kind.arm)
 

@@ -9,13 +9,13 @@ from reviews.evidence.evidence import Evidence
 from reviews.stages.judge import Change, judge_of
 from reviews.statistics.mcnemar import benjamini_hochberg
 from reviews.statistics.paired_binary import is_non_inferior
-from specs.errors import EvidenceMissing
-from specs.exact import holds
 from specs.session.evaluation_plan import PairedTest
 from specs.session.session_spec import SessionSpec
-from specs.stages.artifacts import Item
-from specs.stages.metric import MetricSet
+from specs.stages.base.artifacts import Item
+from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
+from specs.system.errors import EvidenceMissing
+from specs.system.exact import holds
 
 CHECKS = Checks(lambda kind: kind.outcomes)
 

@@ -31,10 +31,10 @@ from reviews.statistics.paired_continuous import (
     required_pairs,
     sign_test,
 )
-from specs.errors import EvidenceMissing
-from specs.exact import Number, exact, holds
 from specs.session.evaluation_plan import Outcome, PairedTest
 from specs.stages.registry import kind_of
+from specs.system.errors import EvidenceMissing
+from specs.system.exact import Number, exact, holds
 
 WILCOXON_SHARE = 0.955
 """Items of which a t-test is worth one of Wilcoxon's, for normal differences: 3 / pi (Hodges and Lehmann 1956)."""

@@ -10,10 +10,10 @@ from reviews.comparison.subgroups import counted
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.weight_lineage import NAMED, trained_from
 from reviews.stages.evaluation.judged_answers import both_arms, paired
-from specs.errors import EvidenceMissing
-from specs.exact import holds
-from specs.job_records import Manifest
-from specs.stages.metric import MetricSet
+from specs.jobs.job_records import Manifest
+from specs.stages.base.metric import MetricSet
+from specs.system.errors import EvidenceMissing
+from specs.system.exact import holds
 
 CHECKS = Checks(lambda kind: kind.arm, only_treatment=True)
 

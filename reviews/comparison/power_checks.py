@@ -10,12 +10,12 @@ from reviews.evidence.evidence import Evidence
 from reviews.statistics import mcnemar
 from reviews.statistics.mcnemar import mcnemar_power, paired_difference_interval
 from reviews.statistics.paired_binary import is_non_inferior
-from specs.errors import EvidenceMissing
-from specs.exact import exact, holds
 from specs.session.session_spec import Analysis
-from specs.stages.artifacts import Item
-from specs.stages.metric import MetricSet
+from specs.stages.base.artifacts import Item
+from specs.stages.base.metric import MetricSet
 from specs.stages.registry import arm_of
+from specs.system.errors import EvidenceMissing
+from specs.system.exact import exact, holds
 
 CHECKS = Checks(lambda kind: kind.arm)
 

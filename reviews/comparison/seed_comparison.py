@@ -19,10 +19,10 @@ from reviews.statistics.seed_variance import OverSeeds, over_seeds
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import newest_judgement
 from reviews.trail.store import Store
-from specs.digests import digest_value
-from specs.errors import EvidenceMissing, UserError
-from specs.exact import holds
 from specs.session.session_spec import ResolvedSpec
+from specs.system.digests import digest_value
+from specs.system.errors import EvidenceMissing, UserError
+from specs.system.exact import holds
 
 
 class Seeded(NamedTuple):

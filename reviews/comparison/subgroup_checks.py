@@ -7,8 +7,8 @@ from reviews.checks.leakage_checks import too_few_groups
 from reviews.comparison.arms import pairs_of
 from reviews.comparison.subgroups import each_kind, gain_over_kinds, interval_over_groups, without_each_kind
 from reviews.evidence.evidence import Evidence
-from specs.exact import exact, holds
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
+from specs.system.exact import exact, holds
 
 CHECKS = Checks(lambda kind: kind.arm, only_treatment=True)
 

@@ -14,9 +14,9 @@ from reviews.evidence.measured_value import Measured
 from reviews.statistics import mcnemar
 from reviews.statistics.paired_binary import is_non_inferior, lift
 from reviews.statistics.paired_continuous import sign_test
-from specs.errors import EvidenceMissing
-from specs.exact import holds
 from specs.session.evaluation_plan import KindRule
+from specs.system.errors import EvidenceMissing
+from specs.system.exact import holds
 
 
 class Pair(NamedTuple):

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from reviews.evidence.weight_lineage import Lineage
-from specs.digests import Contract
-from specs.errors import EvidenceMissing
-from specs.job_records import Challenge, ExitRecord, Manifest, Observed
+from specs.jobs.grant_and_claim import Claim, Grant
+from specs.jobs.job_records import Challenge, ExitRecord, Manifest, Observed
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.artifacts import Item
-from specs.stages.metric import MetricSet
+from specs.stages.base.artifacts import Item
+from specs.stages.base.metric import MetricSet
 from specs.stages.registry import Stage
-from specs.trail.grant_and_claim import Claim, Grant
+from specs.system.digests import Contract
+from specs.system.errors import EvidenceMissing
 from specs.trail.session_bodies import HeldoutUse
 
 

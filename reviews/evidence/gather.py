@@ -18,17 +18,17 @@ from reviews.evidence.weight_lineage import lineages
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import retracted, standing
 from reviews.trail.store import Store
-from specs.errors import AuditDamage, EvidenceMissing
-from specs.job_records import Artifact, ExitRecord, JobOrder, Manifest, Observed
-from specs.session.loading import read_resolved
+from specs.jobs.grant_and_claim import Claim, Grant
+from specs.jobs.job_records import Artifact, ExitRecord, JobOrder, Manifest, Observed
+from specs.loading.loading import read_resolved
 from specs.session.session_spec import ResolvedSpec, SessionSpec
-from specs.stages.artifacts import Example, Item, Preference
-from specs.stages.kind import StageKind
-from specs.stages.metric import MetricSet
+from specs.stages.base.artifacts import Example, Item, Preference
+from specs.stages.base.kind import StageKind
+from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
-from specs.text import plain
+from specs.system.errors import AuditDamage, EvidenceMissing
+from specs.system.text import plain
 from specs.trail.builder_tools import CANCEL_TOOL
-from specs.trail.grant_and_claim import Claim, Grant
 from specs.trail.session_bodies import HeldoutUse
 
 LOG_TAIL_BYTES = 16_384

@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from reviews.evidence.gather import load_items
 from reviews.evidence.text_overlap import Overlap, find_overlaps
 from reviews.trail.store import Store
-from specs.errors import EvidenceMissing
 from specs.session.session_spec import ResolvedSpec, SessionSpec
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.registry import Stage, kind_of, outputs_of
+from specs.system.errors import EvidenceMissing
 
 REMEMBERED = 8
 """Screened files that are kept: plan, order and audit ask for the same one."""

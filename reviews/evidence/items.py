@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
-from specs.errors import EvidenceMissing
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.rows import BenchmarkRow, ChoiceRow, ConversationRow, DuelRow, EvaluationRow, PerplexityRow
 from specs.stages.registry import kind_of
+from specs.system.errors import EvidenceMissing
 from training.rules.tasks import CONVERSATION
 
 Row = TypeVar("Row", PerplexityRow, ChoiceRow, DuelRow, ConversationRow, EvaluationRow, BenchmarkRow)

@@ -6,9 +6,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from reviews.statistics import mcnemar
-from specs.exact import Number
-from specs.stages.metric import Metric
+from specs.stages.base.metric import Metric
 from specs.stages.metric_catalog import METRICS
+from specs.system.exact import Number
 
 _LARGEST = 2**53
 """Canonical JSON holds no larger integer; a fraction of larger ones is kept as the nearest float."""

@@ -20,16 +20,16 @@ from reviews.evidence.heldout_screen import sees_heldout
 from reviews.evidence.row_lines import Part, ranges
 from reviews.evidence.row_queries import MOST_READABLE, Rows
 from reviews.trail.store import Store
-from specs.errors import EvidenceMissing
-from specs.masking import forms_only
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.answer_end import TOKEN_IDS
-from specs.text import plain
+from specs.stages.base.answer_end import TOKEN_IDS
+from specs.system.errors import EvidenceMissing
+from specs.system.masking import forms_only
+from specs.system.text import plain
+from specs.system.vendors.untrusted_text import enclose
 from specs.trail.builder_tools import Tool
 from specs.trail.reviewer_tools import REVIEWER_TOOLS, TEXT_TOOLS, MetricLines
 from specs.trail.row_tools import CompareRows, Grep, QueryRows, ReadArtifact
 from specs.trail.tool_arguments import Refused, read_as
-from specs.vendors.untrusted_text import enclose
 
 MOST_ANSWER = 12_000
 """Bytes of one answer."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from reviews.evidence.gather import find
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from specs.job_records import ExitRecord, JobOrder
+from specs.jobs.job_records import ExitRecord, JobOrder
 from specs.stages.registry import STAGE_KINDS
 
 CUT_OFF = ("signal", "cancelled", "dead_man")

@@ -14,11 +14,11 @@ from typing import NamedTuple
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import items_of, task_of
 from reviews.evidence.once import once
-from specs.exact import exact, holds
 from specs.session.session_spec import SessionSpec
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.stages.base.stage import TASKS
 from specs.stages.registry import kind_of
-from specs.stages.stage import TASKS
+from specs.system.exact import exact, holds
 from training.rules.similarity import words_of
 from training.rules.tasks import CONVERSATION, judged
 from training.rules.tasks.choices import choices_of

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from reviews.evidence.once import once
-from specs.digests import Contract
-from specs.errors import EvidenceMissing
-from specs.regular_files import open_regular
+from specs.system.digests import Contract
+from specs.system.errors import EvidenceMissing
+from specs.system.regular_files import open_regular
 from specs.system.strict_json import read_json
-from specs.text import plain
+from specs.system.text import plain
 
 Row = TypeVar("Row", bound=Contract)
 ROW_CHARACTERS = 400

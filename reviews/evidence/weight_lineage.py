@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from specs.job_records import JobOrder
+from specs.jobs.job_records import JobOrder
 from specs.session.session_spec import SessionSpec
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.stages.registry import STAGE_KINDS, Stage, kind_of, outputs_of

@@ -18,7 +18,7 @@ from reviews.gate.packet import build_design_packet
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import retracted
 from specs.session.session_spec import ResolvedSpec
-from specs.text import plain
+from specs.system.text import plain
 from specs.trail.verdict import CheckResult, Packet
 
 AMENDMENT = "amendment"

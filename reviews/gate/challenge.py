@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from reviews.evidence.gather import find
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from specs.digests import digest_bytes
-from specs.job_records import LEFT, WITNESS, Artifact, Challenge, Drawn, ExitRecord, JobOrder, Manifest, Segment
+from specs.jobs.job_records import LEFT, WITNESS, Artifact, Challenge, Drawn, ExitRecord, JobOrder, Manifest, Segment
+from specs.stages.base.witness import CONFIDENCE, FIRST_STEPS, MISSED_SHARE, REPLAYED_SHARE, ROWS_ON_GPU, SAMPLED_TOKENS
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.witness import CONFIDENCE, FIRST_STEPS, MISSED_SHARE, REPLAYED_SHARE, ROWS_ON_GPU, SAMPLED_TOKENS
+from specs.system.digests import digest_bytes
 
 _IDS = re.compile(rb'"(?:answer|critique|revision)_ids": ?\[([^\]]*)\]')
 """Where rows of a job hold the token ids of answers."""

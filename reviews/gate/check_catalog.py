@@ -11,8 +11,8 @@ from reviews.gate.check_list import CHECKS, Offered, offered_checks
 from reviews.gate.design_checks import DESIGN_CHECKS, DESIGN_GATE
 from reviews.gate.loosening_check import AMENDMENT_GATE
 from reviews.gate.loosening_check import CHECKS as AMENDMENT_CHECKS
-from specs.errors import UserError
 from specs.stages.registry import STAGE_KINDS, known_names
+from specs.system.errors import UserError
 
 
 @dataclass(frozen=True)

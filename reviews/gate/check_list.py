@@ -66,13 +66,13 @@ from reviews.stages.packaging import checks as package
 from reviews.stages.programs import code_eval
 from reviews.stages.recipes import checks as recipe
 from reviews.stages.traces import replay_traces
-from specs import plugins
-from specs.errors import UserError
-from specs.masking import forms_only, without_secrets
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
 from specs.stages.registry import STAGE_KINDS, kind_of, known_names
-from specs.text import plain
+from specs.system import plugins
+from specs.system.errors import UserError
+from specs.system.masking import forms_only, without_secrets
+from specs.system.text import plain
 from specs.trail.verdict import CheckResult
 
 _MODULES = (

@@ -9,7 +9,7 @@ from reviews.evidence.gather import is_in_force
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import standing
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.metric import Metric, MetricSet
+from specs.stages.base.metric import Metric, MetricSet
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import Stage
 from specs.trail.verdict import Condition, ConditionResult

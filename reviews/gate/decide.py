@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reviews.gate.panel import disagree
-from specs.digests import Digest
+from specs.stages.base.stage import Range
 from specs.stages.metric_catalog import METRICS
-from specs.stages.stage import Range
-from specs.text import one_line
+from specs.system.digests import Digest
+from specs.system.text import one_line
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import (
     CheckResult,

@@ -11,9 +11,9 @@ from reviews.gate.decide import decide
 from reviews.gate.packet import DESIGN, resolvable
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from specs.digests import Digest
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.stage import Range
+from specs.stages.base.stage import Range
+from specs.system.digests import Digest
 from specs.trail.verdict import Decision, Packet, Span, Verdict
 
 

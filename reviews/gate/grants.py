@@ -15,13 +15,13 @@ from reviews.gate.conditions import open_for
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import newest_judgement, next_attempt, standing
 from reviews.trail.trail import Trail
-from specs.digests import digest_value
-from specs.errors import GrantRefused
-from specs.job_records import JobOrder
+from specs.jobs.grant_and_claim import Grant
+from specs.jobs.job_records import JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.session_words import session_words
 from specs.stages.registry import kind_of, resolve_parameters
-from specs.trail.grant_and_claim import Grant
+from specs.system.digests import digest_value
+from specs.system.errors import GrantRefused
 from specs.trail.verdict import Outcome
 
 VALID_SECONDS = 24 * 3600.0

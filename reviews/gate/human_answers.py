@@ -11,8 +11,8 @@ from reviews.gate.grants import opened_by
 from reviews.gate.packet import DESIGN
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import next_attempt, standing
-from specs.errors import PeergateError
 from specs.session.session_spec import ResolvedSpec
+from specs.system.errors import PeergateError
 from specs.trail.entry import EntryKind
 
 

@@ -12,8 +12,8 @@ from reviews.gate.packet_derivation import check_design
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import standing
 from reviews.trail.store import Store
-from specs.exact import exact
 from specs.session.session_spec import ResolvedSpec
+from specs.system.exact import exact
 from specs.trail.verdict import CheckResult, Packet
 
 AMENDMENT_GATE = (AMENDMENT,)

@@ -13,11 +13,11 @@ from reviews.evidence.measured_value import metric_of
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.judge import judge_of
 from reviews.stages.row_metrics import measure_rows
-from specs.digests import digest_file
-from specs.errors import EvidenceMissing
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
-from specs.text import plain
+from specs.system.digests import digest_file
+from specs.system.errors import EvidenceMissing
+from specs.system.text import plain
 
 CHECKS = Checks()
 

@@ -15,16 +15,16 @@ from reviews.checks.registration_checks import WORKSPACE
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_objects
 from reviews.stages.judge import judge_of
-from specs.digests import digest_value
-from specs.errors import EvidenceMissing
-from specs.masking import without_secrets
+from specs.jobs.grant_and_claim import ClaimResult
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.answer_end import TOKEN_IDS
-from specs.stages.metric import MetricSet
+from specs.stages.base.answer_end import TOKEN_IDS
+from specs.stages.base.metric import MetricSet
+from specs.stages.base.stage import Criterion
 from specs.stages.registry import Stage, kind_of
-from specs.stages.stage import Criterion
-from specs.text import plain
-from specs.trail.grant_and_claim import ClaimResult
+from specs.system.digests import digest_value
+from specs.system.errors import EvidenceMissing
+from specs.system.masking import without_secrets
+from specs.system.text import plain
 from specs.trail.verdict import CheckResult, ConditionResult, CriterionResult, Packet, Span
 
 _NOT_SHOWN = {"max_minutes", "launcher", "resources"}

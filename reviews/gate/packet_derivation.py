@@ -16,10 +16,10 @@ from reviews.gate.packet import build_packet, evidence_digest
 from reviews.gate.reviewer import turned
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from specs.errors import EvidenceMissing
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.metric import MetricSet
-from specs.text import plain
+from specs.stages.base.metric import MetricSet
+from specs.system.errors import EvidenceMissing
+from specs.system.text import plain
 from specs.trail.verdict import CheckResult, Packet, Verdict
 
 FINDING_CHARACTERS = 500

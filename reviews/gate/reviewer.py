@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from specs.errors import ReviewerUnavailable
+from specs.system.errors import ReviewerUnavailable
 from specs.trail.builder_tools import Tool
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.reviewer_tools import REVIEWER_TOOLS

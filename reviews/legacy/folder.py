@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reviews.legacy.reader import read_file, unread
 from reviews.legacy.records import Record, Trail, one_line
-from specs.errors import UserError
+from specs.system.errors import UserError
 
 SUFFIXES = (".md", ".markdown", ".txt", ".text", ".json", ".jsonl", ".log")
 MAX_FILES = 10_000

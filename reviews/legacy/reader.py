@@ -12,9 +12,9 @@ from reviews.legacy.own_words import own_words
 from reviews.legacy.records import Record, one_line
 from reviews.legacy.structured import Fault, words_of_json
 from reviews.legacy.verdicts import read_verdict
-from specs.digests import digest_bytes, digest_file
-from specs.regular_files import MOST_BYTES, read_regular
-from specs.text import plain
+from specs.system.digests import digest_bytes, digest_file
+from specs.system.regular_files import MOST_BYTES, read_regular
+from specs.system.text import plain
 
 MAX_BYTES = 1_048_576
 """A larger file is not read; its record says so and holds its digest."""

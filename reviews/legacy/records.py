@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from specs.text import plain
+from specs.system.text import plain
 
 Status = Literal["verdict", "undetermined", "transport_error", "incomplete"]
 LegacyVerdict = Literal["approve", "approve_with_conditions", "revise", "reject"]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
-from specs.text import plain
+from specs.system.text import plain
 
 _VERDICT = (
     "verdict",

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from reviews.requests.citations import Places, overlap
 from reviews.reviewers.vendors.model_exchange import Form, Part, read_part
-from specs.errors import ReviewerUnavailable
+from specs.system.errors import ReviewerUnavailable
 from specs.trail.requested_review import (
     MAX_WORDS,
     AdversarialAnswer,

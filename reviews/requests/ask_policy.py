@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from reviews.requests.registered_values import Named, Proposed, Registered
-from specs.digests import digest_value
+from specs.system.digests import digest_value
 from specs.trail.requested_review import DecisionKind, PolicyAnswer, QuestionRequest, SpecValue, Stakes, Tier
 
 SURE = 0.9

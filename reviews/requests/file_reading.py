@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from reviews.evidence.row_queries import MOST_READABLE
-from specs.digests import digest_bytes, digest_file
-from specs.errors import UserError
-from specs.masking import Masker
-from specs.regular_files import open_regular
+from specs.system.digests import digest_bytes, digest_file
+from specs.system.errors import UserError
+from specs.system.masking import Masker
+from specs.system.regular_files import open_regular
 from specs.trail.requested_review import LeftOut, ReadFile, Reading
 
 MAX_CONTEXT_BYTES = 64 * 1024

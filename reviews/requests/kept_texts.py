@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from reviews.evidence.readable_evidence import Texts
 from reviews.trail.store import Store
-from specs.digests import Digest
+from specs.system.digests import Digest
 from specs.trail.requested_review import AskedEntry, ReadFile
 
 

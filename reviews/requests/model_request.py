@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from reviews.gate.reviewer import Answered
 from reviews.requests.answer_forms import form_of, read_adversarial, read_draft, read_question, read_review
 from reviews.requests.request_record import ASKED, Request
-from specs.digests import canonical_bytes
+from specs.system.digests import canonical_bytes
+from specs.system.vendors.parties import Effort
+from specs.system.vendors.untrusted_text import enclose
 from specs.trail.requested_review import Answer, DraftRequest, Mode, QuestionRequest, ReadFile, Reading, ReviewRequest
-from specs.vendors.parties import Effort
-from specs.vendors.untrusted_text import enclose
 
 if TYPE_CHECKING:  # Imports an HTTP client.
     from reviews.reviewers.vendors.looking import Lookups

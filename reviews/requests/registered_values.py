@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from specs.session.session_spec import SessionSpec
-from specs.stages.stage import Range
+from specs.stages.base.stage import Range
 from specs.trail.requested_review import SpecValue
 
 MAX_FOUND = 12

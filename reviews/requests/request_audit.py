@@ -17,7 +17,7 @@ from reviews.requests.kept_texts import as_file
 from reviews.requests.registered_values import Registered
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from specs.errors import EvidenceMissing, PeergateError
+from specs.system.errors import EvidenceMissing, PeergateError
 from specs.system.strict_json import strings_in
 from specs.trail.bodies import FORMS
 from specs.trail.gate_bodies import LookedUp

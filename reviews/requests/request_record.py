@@ -12,8 +12,9 @@ from pathlib import Path
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
-from specs.digests import Digest, digest_value
-from specs.errors import Blocked, UserError
+from specs.system.digests import Digest, digest_value
+from specs.system.errors import Blocked, UserError
+from specs.system.vendors.parties import Reviewer
 from specs.trail.requested_review import (
     ANSWERS,
     AdversarialRequest,
@@ -26,7 +27,6 @@ from specs.trail.requested_review import (
     ReviewRequest,
     Tier,
 )
-from specs.vendors.parties import Reviewer
 
 FOLDER = "reviews"
 TRAIL = "reviews.sqlite"

@@ -19,11 +19,11 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import is_trail
-from specs.errors import EvidenceMissing
-from specs.regular_files import read_regular
 from specs.session.session_spec import ResolvedSpec
 from specs.session_words import session_words
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
+from specs.system.errors import EvidenceMissing
+from specs.system.regular_files import read_regular
 from specs.trail.verdict import CheckResult
 
 TRAIL = "trail.sqlite"

@@ -17,8 +17,8 @@ from reviews.reviewers.vendors.verdict_answer import to_verdict
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
-from specs.errors import ReviewerUnavailable, UserError
-from specs.text import one_line
+from specs.system.errors import ReviewerUnavailable, UserError
+from specs.system.text import one_line
 from specs.trail.key_policy import PERSON
 from specs.trail.verdict import CLOSED, Packet, Verdict
 

@@ -13,10 +13,10 @@ from reviews.checks.definition import Check
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import Measured
 from reviews.evidence.row_lines import Subjects
-from specs import plugins
-from specs.errors import PluginFault
 from specs.session.evaluation_plan import Outcome
-from specs.stages.kind import StageKind
+from specs.stages.base.kind import StageKind
+from specs.system import plugins
+from specs.system.errors import PluginFault
 
 Rows = list[dict[str, Any]]
 

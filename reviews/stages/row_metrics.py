@@ -10,9 +10,9 @@ from reviews.evidence.row_lines import Part, Subjects, as_written
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.judge import judge_of
 from reviews.stages.sampled_rows import SAMPLED, sampled
-from specs.errors import EvidenceMissing
-from specs.stages.kind import StageKind
-from specs.stages.row_metric import Over, RowMetric
+from specs.stages.base.kind import StageKind
+from specs.stages.base.row_metric import Over, RowMetric
+from specs.system.errors import EvidenceMissing
 
 
 def measure_rows(kind: StageKind, evidence: Evidence) -> dict[str, Measured]:

@@ -7,13 +7,13 @@ from typing import NamedTuple
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import Subjects
 from reviews.evidence.row_reader import read_rows
+from specs.stages.base.sampling import Sampling
+from specs.stages.base.sampling_metrics import SAMPLED as SAMPLED
 from specs.stages.critique.parameters import BestOfNParameters
 from specs.stages.critique.rows import CandidateRow, RevisionRow
 from specs.stages.generation.parameters import GenerateParameters, SampleResponsesParameters, SelfInstructParameters
 from specs.stages.generation.rows import GenerationRow, SampleResponsesRow, SelfInstructRow
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.sampling import Sampling
-from specs.stages.sampling_metrics import SAMPLED as SAMPLED
 from training.rules.sampling_quality import (
     Sample,
     of_answers,

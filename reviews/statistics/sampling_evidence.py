@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from specs.stages.witness import TILTS, Token, WitnessRow
+from specs.stages.base.witness import TILTS, Token, WitnessRow
 
 SHARES = (0.05, 0.2, 0.5, 0.9)
 """Of answers that are not drawn but greedy, or copied from another one to the same prompt."""

@@ -15,7 +15,7 @@ from typing import Any
 from reviews.trail.anchors import read_anchor
 from reviews.trail.integrity import Walk
 from reviews.trail.store import write_durably
-from specs.errors import AuditDamage, PeergateError, UserError
+from specs.system.errors import AuditDamage, PeergateError, UserError
 
 BRANCH = "peergate-heads"
 _SECONDS = 120

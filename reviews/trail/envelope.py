@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 
 from pydantic import ValidationError
 
-from specs.digests import canonical_bytes, digest_bytes
+from specs.system.digests import canonical_bytes, digest_bytes
 from specs.trail.entry import Entry
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"

@@ -12,8 +12,8 @@ from pathlib import Path
 from reviews.trail.integrity import Walk
 from reviews.trail.store import write_durably
 from reviews.trail.tables.pointer import pointer_path
-from specs.digests import canonical_bytes, digest_file
-from specs.regular_files import read_regular
+from specs.system.digests import canonical_bytes, digest_file
+from specs.system.regular_files import read_regular
 from specs.trail.entry import Head
 
 MOST_BYTES = 4096

@@ -13,9 +13,9 @@ from reviews.trail.envelope import Opened, Recorded, entry_of, open_envelope, pa
 from reviews.trail.keys import is_signed, key_id
 from reviews.trail.signed_head import LOG_KEY, Checkpoint, NoteKey, parse_key, parse_note, who_signed
 from reviews.trail.tables.trail_file import Stored, TrailFile
-from specs.digests import canonical_bytes, digest_bytes
-from specs.errors import UserError
-from specs.text import plain
+from specs.system.digests import canonical_bytes, digest_bytes
+from specs.system.errors import UserError
+from specs.system.text import plain
 from specs.trail.bodies import misfit
 from specs.trail.entry import Entry
 from specs.trail.key_policy import Policy

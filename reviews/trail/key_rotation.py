@@ -7,7 +7,7 @@ from pathlib import Path
 from reviews.trail.keys import KeyFolder, key_id
 from reviews.trail.store import sync_folder
 from reviews.trail.trail import Trail
-from specs.errors import UserError
+from specs.system.errors import UserError
 from specs.trail.key_policy import Policy, PolicyKey, Role
 
 

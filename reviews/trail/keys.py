@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from reviews.trail.store import write_durably
-from specs.errors import PeergateError, UserError
-from specs.regular_files import read_regular
+from specs.system.errors import PeergateError, UserError
+from specs.system.regular_files import read_regular
 from specs.trail.key_policy import ROLES, Role
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from reviews.trail import tree as merkle
 from reviews.trail.envelope import Recorded, recorded, seal
 from reviews.trail.tables.open_table import open_table
 from reviews.trail.tables.trail_file import Row
-from specs.digests import digest_bytes
-from specs.errors import AuditDamage
+from specs.system.digests import digest_bytes
+from specs.system.errors import AuditDamage
 from specs.trail.entry import GENESIS, EntryKind, Head
 from specs.trail.key_policy import Policy
 

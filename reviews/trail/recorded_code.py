@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from specs.code_state import CodeState
-from specs.errors import PeergateError
-from specs.job_records import Manifest
+from specs.jobs.code_state import CodeState
+from specs.jobs.job_records import Manifest
+from specs.system.errors import PeergateError
 
 
 def code_lines(entries: Sequence[Recorded], store: Store) -> list[str]:

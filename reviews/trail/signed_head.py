@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from reviews.trail.keys import is_signed
-from specs.errors import UserError
+from specs.system.errors import UserError
 
 Sign = Callable[[bytes], bytes]
 LOG_KEY, COSIGNER_KEY = 1, 4

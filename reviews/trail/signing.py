@@ -10,9 +10,9 @@ from reviews.trail.envelope import MAX_ENTRY_BYTES, Recorded
 from reviews.trail.keys import APART, KeyFolder, Signer, key_id
 from reviews.trail.signed_head import LOG_KEY, Checkpoint, NoteKey, sign_text
 from reviews.trail.tables.trail_file import Stored
-from specs.digests import digest_bytes
-from specs.errors import PeergateError, UserError
-from specs.masking import current
+from specs.system.digests import digest_bytes
+from specs.system.errors import PeergateError, UserError
+from specs.system.masking import current
 from specs.system.steady_clock import SteadyClock
 from specs.trail.bodies import FORMS, misfit
 from specs.trail.entry import Entry, EntryKind

@@ -8,10 +8,10 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from specs.digests import Contract, canonical_bytes, digest_bytes
-from specs.errors import AuditDamage, EvidenceMissing
-from specs.masking import current
-from specs.regular_files import read_regular
+from specs.system.digests import Contract, canonical_bytes, digest_bytes
+from specs.system.errors import AuditDamage, EvidenceMissing
+from specs.system.masking import current
+from specs.system.regular_files import read_regular
 
 
 def write_durably(

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from reviews.trail import tree
 from reviews.trail.signed_head import Checkpoint
-from specs.errors import UserError
-from specs.regular_files import read_regular
+from specs.system.errors import UserError
+from specs.system.regular_files import read_regular
 
 WIDTH = 256
 CHECKPOINT = "checkpoint"

@@ -19,9 +19,9 @@ from reviews.trail.keys import KeyFolder
 from reviews.trail.reader import TrailReader
 from reviews.trail.signing import Edge, New, SignerApart, new_policy, signed_entry, signed_note, signer_of
 from reviews.trail.tables.trail_file import Stored
-from specs.errors import AuditDamage, DiskUnwritable, LeaseLost, PeergateError
+from specs.system.errors import AuditDamage, DiskUnwritable, LeaseLost, PeergateError
 from specs.system.steady_clock import SteadyClock
-from specs.text import plain
+from specs.system.text import plain
 from specs.trail.entry import EntryKind
 from specs.trail.key_policy import Policy
 

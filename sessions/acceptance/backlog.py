@@ -17,8 +17,8 @@ from sessions.acceptance.effort import gpus_of
 from sessions.acceptance.siblings import Sibling, siblings_of
 from sessions.diagnosis.actions import minutes_of
 from sessions.money import ledger
-from specs.resources import attempt_usd
 from specs.session.session_spec import ResolvedSpec
+from specs.system.resources import attempt_usd
 
 LEAST_HOURS = 1 / 60
 """What a person takes to change anything."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.money import ledger
-from specs.job_records import Manifest
+from specs.jobs.job_records import Manifest
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import Stage
 

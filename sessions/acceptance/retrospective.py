@@ -11,8 +11,8 @@ from reviews.evidence.gather import is_in_force, registered_spec
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.acceptance.siblings import Sibling, siblings_of
-from specs.errors import UserError
-from specs.text import plain
+from specs.system.errors import UserError
+from specs.system.text import plain
 from specs.trail.audit_file import AuditFile, Recommendation
 
 Answer = Literal["adopted", "rejected", "open"]

@@ -13,13 +13,13 @@ from sessions.builder.stage_view import opener_of
 from sessions.builder.tools.tool_context import Work
 from sessions.money import ledger
 from sessions.session import Session
-from specs.resources import attempt_usd
+from specs.jobs.grant_and_claim import StageView
 from specs.session.session_spec import Budget
 from specs.stages.registry import Stage
+from specs.system.resources import attempt_usd
+from specs.system.vendors.untrusted_text import enclose
 from specs.trail.builder_tools import Phase
-from specs.trail.grant_and_claim import StageView
 from specs.trail.verdict import Verdict
-from specs.vendors.untrusted_text import enclose
 
 STATEMENT = 600
 NOTE = 1500

@@ -3,7 +3,7 @@
 Who reviews is redacted too.
 
 Parts of held-out texts are redacted too, unless they occur in the training data. The limits are those of
-:mod:`sessions.builder.phrase_match` and :mod:`specs.masking`.
+:mod:`sessions.builder.phrase_match` and :mod:`specs.system.masking`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from reviews.evidence.heldout_screen import sees_heldout as sees_heldout
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.builder.phrase_match import Protected
-from specs.masking import map_json, map_strings, masker_of
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.artifacts import Item
-from specs.text import plain
+from specs.stages.base.artifacts import Item
+from specs.system.masking import map_json, map_strings, masker_of
+from specs.system.text import plain
+from specs.system.vendors.untrusted_text import enclose
 from specs.trail.builder_tools import TOOLS
 from specs.trail.entry import EntryKind
-from specs.vendors.untrusted_text import enclose
 from training.rules.tasks.conversation import said_in
 
 HELDOUT, PRIVATE, REVIEWER = "[held-out]", "[withheld]", "[a reviewer]"

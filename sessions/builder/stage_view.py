@@ -9,10 +9,10 @@ from reviews.gate import grants
 from reviews.trail.envelope import Recorded
 from sessions.money.estimate import forecasts
 from sessions.session import Session
-from specs.errors import PeergateError
-from specs.session.lint.pilot_rules import SIZES
+from specs.jobs.grant_and_claim import StageView
+from specs.lint.pilot_rules import SIZES
 from specs.stages.registry import Stage
-from specs.trail.grant_and_claim import StageView
+from specs.system.errors import PeergateError
 from specs.trail.verdict import Decision
 
 _OpenedBy = Literal["approval", "revision", "retry"]

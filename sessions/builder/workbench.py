@@ -24,11 +24,11 @@ from sessions.builder.tools.stage_tools import SENT_BACK, kept_as, note_key
 from sessions.builder.tools.tool_context import MOST_ARGUMENTS, OpenHelper, Refused, Work, read_arguments
 from sessions.money import ledger
 from sessions.session import Cancelled, Paused, Session
-from specs.digests import digest_bytes
-from specs.errors import AuditDamage, DiskUnwritable, PeergateError
+from specs.jobs.grant_and_claim import StageView
 from specs.stages.registry import Stage
+from specs.system.digests import digest_bytes
+from specs.system.errors import AuditDamage, DiskUnwritable, PeergateError
 from specs.trail.builder_tools import TOOLS, Phase, Tool
-from specs.trail.grant_and_claim import StageView
 from specs.trail.requested_review import ANSWERS, AnsweredEntry, AskedEntry, Mode
 
 INTERRUPTED = "the session was stopped while this was carried out; call it again if it still matters"

@@ -23,9 +23,9 @@ from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen
 from sessions.commands.output import print_block, print_json, print_line
 from sessions.run.run_layout import STORE, TRAIL
 from sessions.terminal import masked_line
-from specs.errors import EvidenceMissing, ExitCode, UserError
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
 from specs.stages.registry import known_names
+from specs.system.errors import EvidenceMissing, ExitCode, UserError
 from specs.trail.verdict import CheckResult
 
 COLUMNS = 100

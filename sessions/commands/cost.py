@@ -16,9 +16,9 @@ from sessions.commands.output import print_json, print_line, print_table
 from sessions.money.accounts import PARTIES, Accounts
 from sessions.money.ledger import active_hours
 from sessions.terminal import masked_line
-from specs.resources import attempt_usd, held_hours
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import Stage
+from specs.system.resources import attempt_usd, held_hours
 
 app = typer.Typer()
 

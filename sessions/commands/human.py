@@ -21,8 +21,8 @@ from sessions.report.live_display import Terminal
 from sessions.report.next_steps import waiting_for
 from sessions.run.run_layout import STORE, TRAIL
 from sessions.terminal import masked_line
-from specs.errors import ExitCode, UserError
-from specs.session.loading import find_spec
+from specs.loading.loading import find_spec
+from specs.system.errors import ExitCode, UserError
 
 app = typer.Typer()
 Why = Annotated[str, typer.Option("--reason", help="Why; recorded in the trail and in every report.")]

@@ -14,7 +14,7 @@ from sessions.commands.options import Json
 from sessions.commands.output import print_json, print_line
 from sessions.run.run_layout import session_name
 from specs.data.columns import Selection
-from specs.errors import UserError
+from specs.system.errors import UserError
 
 app = typer.Typer()
 

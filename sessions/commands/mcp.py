@@ -12,9 +12,9 @@ import typer
 
 from sessions.commands.options import DEFAULT_RUNS, Profile, Runs, SessionName
 from sessions.commands.output import print_line
-from specs.errors import ExitCode, UserError
-from specs.extras import install_hint
 from specs.session_words import session_words
+from specs.system.errors import ExitCode, UserError
+from specs.system.extras import install_hint
 
 if TYPE_CHECKING:
     from sessions.builder.mcp.transports import TokenKind, Transport

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, get_type_hints
 import typer
 
 from sessions.run.run_layout import is_run, run_folder
-from specs.errors import UserError
 from specs.session_words import DEFAULT_RUNS, RUNS_VARIABLE
+from specs.system.errors import UserError
 
 NEWEST = Path("-")
 """What stands for the newest session where a command has more arguments after RUN, or ends something."""
@@ -32,7 +32,7 @@ def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
 def complete_spec(incomplete: str) -> list[str]:
     """Return the shipped specs, YAML files and folders that begin with what was typed, for the shell."""
     # Slow: few commands read specs.
-    from specs.session.loading import shipped
+    from specs.loading.loading import shipped
 
     folder = Path(incomplete).parent if incomplete and not incomplete.endswith("/") else Path(incomplete)
     try:

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from sessions.terminal import masked_line
-from specs.errors import PeergateError, SpecError
-from specs.masking import current
-from specs.text import block, json_text, plain
+from specs.system.errors import PeergateError, SpecError
+from specs.system.masking import current
+from specs.system.text import block, json_text, plain
 
 SCHEMA_VERSION = 1
 LINE_CHARACTERS = 8000

@@ -38,9 +38,9 @@ from sessions.pods.pod_plan import gpus_of
 from sessions.pods.pod_record import Place, PodRecord, place_of
 from sessions.run.run_layout import TRAIL, session_name
 from sessions.terminal import masked_line
-from specs.errors import ExitCode, UserError
-from specs.session.loading import find_spec, load_spec, read_resolved
+from specs.loading.loading import find_spec, load_spec, read_resolved
 from specs.session.session_spec import ResolvedSpec
+from specs.system.errors import ExitCode, UserError
 
 app = typer.Typer(help="Run a whole session on a machine you reach over SSH.", no_args_is_help=True)
 

@@ -35,9 +35,9 @@ from sessions.run.pause import PAUSE, when_free
 from sessions.run.private_files import warn_of_readers
 from sessions.run.run_layout import TRAIL, require_run
 from sessions.session import Paused
-from specs.errors import ExitCode
-from specs.session.loading import find_spec, shipped
+from specs.loading.loading import find_spec, shipped
 from specs.session_words import session_words
+from specs.system.errors import ExitCode
 
 app = typer.Typer()
 

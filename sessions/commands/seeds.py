@@ -22,8 +22,8 @@ from sessions.report.live_display import Terminal
 from sessions.report.overview import overview
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from sessions.session import Paused
-from specs.errors import ExitCode, UserError
 from specs.session_words import session_words, shown_path
+from specs.system.errors import ExitCode, UserError
 
 app = typer.Typer()
 

@@ -16,20 +16,20 @@ from sessions.commands.options import DEFAULT_RUNS, HERE, By, Json, Profile, Run
 from sessions.commands.output import print_json, print_line
 from sessions.money.estimate import estimate
 from sessions.run.signed_specs import keep_signature, needs_signature, trust_spec
-from specs.errors import PeergateError, PluginFault, Problem, SpecError, UserError
-from specs.session.lint.evaluation_rules import notes
-from specs.session.loading import default_profile, find_spec, list_profiles, load_spec
-from specs.session.named_files import Unconfined
-from specs.session.problems import dotted
+from specs.lint.evaluation_rules import notes
+from specs.loading.loading import default_profile, find_spec, list_profiles, load_spec
+from specs.loading.named_files import Unconfined
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.session.thresholds import Thresholds
-from specs.session.yaml_positions import dumped
-from specs.stages.kind import StageKind
-from specs.stages.metric import MetricDefinition
+from specs.stages.base.kind import StageKind
+from specs.stages.base.metric import MetricDefinition
 from specs.stages.recipes.script_file import digest_of, path_of
 from specs.stages.registry import STAGE_KINDS, known_names
+from specs.system.errors import PeergateError, PluginFault, Problem, SpecError, UserError
+from specs.system.vendors.parties import Builder, Reviewer
+from specs.system.yaml.problems import dotted
+from specs.system.yaml.yaml_positions import dumped
 from specs.trainers.trainer_file import notes_of
-from specs.vendors.parties import Builder, Reviewer
 from training.planning.stage_plans import plans
 
 app = typer.Typer(help="Check and show specs.", no_args_is_help=True)

@@ -42,10 +42,10 @@ from sessions.run.private_files import warn_of_readers
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from sessions.terminal import masked_line
 from sessions.view.job_progress import running_job
-from specs import markdown
-from specs.errors import EvidenceMissing, UserError
 from specs.session.session_spec import Budget
 from specs.session_words import below, session_words, shown_path
+from specs.system import markdown
+from specs.system.errors import EvidenceMissing, UserError
 
 app = typer.Typer()
 

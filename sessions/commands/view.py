@@ -19,8 +19,8 @@ from sessions.commands.audit.trail_place import place_of
 from sessions.commands.options import DEFAULT_RUNS, NEWEST, By, Runs, complete_run
 from sessions.commands.output import print_line
 from sessions.run.run_layout import TRAIL
-from specs.errors import UserError
-from specs.extras import install_hint
+from specs.system.errors import UserError
+from specs.system.extras import install_hint
 
 app = typer.Typer()
 

@@ -22,11 +22,11 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.jobs.untrusted_files import NotReadable, read_end
 from sessions.report.result import checks_of
-from specs.errors import EvidenceMissing, PeergateError
-from specs.job_records import JobOrder, Manifest, Progress
+from specs.jobs.job_records import JobOrder, Manifest, Progress
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.finetuning.rows import ValidationRow
 from specs.stages.registry import kind_of
+from specs.system.errors import EvidenceMissing, PeergateError
 from specs.trail.verdict import CheckResult
 
 PROGRESS_BYTES = 4 << 20

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sessions.diagnosis.attempts import Curves
-from specs.text import one_line
+from specs.system.text import one_line
 
 PREFIX = "training-"
 NAME_CHARACTERS = 30

@@ -18,9 +18,9 @@ from sessions.diagnosis.causes import CAUSES, DETECTORS, IN_WORDS, Cause, bindin
 from sessions.diagnosis.five_whys import Why, whys_of
 from sessions.diagnosis.hypotheses import Hypothesis, hypotheses_of
 from sessions.run.run_layout import STORE, TRAIL
-from specs.errors import EvidenceMissing, PeergateError, UserError
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import kind_of
+from specs.system.errors import EvidenceMissing, PeergateError, UserError
 from specs.trail.verdict import CheckResult
 
 

@@ -12,9 +12,9 @@ from reviews.trail.store import Store
 from sessions.diagnosis.attempts import Attempt
 from sessions.diagnosis.causes import DEPTHS, IN_WORDS, binding, detector_of, fired, rows_in_words, steps_in
 from sessions.report.result import checks_of, comparison_of
-from specs.exact import holds
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.metric import Metric
+from specs.stages.base.metric import Metric
+from specs.system.exact import holds
 from specs.trail.verdict import CheckResult
 
 GOOD = ("approve", None)

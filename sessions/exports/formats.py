@@ -17,8 +17,8 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries, read_trail
 from sessions.exports.source import Source
 from sessions.run.run_layout import STORE, TRAIL, require_run
-from specs.errors import AuditDamage, EvidenceMissing, PeergateError, UserError
-from specs.extras import install_hint
+from specs.system.errors import AuditDamage, EvidenceMissing, PeergateError, UserError
+from specs.system.extras import install_hint
 from specs.system.new_folder import new_folder
 
 

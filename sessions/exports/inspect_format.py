@@ -17,9 +17,9 @@ from reviews.evidence.gather import gather
 from reviews.stages.evaluation.benchmark_rows import log_file
 from reviews.stages.evaluation.judged_answers import Answered, answered
 from sessions.exports.source import Source
-from specs.errors import EvidenceMissing
-from specs.masking import current
 from specs.stages.registry import kind_of
+from specs.system.errors import EvidenceMissing
+from specs.system.masking import current
 from training.rules.evaluation.inspect_log import write_log
 from training.rules.tasks.conversation import said_in
 from training.rules.tasks.exact_answer import named_answers

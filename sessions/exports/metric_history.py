@@ -10,7 +10,7 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.money.accounts import Accounts
 from specs.session.session_spec import Budget
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
 
 
 class History(NamedTuple):

@@ -17,7 +17,7 @@ from filelock import FileLock
 from reviews.trail.store import write_durably
 from sessions.exports.formats import FORMATS
 from sessions.exports.tracked_run import Tracked, tracked_of
-from specs.extras import install_hint
+from specs.system.extras import install_hint
 
 WAIT_S = 60.0
 """For another process that shows the same session."""

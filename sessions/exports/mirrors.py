@@ -22,9 +22,9 @@ from sessions.exports.tracking import tracked
 from sessions.jobs.job_environment import job_environment
 from sessions.report.overview import is_waiting
 from sessions.terminal import masked_line
-from specs.errors import EvidenceMissing
 from specs.notices.trackers import TrackerName
 from specs.session.session_spec import ResolvedSpec
+from specs.system.errors import EvidenceMissing
 
 FOLDER = "trackers"
 """In the run folder: no evidence."""

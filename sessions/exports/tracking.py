@@ -11,8 +11,8 @@ from sessions.exports.tracked_run import Tracked
 from sessions.report.page_result import page_result
 from sessions.report.report import steps_of
 from sessions.report.trail_page import gates_of
-from specs.errors import EvidenceMissing
-from specs.masking import current
+from specs.system.errors import EvidenceMissing
+from specs.system.masking import current
 
 
 def tracked(source: Source) -> Tracked:

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from specs.job_records import MachineClock
+from specs.jobs.job_records import MachineClock
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 

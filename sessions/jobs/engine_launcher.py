@@ -27,9 +27,9 @@ from sessions.jobs.job_state import (
 )
 from sessions.jobs.launcher import JobState
 from sessions.jobs.transfer.job_transfer import Moving
-from specs.errors import AuditDamage
-from specs.resources import WAIT_HOURS, Resources
-from specs.text import plain
+from specs.system.errors import AuditDamage
+from specs.system.resources import WAIT_HOURS, Resources
+from specs.system.text import plain
 
 END_S = 120.0
 """How long a job may take to leave an exit record after its hours are over."""

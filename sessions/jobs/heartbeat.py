@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from specs.regular_files import read_regular
+from specs.system.regular_files import read_regular
 
 BEAT = "lease.beat"
 """In the run folder."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from specs.resources import Resources
 from specs.system.reporting import REPORTING_OFF
+from specs.system.resources import Resources
 
 JOB_VARIABLES = REPORTING_OFF | {
     "HF_HUB_OFFLINE": "1",

@@ -17,12 +17,12 @@ from pydantic import ValidationError
 
 from reviews.trail.store import sync_folder, write_durably
 from sessions.jobs.untrusted_files import read_end
-from specs.digests import digest_bytes
-from specs.errors import Blocked, EvidenceMissing
-from specs.job_records import ExitRecord, JobOrder, Progress
-from specs.regular_files import open_regular, read_regular
+from specs.jobs.job_records import ExitRecord, JobOrder, Progress
+from specs.system.digests import digest_bytes
+from specs.system.errors import Blocked, EvidenceMissing
+from specs.system.regular_files import open_regular, read_regular
 from specs.system.strict_json import read_json
-from specs.text import plain
+from specs.system.text import plain
 
 POLL_S = 0.5
 LINE_BYTES = 65_536

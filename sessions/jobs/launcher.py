@@ -19,10 +19,10 @@ from reviews.trail.trail import Trail
 from sessions.jobs.claim import clock_here
 from sessions.jobs.sandbox import code_admission
 from sessions.jobs.sandbox.recipe_job import ALLOWED, SCRIPT
-from specs.digests import digest_path
-from specs.errors import EvidenceMissing, GrantRefused
-from specs.job_records import WITNESS, ExitRecord, JobOrder
+from specs.jobs.job_records import WITNESS, ExitRecord, JobOrder
 from specs.stages.registry import STAGE_KINDS
+from specs.system.digests import digest_path
+from specs.system.errors import EvidenceMissing, GrantRefused
 
 HERE = "local"
 """The launcher whose jobs are processes of the orchestrator's machine."""

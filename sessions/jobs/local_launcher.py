@@ -18,8 +18,8 @@ from sessions.jobs.job_state import exit_fault, read_exit, read_order, read_owne
 from sessions.jobs.launcher import HERE, JobState
 from sessions.jobs.orphans import detached
 from sessions.jobs.untrusted_files import NotReadable, read_end
-from specs.errors import EvidenceMissing
-from specs.text import plain
+from specs.system.errors import EvidenceMissing
+from specs.system.text import plain
 
 START_S = 900.0
 """How long a job may be unclaimed before it counts as lost. Its wrapper is started again meanwhile."""

@@ -11,10 +11,10 @@ from typing import Any
 
 import psutil
 
-from specs.errors import Blocked
-from specs.resources import Resources
 from specs.session.session_spec import SessionSpec
 from specs.stages.registry import Stage
+from specs.system.errors import Blocked
+from specs.system.resources import Resources
 from training.planning.memory_fit import CARD_GB, Capacity
 
 _NVIDIA = Path("/proc/driver/nvidia/gpus")

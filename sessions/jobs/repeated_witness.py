@@ -27,15 +27,15 @@ from sessions.jobs.job_state import POLL_S
 from sessions.jobs.launcher import JobState, Launcher, job_folder
 from sessions.jobs.local_launcher import LocalLauncher
 from sessions.jobs.untrusted_files import NotReadable, read_end
-from specs.digests import digest_path
-from specs.errors import Blocked, EvidenceMissing, PeergateError
-from specs.job_records import Artifact, JobOrder, Manifest, Progress
-from specs.regular_files import read_regular
+from specs.jobs.job_records import Artifact, JobOrder, Manifest, Progress
+from specs.stages.base.witness import ROWS
 from specs.stages.registry import kind_of
-from specs.stages.witness import ROWS
+from specs.system.confinement.task_file import is_trusted
+from specs.system.digests import digest_path
+from specs.system.errors import Blocked, EvidenceMissing, PeergateError
+from specs.system.regular_files import read_regular
 from specs.system.strict_json import read_json
-from specs.task_file import is_trusted
-from specs.text import plain
+from specs.system.text import plain
 from specs.trail.verdict import CheckResult
 from training.running_code import code_digest
 

@@ -27,9 +27,9 @@ from sessions.jobs.heartbeat import BEAT, Absence
 from sessions.jobs.job_log import JobLog
 from sessions.jobs.job_state import patiently, read_order, take_claim
 from sessions.run.private_files import keep_private
-from specs.digests import canonical_bytes
-from specs.errors import EvidenceMissing
-from specs.job_records import ExitRecord, JobOrder
+from specs.jobs.job_records import ExitRecord, JobOrder
+from specs.system.digests import canonical_bytes
+from specs.system.errors import EvidenceMissing
 
 HEARTBEAT_S = 1.0
 TERM_GRACE_S = 10.0

@@ -23,12 +23,12 @@ from sessions.report.report import REPORT_MARKDOWN, told_so_far
 from sessions.report.timeline import tell
 from sessions.run.run_layout import STORE, TRAIL, is_run
 from sessions.run.signed_specs import DRAFT
-from specs.errors import EvidenceMissing, PeergateError
-from specs.masking import current
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
-from specs.session.yaml_positions import UnreadableError, read_yaml
-from specs.text import plain
+from specs.system.errors import EvidenceMissing, PeergateError
+from specs.system.masking import current
+from specs.system.text import plain
+from specs.system.yaml.yaml_positions import UnreadableError, read_yaml
 from specs.trail.entry import EntryKind
 
 MOST_FILES = 200

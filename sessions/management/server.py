@@ -20,7 +20,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
 from sessions.builder.mcp.tool_list import listed
-from specs.errors import PeergateError
+from specs.system.errors import PeergateError
 
 if TYPE_CHECKING:
     from sessions.builder.mcp.transports import Transport

@@ -14,7 +14,7 @@ from pydantic import Field, StringConstraints
 from sessions.builder.tools.tool_context import Refused, read_arguments
 from sessions.management import processes
 from sessions.management.project import Project
-from specs.regular_files import read_regular
+from specs.system.regular_files import read_regular
 from specs.trail.builder_tools import Tool
 from specs.trail.requested_review import ReviewKind, Tier
 from specs.trail.row_tools import Arguments

@@ -12,14 +12,14 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from specs.errors import Blocked
-from specs.resources import attempt_usd, held_hours, usd_per_hour
-from specs.session.loading import spec_error
-from specs.session.problems import LintProblem
+from specs.loading.loading import spec_error
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
-from specs.text import size_in_words
+from specs.system.errors import Blocked
+from specs.system.resources import attempt_usd, held_hours, usd_per_hour
+from specs.system.text import size_in_words
+from specs.system.yaml.problems import LintProblem
 from training.rules.finetuning.speed import SPEED
 
 if TYPE_CHECKING:

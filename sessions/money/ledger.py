@@ -14,12 +14,12 @@ from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 from reviews.trail.envelope import Recorded
 from reviews.trail.trail import Trail
 from sessions.money.accounts import AMENDMENT, TOLERANCE_USD, Accounts, Party
-from specs.errors import BudgetExceeded, PeergateError
-from specs.job_records import WITNESS
-from specs.resources import attempt_usd, held_hours, usd_per_hour
+from specs.jobs.job_records import WITNESS
 from specs.session.session_spec import Budget
 from specs.stages.registry import Stage
-from specs.text import size_in_words
+from specs.system.errors import BudgetExceeded, PeergateError
+from specs.system.resources import attempt_usd, held_hours, usd_per_hour
+from specs.system.text import size_in_words
 from specs.trail.gate_bodies import Granted
 from specs.trail.key_policy import PERSON
 from specs.trail.requested_review import LOOKS
@@ -142,7 +142,8 @@ def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: f
     The cost exceeds the reservation only if the job was seen running that long. In any case ``jobs.clock`` or
     ``jobs.cost`` closes the gate of a job that states or takes more.
 
-    ``seconds`` is bounded by :meth:`specs.job_records.Observed.bounded`, ``seen_s`` is how long it was seen running.
+    ``seconds`` is bounded by :meth:`specs.jobs.job_records.Observed.bounded`, ``seen_s`` is how long it was seen
+    running.
     """
     grant, reserved = trail.find(f"grant/{key.removesuffix(WITNESS)}"), trail.find(f"reserve/{key}")
     resources = Granted.model_validate(grant.body).resources if grant else None

@@ -21,11 +21,11 @@ from sessions.nodes.job_end import mask_log, record_end
 from sessions.nodes.job_order import current_attempt, ensure_model, order_of, resolve_input, resumed
 from sessions.report import report
 from sessions.session import Session, State
-from specs.errors import PeergateError
-from specs.job_records import JobOrder, Progress
-from specs.resources import attempt_usd
+from specs.jobs.job_records import JobOrder, Progress
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.stages.registry import Stage, outputs_of
+from specs.system.errors import PeergateError
+from specs.system.resources import attempt_usd
 from specs.system.strict_json import read_json
 
 CANCEL_WAIT_S = 30.0

@@ -16,7 +16,7 @@ from reviews.trail.envelope import Recorded
 from sessions.nodes.position import after_answer
 from sessions.report import report
 from sessions.session import Session, State
-from specs.errors import BudgetExceeded, UserError
+from specs.system.errors import BudgetExceeded, UserError
 
 BUYING: tuple[str, ...] = ("design_gate", "plan", "launch", "witness", "submit", "review")
 """Nodes of the graph that spend."""

@@ -9,8 +9,8 @@ from sessions.builder.loop_detection import MOST_REVISIONS, revisions_in_a_row
 from sessions.builder.tools.tool_context import Launch
 from sessions.builder.workbench import SessionWorkbench
 from sessions.session import Session, State
-from specs.errors import BudgetExceeded
 from specs.stages.registry import Stage
+from specs.system.errors import BudgetExceeded
 from specs.trail.builder_tools import Phase
 
 

@@ -15,8 +15,8 @@ from reviews.trail.tables.trail_file import reading
 from sessions.report.overview import find_runs
 from sessions.run.run_layout import STORE, TRAIL
 from sessions.session import Session
-from specs.errors import PeergateError
 from specs.stages.registry import Stage, kind_of
+from specs.system.errors import PeergateError
 from specs.trail.session_bodies import HeldoutUse
 from training.rules.disguise import Words
 from training.rules.similarity import words_of

@@ -18,15 +18,15 @@ from sessions.jobs.untrusted_files import NotReadable, is_own_file, open_file
 from sessions.money import ledger
 from sessions.nodes.heldout_use import used_elsewhere
 from sessions.session import Session
-from specs.digests import digest_bytes, digest_path, list_tree
-from specs.job_records import MachineClock, Manifest, Observed
-from specs.masking import current
-from specs.regular_files import MOST_BYTES, open_regular, read_regular
-from specs.resources import held_hours
+from specs.jobs.job_records import MachineClock, Manifest, Observed
+from specs.stages.base.stage import FOLDERS
 from specs.stages.registry import Stage, outputs_of
-from specs.stages.stage import FOLDERS
+from specs.system.digests import digest_bytes, digest_path, list_tree
+from specs.system.masking import current
+from specs.system.regular_files import MOST_BYTES, open_regular, read_regular
+from specs.system.resources import held_hours
 from specs.system.strict_json import read_json
-from specs.text import plain
+from specs.system.text import plain
 
 MOST_KEPT = 64 << 20
 """Bytes of a folder of files that the store keeps a copy of. Larger ones, as an exported model, stay where they are."""

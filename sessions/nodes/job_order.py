@@ -15,13 +15,13 @@ from reviews.evidence.resumable_steps import sources
 from sessions.jobs.job_environment import job_environment
 from sessions.jobs.launcher import job_folder
 from sessions.session import Session, State
-from specs import task_file
-from specs.confinement.verifier_limits import VerifierLimits
-from specs.errors import PeergateError, UserError
-from specs.job_records import Artifact, JobOrder
+from specs.jobs.job_records import Artifact, JobOrder
 from specs.session.session_spec import ModelSource, ResolvedSpec, SessionSpec, kind_in_order
+from specs.stages.base.stage import TASKS
 from specs.stages.registry import Stage, resolve_parameters
-from specs.stages.stage import TASKS
+from specs.system.confinement import task_file
+from specs.system.confinement.verifier_limits import VerifierLimits
+from specs.system.errors import PeergateError, UserError
 from training.jobs.saved_steps import offered
 
 CONTROL = "model/control"

@@ -23,9 +23,9 @@ from sessions.nodes.budget import go_on
 from sessions.nodes.position import after_answer, after_decision
 from sessions.nodes.reviewer_call import ask
 from sessions.session import Session, State
-from specs.errors import EvidenceMissing
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
+from specs.system.errors import EvidenceMissing
 from specs.trail.verdict import CheckResult, Packet, Verdict
 
 

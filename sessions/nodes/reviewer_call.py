@@ -18,8 +18,8 @@ from reviews.trail.store import Store
 from sessions.money import ledger
 from sessions.nodes.lookups import may_look
 from sessions.session import Cancelled, Paused, Session
-from specs.errors import BudgetExceeded, DiskUnwritable, PeergateError, ReviewerUnavailable
-from specs.masking import current, without_secrets
+from specs.system.errors import BudgetExceeded, DiskUnwritable, PeergateError, ReviewerUnavailable
+from specs.system.masking import current, without_secrets
 from specs.trail.key_policy import PERSON
 from specs.trail.no_verdict import HELP, NoVerdict, no_verdict_of
 from specs.trail.verdict import Packet, Verdict

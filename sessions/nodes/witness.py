@@ -19,11 +19,11 @@ from sessions.nodes.act import await_end, cancelled, tell_of_prepared
 from sessions.nodes.job_end import log_of, manifest_of, mask_log, observed_from
 from sessions.nodes.job_order import current_attempt
 from sessions.session import Session, State
-from specs.job_records import ExitRecord, JobOrder, Manifest, Observed
-from specs.masking import current
-from specs.regular_files import read_regular
-from specs.resources import usd_per_hour
-from specs.stages.witness import LEAST_SHARE, ROWS
+from specs.jobs.job_records import ExitRecord, JobOrder, Manifest, Observed
+from specs.stages.base.witness import LEAST_SHARE, ROWS
+from specs.system.masking import current
+from specs.system.regular_files import read_regular
+from specs.system.resources import usd_per_hour
 
 
 def witness(session: Session, state: State) -> State:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from specs.extras import install_hint
+from specs.system.extras import install_hint
 
 WITHIN_S = 20.0
 """The longest that a session waits for the delivery of one notice."""

@@ -13,9 +13,9 @@ from reviews.trail.store import Store
 from reviews.trail.trail import Trail
 from sessions.notices.delivery import WITHIN_S, deliver
 from sessions.notices.news import News, news_of
-from specs.masking import current, know
 from specs.notices.notify import Notify
 from specs.session.session_spec import ResolvedSpec
+from specs.system.masking import current, know
 from specs.system.strict_json import read_json
 
 RECORD = "notices.jsonl"

@@ -13,8 +13,8 @@ from sessions.pods.lifecycle import status_of
 from sessions.pods.pod_record import Place, PodRecord
 from sessions.pods.protocol import Status
 from sessions.pods.pull import Pulled, pull, require_whole, verify
-from specs.errors import ExitCode
-from specs.text import plain
+from specs.system.errors import ExitCode
+from specs.system.text import plain
 
 LOOK_EVERY_S = 1.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0

@@ -24,8 +24,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from sessions.pods import protocol
 from sessions.pods.pod_file import Address
-from specs.errors import Blocked, PeergateError, UserError
-from specs.text import plain
+from specs.system.errors import Blocked, PeergateError, UserError
+from specs.system.text import plain
 
 SSH_FAILED = 255
 """The exit code of ssh when ssh itself failed, not the command."""

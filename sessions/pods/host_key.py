@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from reviews.trail.store import write_durably
 from sessions.pods.connection import ALIAS, CONNECT_S, Connection, HostKeyRefused, environment, failure
-from specs.text import plain
+from specs.system.text import plain
 
 _TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 _NO_LOGIN = {

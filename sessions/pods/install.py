@@ -18,15 +18,15 @@ from typing import NamedTuple
 
 from sessions.pods.connection import SSH_FAILED, Connection, end, failure, shell
 from specs.benchmarks import lm_eval_file
-from specs.digests import digest_file, list_tree
-from specs.errors import Blocked, PeergateError, UserError
-from specs.home import HOME, PACKAGES, SHARED_FILES
 from specs.session.needed_packages import needed_extras
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.recipes import script_file
 from specs.stages.registry import kind_of
-from specs.task_file import is_file, path_of
-from specs.text import plain
+from specs.system.confinement.task_file import is_file, path_of
+from specs.system.digests import digest_file, list_tree
+from specs.system.errors import Blocked, PeergateError, UserError
+from specs.system.home import HOME, PACKAGES, SHARED_FILES
+from specs.system.text import plain
 
 INSTALL_S = 3600.0
 _RECEIVE = """

@@ -21,12 +21,12 @@ from sessions.pods.pod_record import Place, PodRecord
 from sessions.pods.protocol import Order, Rules, Status
 from sessions.pods.pull import Pulled, pull, require_whole, verify
 from sessions.pods.remote.pod_layout import Layout
-from specs.errors import Blocked, PeergateError, UserError
 from specs.session.needed_packages import needed_packages, sandboxed_parts
 from specs.session.reviewer_vendor import plugin_key, vendor_of
 from specs.session.session_spec import ResolvedSpec, SessionSpec
-from specs.text import plain
-from specs.vendors.api_keys import find_key
+from specs.system.errors import Blocked, PeergateError, UserError
+from specs.system.text import plain
+from specs.system.vendors.api_keys import find_key
 
 Report = Callable[[Check], None]
 FETCH_S = 6 * 3600.0

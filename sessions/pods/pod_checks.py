@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 from sessions.pods.connection import Connection, shell
 from sessions.pods.pod_file import PodFile
 from sessions.pods.protocol import PROTOCOL
-from specs.confinement.bubblewrap import HOW_TO_INSTALL
 from specs.session.needed_packages import NeededPackage
-from specs.text import plain
+from specs.system.confinement.bubblewrap import HOW_TO_INSTALL
+from specs.system.text import plain
 
 Status = Literal["PASS", "WARN", "FAIL"]
 Answer = tuple[Status, str] | tuple[Status, str, str]

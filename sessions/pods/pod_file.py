@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from sessions.pods.protocol import Rules
-from specs.digests import Contract
-from specs.errors import UserError
-from specs.regular_files import read_regular
-from specs.session.explain import validate
-from specs.session.problems import LintProblem, printable
-from specs.session.yaml_positions import read_document
+from specs.stages.explain import validate
+from specs.system.digests import Contract
+from specs.system.errors import UserError
+from specs.system.regular_files import read_regular
+from specs.system.yaml.problems import LintProblem, printable
+from specs.system.yaml.yaml_positions import read_document
 
 _HOST = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"
 _ADDRESS = re.compile(

@@ -10,8 +10,8 @@ from sessions.pods.pod_file import PodFile, read_address
 from specs.session.needed_packages import needed_extras, sandboxed_parts
 from specs.session.reviewer_vendor import key_variable
 from specs.session.session_spec import ResolvedSpec, SessionSpec
-from specs.vendors.api_keys import Party, variable_of
-from specs.vendors.parties import Builder, Reviewer
+from specs.system.vendors.api_keys import Party, variable_of
+from specs.system.vendors.parties import Builder, Reviewer
 
 
 def asking(spec: SessionSpec) -> list[tuple[Party, Builder | Reviewer]]:

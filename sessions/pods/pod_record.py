@@ -13,9 +13,9 @@ from reviews.trail.signing import origin_of
 from reviews.trail.store import write_durably
 from sessions.pods.connection import Connection
 from sessions.pods.pod_file import PodFile, read_address
-from specs.digests import Contract
-from specs.errors import AuditDamage, UserError
 from specs.session.session_spec import ResolvedSpec
+from specs.system.digests import Contract
+from specs.system.errors import AuditDamage, UserError
 from specs.trail.key_policy import Policy
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, BinaryIO, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from specs.digests import Contract
+from specs.system.digests import Contract
 
 MAX_LINE = 1 << 20
 PROTOCOL = 1

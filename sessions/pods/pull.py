@@ -34,8 +34,8 @@ from sessions.jobs.transfer.received_files import OtherBytes, resume, safe_parts
 from sessions.pods.connection import Channel, PodRefused
 from sessions.pods.pod_record import Place
 from sessions.run.run_layout import STORE, TRAIL
-from specs.errors import AuditDamage, PeergateError
-from specs.text import plain
+from specs.system.errors import AuditDamage, PeergateError
+from specs.system.text import plain
 
 MAX_TRAIL = 1 << 30
 MAX_SEAL = 1 << 12

@@ -14,7 +14,7 @@ from reviews.trail.store import Store
 from sessions.report.next_steps import has_training
 from sessions.report.report import gate_of
 from sessions.report.result import checks_of
-from specs.errors import PeergateError, UserError
+from specs.system.errors import PeergateError, UserError
 from specs.trail.verdict import CheckResult, Status, Verdict
 
 ORDER: tuple[Status, ...] = ("FAIL", "ERROR", "BLOCKED", "WARN", "PASS", "NOT_APPLICABLE")

@@ -1,7 +1,7 @@
 """What a person watching sees on stderr: one line for each event, and a progress bar on a terminal.
 
-Texts of jobs, models and reviewers are untrusted: every line passes :func:`specs.text.plain` and rich markup is off, so
-no row can colour, move or fake a line.
+Texts of jobs, models and reviewers are untrusted: every line passes :func:`specs.system.text.plain` and rich markup is
+off, so no row can colour, move or fake a line.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from agents.turns import Turn, Usage
 from sessions.money.ledger import Balance
 from sessions.report.result import told_once
 from sessions.terminal import masked_line
-from specs.job_records import Progress as JobProgress
-from specs.masking import current
-from specs.stages.metric import MetricSet
-from specs.text import plain
+from specs.jobs.job_records import Progress as JobProgress
+from specs.stages.base.metric import MetricSet
+from specs.system.masking import current
+from specs.system.text import plain
 from specs.trail.verdict import CheckResult, Decision, Outcome, Status
 
 LINE_CHARACTERS = 4000

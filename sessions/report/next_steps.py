@@ -16,7 +16,7 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.report.overview import waits_for_verdict
 from sessions.report.result import checks_of, question
-from specs.job_records import ExitRecord
+from specs.jobs.job_records import ExitRecord
 from specs.session.session_spec import ResolvedSpec
 from specs.session_words import session_words
 from specs.stages.registry import kind_of

@@ -13,7 +13,7 @@ from reviews.trail.retractions import newest_judgement
 from reviews.trail.tables.open_table import read_entries
 from sessions.run.lease import is_running
 from sessions.run.run_layout import TRAIL, is_run
-from specs.errors import Blocked, ExitCode, PeergateError
+from specs.system.errors import Blocked, ExitCode, PeergateError
 from specs.trail.entry import EntryKind
 
 SessionState = Literal["running", "waiting", "paused", "closed", "damaged"]

@@ -14,8 +14,8 @@ from reviews.trail.store import Store
 from sessions.money import ledger
 from sessions.report.overview import Overview, summary
 from sessions.report.result import comparison_of, question, result_in_words, result_of, why_it_ended
-from specs.errors import PeergateError
 from specs.session.session_spec import ResolvedSpec
+from specs.system.errors import PeergateError
 
 WORDS = {
     "approve": "Accepted",

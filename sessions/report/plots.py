@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sessions.diagnosis import curve_plots
-from specs.text import one_line
+from specs.system.text import one_line
 
 NAMES = ("effect.svg", "loss.svg", "accuracy.svg", "pairs.svg")
 """The first is the headline: what the session was registered to find."""

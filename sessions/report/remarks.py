@@ -8,13 +8,13 @@ from typing import Any
 from reviews.evidence.weight_lineage import Made, lineages
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from specs.exact import holds
-from specs.job_records import JobOrder
+from specs.jobs.job_records import JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.session.thresholds import Thresholds
+from specs.stages.base.metric import Metric
 from specs.stages.critique.metrics import CRITIC_PREFIX
-from specs.stages.metric import Metric
 from specs.stages.recipes.script_file import digest_of, path_of
+from specs.system.exact import holds
 from specs.trainers.trainer_file import notes_of
 
 _COIN = 0.5

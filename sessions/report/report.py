@@ -55,13 +55,13 @@ from sessions.report.template import template
 from sessions.report.timeline import interruptions
 from sessions.run.final_model import final_model
 from sessions.run.run_layout import STORE, TRAIL
-from specs import markdown
-from specs.digests import canonical_bytes, digest_file
-from specs.errors import AuditDamage, EvidenceMissing, PeergateError
-from specs.masking import Masker, current, forms_only
 from specs.session.thresholds import Thresholds
 from specs.stages.registry import kind_of
-from specs.text import one_line, plain
+from specs.system import markdown
+from specs.system.digests import canonical_bytes, digest_file
+from specs.system.errors import AuditDamage, EvidenceMissing, PeergateError
+from specs.system.masking import Masker, current, forms_only
+from specs.system.text import one_line, plain
 from specs.trail.verdict import Packet, Verdict
 
 FINAL, INTERIM = "report", "interim"

@@ -26,11 +26,11 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.recorded_code import code_lines
 from reviews.trail.store import Store
 from sessions.report.report import REPORT_JSON, REPORT_MARKDOWN, render
-from specs.digests import digest_bytes
-from specs.errors import PeergateError, UserError
-from specs.stages.metric import Metric, MetricSet
-from specs.text import one_line
-from specs.trail.grant_and_claim import ClaimResult
+from specs.jobs.grant_and_claim import ClaimResult
+from specs.stages.base.metric import Metric, MetricSet
+from specs.system.digests import digest_bytes
+from specs.system.errors import PeergateError, UserError
+from specs.system.text import one_line
 
 SHOWN = 200
 """Characters of a differing line, from a little before the difference."""

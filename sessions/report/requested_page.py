@@ -12,9 +12,9 @@ from jinja2 import Template
 
 from sessions.report.template import template
 from sessions.requests.consult_context import Requested
-from specs import markdown
-from specs.errors import UserError
-from specs.text import one_line
+from specs.system import markdown
+from specs.system.errors import UserError
+from specs.system.text import one_line
 from specs.trail.requested_review import (
     AdversarialAnswer,
     Answer,

@@ -12,13 +12,13 @@ from reviews.stages.evaluation.benchmark_checks import SCORES
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.report.overview import is_waiting, waits_for_verdict
-from specs.exact import holds
-from specs.job_records import WITNESS, JobOrder
+from specs.jobs.job_records import WITNESS, JobOrder
 from specs.session.session_spec import ResolvedSpec, SessionSpec
-from specs.stages.metric import Metric
+from specs.stages.base.metric import Metric
 from specs.stages.metric_catalog import metrics_of
 from specs.stages.registry import kind_of
-from specs.text import plain
+from specs.system.exact import holds
+from specs.system.text import plain
 from specs.trail.verdict import CheckResult
 
 

@@ -23,7 +23,7 @@ from sessions.jobs.heartbeat import mark_of
 from sessions.report.overview import OPEN, TOLD_BY, Overview, damaged, find_runs, overview, running, summary
 from sessions.run import lease, lease_rows
 from sessions.run.run_layout import TRAIL, why_unreadable
-from specs.errors import AuditDamage, Blocked, PeergateError, UserError
+from specs.system.errors import AuditDamage, Blocked, PeergateError, UserError
 
 INDEX = Path(".peergate") / "list.json"
 _SEAL = seal_path(Path(TRAIL)).name

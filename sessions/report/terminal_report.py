@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 
-from specs import markdown
+from specs.system import markdown
 
 WIDEST = 100
 _PICTURE = re.compile(r"!\[[^\]]*\]\([^)]*\) *\n?")

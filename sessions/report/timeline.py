@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.money.ledger import ends_a_stretch, is_from_outside
-from specs.errors import PeergateError
-from specs.text import plain
+from specs.system.errors import PeergateError
+from specs.system.text import plain
 
 _BY_PEOPLE = {"human": "answer", "override": "reason", "amendment": "outcome", "retraction": "reason"}
 

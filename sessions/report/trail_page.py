@@ -27,11 +27,11 @@ from reviews.trail.tiles import CHECKPOINT, read_bundles
 from sessions.report import timeline
 from sessions.report.overview import when
 from sessions.report.template import FOLDER, template
-from specs import text as plain_text
-from specs.errors import PeergateError
-from specs.masking import Masker
-from specs.regular_files import read_regular
-from specs.text import one_line, plain
+from specs.system import text as plain_text
+from specs.system.errors import PeergateError
+from specs.system.masking import Masker
+from specs.system.regular_files import read_regular
+from specs.system.text import one_line, plain
 from specs.trail.key_policy import Policy
 
 MOST_ENTRIES = 10_000

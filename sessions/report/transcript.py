@@ -14,10 +14,10 @@ from reviews.gate.packet import DESIGN
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.report.overview import when
-from specs import markdown
-from specs.errors import EvidenceMissing
-from specs.masking import Masker, current
-from specs.text import block, one_line, plain
+from specs.system import markdown
+from specs.system.errors import EvidenceMissing
+from specs.system.masking import Masker, current
+from specs.system.text import block, one_line, plain
 
 MARKDOWN = "transcript.md"
 SAID, ASKED, TOLD = 6000, 2000, 2000

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specs.errors import PeergateError
+from specs.system.errors import PeergateError
+from specs.system.vendors.parties import Reviewer
 from specs.trail.requested_review import (
     AdversarialRequest,
     Answer,
@@ -22,7 +23,6 @@ from specs.trail.requested_review import (
     ReviewRequest,
     SpecValue,
 )
-from specs.vendors.parties import Reviewer
 
 AnyRequest = QuestionRequest | ReviewRequest | AdversarialRequest | DraftRequest
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from specs.errors import UserError
+from specs.system.errors import UserError
 
 MOST_COMMITS = 100
 PATCH_BYTES = 60_000

@@ -25,12 +25,13 @@ from sessions.money import ledger
 from sessions.nodes.reviewer_call import exchange_facts
 from sessions.requests.consult_context import AnyRequest, Desk, Requested
 from sessions.run.run_layout import STORE, TRAIL, require_run
-from specs.digests import digest_bytes
-from specs.errors import BudgetExceeded, PeergateError, ReviewerUnavailable, UserError
-from specs.extras import install_hint
-from specs.masking import current, without_secrets
 from specs.session.session_spec import ResolvedSpec
-from specs.text import plain
+from specs.system.digests import digest_bytes
+from specs.system.errors import BudgetExceeded, PeergateError, ReviewerUnavailable, UserError
+from specs.system.extras import install_hint
+from specs.system.masking import current, without_secrets
+from specs.system.text import plain
+from specs.system.vendors.parties import Effort, Reviewer
 from specs.trail.requested_review import (
     LOOKS,
     AdversarialRequest,
@@ -46,7 +47,6 @@ from specs.trail.requested_review import (
     ReviewRequest,
     Tier,
 )
-from specs.vendors.parties import Effort, Reviewer
 
 if TYPE_CHECKING:  # Imports an HTTP client, which only a request to a model needs.
     from reviews.reviewers.vendors.looking import Lookups

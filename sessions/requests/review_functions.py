@@ -25,11 +25,11 @@ from sessions.report.report import rendered_again
 from sessions.requests.consult_context import Desk, Requested
 from sessions.requests.git_claims import git_texts
 from sessions.requests.request_runner import Book, Case
-from specs.errors import PeergateError, UserError
-from specs.masking import masker_of
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
-from specs.session.yaml_positions import dumped
+from specs.system.errors import PeergateError, UserError
+from specs.system.masking import masker_of
+from specs.system.yaml.yaml_positions import dumped
 from specs.trail.requested_review import (
     AdversarialRequest,
     PolicyAnswer,

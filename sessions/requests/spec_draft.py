@@ -16,14 +16,14 @@ from sessions.preflight import Forecast, design_forecast
 from sessions.requests.consult_context import Desk, Requested
 from sessions.requests.request_runner import Book, Case
 from specs.data.registered import read_registered
-from specs.errors import PeergateError, SpecError, UserError
-from specs.home import HOME
-from specs.masking import masker_of
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
-from specs.session.yaml_positions import read_yaml
 from specs.stages.registry import STAGE_KINDS, known_names
-from specs.text import plain
+from specs.system.errors import PeergateError, SpecError, UserError
+from specs.system.home import HOME
+from specs.system.masking import masker_of
+from specs.system.text import plain
+from specs.system.yaml.yaml_positions import read_yaml
 from specs.trail.requested_review import DraftRequest
 
 EXAMPLE = HOME / "specs" / "library" / "demo.yaml"

@@ -15,12 +15,12 @@ from reviews.trail.integrity import walk_trail
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries, read_trail
 from sessions.run.run_layout import STORE, TRAIL, require_run
-from specs.digests import digest_path, list_tree
-from specs.errors import AuditDamage, EvidenceMissing, UserError
 from specs.session.session_spec import SessionSpec
 from specs.stages.registry import Stage, kind_of, outputs_of
+from specs.system.digests import digest_path, list_tree
+from specs.system.errors import AuditDamage, EvidenceMissing, UserError
 from specs.system.new_folder import new_folder
-from specs.text import size_in_words
+from specs.system.text import size_in_words
 
 
 class FinalModel(NamedTuple):

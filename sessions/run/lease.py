@@ -30,8 +30,8 @@ from sessions.jobs.heartbeat import repeating
 from sessions.run import lease_record
 from sessions.run.lease_record import LOCK, FileRecords, LeaseRecord
 from sessions.run.run_layout import TRAIL
-from specs.errors import LeaseHeld, LeaseLost, PeergateError
-from specs.text import plain
+from specs.system.errors import LeaseHeld, LeaseLost, PeergateError
+from specs.system.text import plain
 from training.running_code import code_state
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from reviews.trail.store import write_durably
 from sessions.jobs.heartbeat import mark_of
-from specs.digests import Contract
+from specs.system.digests import Contract
 
 LEASE_S = 60.0
 """Without a sign of life for this long, the owner counts as gone. Network folders delay signs by less."""

@@ -16,8 +16,8 @@ from typing import TypeVar
 from reviews.trail.store import write_durably
 from reviews.trail.tables.open_table import read_entries
 from sessions.run.run_layout import TRAIL
-from specs.errors import LeaseHeld, PeergateError
-from specs.text import plain
+from specs.system.errors import LeaseHeld, PeergateError
+from specs.system.text import plain
 
 PAUSE, CANCEL = "pause", "cancel"
 """Names of the request files in a run folder. A request to pause is removed when it has been followed."""

@@ -22,10 +22,10 @@ from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.run.lease import lease
 from sessions.run.run_layout import STORE, TRAIL, require_run
-from specs.digests import digest_path
-from specs.errors import AuditDamage, UserError
 from specs.session_words import session_words
-from specs.text import size_in_words
+from specs.system.digests import digest_path
+from specs.system.errors import AuditDamage, UserError
+from specs.system.text import size_in_words
 from specs.trail.session_bodies import Pruned, PrunedWeights
 
 ASIDE = ".pruned-"

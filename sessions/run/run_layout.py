@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from specs.errors import Blocked, UserError
+from specs.system.errors import Blocked, UserError
 
 TRAIL, STORE = "trail.sqlite", "store"
 POINTER = "trail.postgres"

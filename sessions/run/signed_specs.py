@@ -9,11 +9,11 @@ from pydantic import ValidationError
 from reviews.audit.spec_signature import is_spec_signed, sign_spec
 from reviews.trail.keys import FOLDER, KeyFolder
 from reviews.trail.store import write_durably
-from specs import task_file
-from specs.errors import Blocked
 from specs.session.session_spec import ResolvedSpec
+from specs.stages.base.stage import TASKS
 from specs.stages.registry import kind_of
-from specs.stages.stage import TASKS
+from specs.system.confinement import task_file
+from specs.system.errors import Blocked
 from specs.trail.session_bodies import SpecSignature
 
 SIGNED = Path(".peergate") / "signed"

@@ -16,13 +16,13 @@ from reviews.trail.envelope import Recorded
 from sessions.report.report import REPORT_JSON
 from sessions.report.template import template
 from sessions.run.final_model import FinalModel
-from specs import markdown
-from specs.digests import digest_bytes
-from specs.errors import AuditDamage, EvidenceMissing
-from specs.masking import current
-from specs.regular_files import read_regular
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import kind_of
+from specs.system import markdown
+from specs.system.digests import digest_bytes
+from specs.system.errors import AuditDamage, EvidenceMissing
+from specs.system.masking import current
+from specs.system.regular_files import read_regular
 
 CARD = "README.md"
 

@@ -21,10 +21,10 @@ from sessions.run.final_model import FinalModel, copy_model
 from sessions.run.run_layout import STORE, TRAIL
 from sessions.shipping.model_card import CARD, model_card
 from sessions.shipping.release import RELEASE, write_release
-from specs.digests import digest_file, digest_path
-from specs.errors import AuditDamage, UserError
 from specs.session.session_spec import SessionSpec
 from specs.stages.registry import outputs_of
+from specs.system.digests import digest_file, digest_path
+from specs.system.errors import AuditDamage, UserError
 from training.rules.packaging.flaw import Flaw
 from training.rules.packaging.ship_rules import check_files
 

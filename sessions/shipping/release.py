@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from reviews.trail.envelope import PAYLOAD_TYPE, pae
 from reviews.trail.keys import Signer, is_signed, key_id
-from specs.digests import canonical_bytes, digest_file, list_tree
+from specs.system.digests import canonical_bytes, digest_file, list_tree
 from training.rules.packaging.bounded_json import WrongFile, parse_object, read_object
 
 RELEASE, SUMS = "release.json", "SHA256SUMS"

@@ -7,9 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sessions.preflight import data_fit, design_forecast
-from specs.errors import PluginFault, SpecError, UserError
-from specs.session.loading import EXPERIMENT, load_spec
-from specs.text import plain
+from specs.loading.loading import EXPERIMENT, load_spec
+from specs.system.errors import PluginFault, SpecError, UserError
+from specs.system.text import plain
 from specs.trail.verdict import CheckResult
 
 

@@ -15,9 +15,9 @@ from reviews.statistics.mcnemar import LEAST_GROUPS
 from specs.data.columns import READS, RIGHT_ANSWER, VERDICTS, WEIGHTS, is_learned
 from specs.data.conversion import Converted, right_answers
 from specs.data.tables import Row
-from specs.errors import UserError
 from specs.session.thresholds import Thresholds
-from specs.stages.artifacts import Example, Item, Preference, said_before
+from specs.stages.base.artifacts import Example, Item, Preference, said_before
+from specs.system.errors import UserError
 
 HELD_OUT_SHARE = 3
 """One prompt of so many is held out, if that is enough."""

@@ -27,15 +27,15 @@ from sessions.starters.splitting import MOST, Split, split_rows
 from specs.data.columns import NO_SELECTION, As, Selection, proposal
 from specs.data.conversion import Converted, convert
 from specs.data.tables import Row, Table, read_table
-from specs.errors import SpecError, UserError
-from specs.exact import holds
-from specs.home import HOME
-from specs.regular_files import read_regular
+from specs.loading.loading import EXPERIMENT
 from specs.schemas import schema_text
 from specs.session.item_lines import at_most
-from specs.session.loading import EXPERIMENT
 from specs.session.session_spec import ModelSource, SessionSpec
 from specs.session.thresholds import Thresholds
+from specs.system.errors import SpecError, UserError
+from specs.system.exact import holds
+from specs.system.home import HOME
+from specs.system.regular_files import read_regular
 from training.jobs.base_model import SourceError, find
 from training.planning.data_fit import has_template
 from training.rules.chat_template import ChatTemplate

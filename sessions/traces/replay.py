@@ -16,11 +16,11 @@ from typing import NamedTuple
 from agents.providers.turn_model import LONGEST_WAIT_S, Model, NoAnswer
 from agents.providers.turn_request import Asking
 from agents.turns import Message
-from specs.digests import digest_value
-from specs.errors import AuditDamage, BudgetExceeded, BuilderUnavailable
-from specs.masking import current
+from specs.system.digests import digest_value
+from specs.system.errors import AuditDamage, BudgetExceeded, BuilderUnavailable
+from specs.system.masking import current
+from specs.system.vendors.http_exchange import RETRIES, backoff_s
 from specs.traces.teachers import Asked, Replied, Teacher, TeacherFile, Unanswered
-from specs.vendors.http_exchange import RETRIES, backoff_s
 from training.rules.traces.pairs import Answered
 from training.rules.traces.rendering import INSTRUCTIONS
 from training.rules.traces.shown_states import Shown, asked_of

@@ -7,18 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from agents.providers.turn_model import Model, model_at
-from specs.errors import UserError
-from specs.regular_files import read_regular
-from specs.session.explain import validate
-from specs.session.problems import LintProblem
-from specs.session.yaml_positions import read_document
-from specs.stages.artifacts import Taught
-from specs.traces.family import family_of
+from specs.stages.base.artifacts import Taught
+from specs.stages.explain import validate
+from specs.stages.traces.family import family_of
+from specs.system.errors import UserError
+from specs.system.regular_files import read_regular
+from specs.system.vendors.api_keys import KEYS, NO_KEY, key_in
+from specs.system.vendors.http_exchange import api_with
+from specs.system.vendors.parties import Builder
+from specs.system.vendors.prices import Price, is_listed, missing_package, unlisted
+from specs.system.yaml.problems import LintProblem
+from specs.system.yaml.yaml_positions import read_document
 from specs.traces.teachers import Pair, Teacher, TeacherFile
-from specs.vendors.api_keys import KEYS, NO_KEY, key_in
-from specs.vendors.http_exchange import api_with
-from specs.vendors.parties import Builder
-from specs.vendors.prices import Price, is_listed, missing_package, unlisted
 from training.rules.traces.pairs import LEAST_FAMILIES, TRACE
 from training.rules.traces.shown_states import unknown_authors
 

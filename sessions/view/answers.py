@@ -18,8 +18,8 @@ from sessions.jobs.orphans import detached
 from sessions.report.next_steps import waiting_for
 from sessions.terminal import masked_line
 from sessions.view.places import Read
-from specs.errors import UserError
 from specs.session.session_spec import ResolvedSpec
+from specs.system.errors import UserError
 
 MOST_BYTES = 200_000
 """Of a form."""

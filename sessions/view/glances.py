@@ -10,7 +10,7 @@ from sessions.report.page_result import UNREADABLE, page_result
 from sessions.view.places import Reader, stamp_of
 from sessions.view.trail_state import Checks
 from sessions.view.waits import busy_with
-from specs.errors import PeergateError
+from specs.system.errors import PeergateError
 
 MOST = 5_000
 

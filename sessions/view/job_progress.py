@@ -15,7 +15,7 @@ from reviews.evidence.gather import find
 from reviews.trail.envelope import Recorded
 from sessions.jobs.launcher import job_folder
 from sessions.jobs.untrusted_files import read_end
-from specs.job_records import WITNESS, Progress
+from specs.jobs.job_records import WITNESS, Progress
 from specs.system.strict_json import read_json
 
 MOST_BYTES = 1_000_000

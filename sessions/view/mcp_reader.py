@@ -25,8 +25,8 @@ from sessions.report.page_result import UNREADABLE
 from sessions.terminal import masked_line
 from sessions.view.places import Read, Reader, Scope
 from sessions.view.trail_state import Checks
-from specs.errors import AuditDamage, PeergateError, UserError
-from specs.masking import current
+from specs.system.errors import AuditDamage, PeergateError, UserError
+from specs.system.masking import current
 from specs.trail.builder_tools import Arguments, Tool, tool_of
 from specs.trail.tool_arguments import Refused, read_as
 

@@ -11,8 +11,8 @@ from reviews.evidence.gather import find, gather
 from reviews.evidence.row_lines import BASELINE, ROWS
 from sessions.report.report_check import ReportCheck
 from sessions.view.places import Read
-from specs.errors import PeergateError, UserError
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
+from specs.system.errors import PeergateError, UserError
 
 LINES_SHOWN = 400
 """Numbers of lines of one part that are links."""

@@ -13,9 +13,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sessions.report import template
 from sessions.report.trail_page import STATES
 from sessions.terminal import masked_line
-from specs.errors import PeergateError
-from specs.masking import current
-from specs.text import plain
+from specs.system.errors import PeergateError
+from specs.system.masking import current
+from specs.system.text import plain
 
 HERE = Path(__file__).parent
 STATIC = {

@@ -21,7 +21,7 @@ from sessions.report.overview import OPEN, Overview, damaged, running, summary
 from sessions.report.session_list import everywhere, listed
 from sessions.run.lease import is_running
 from sessions.run.run_layout import REVIEWS, is_run, trail_name
-from specs.errors import PeergateError, UserError
+from specs.system.errors import PeergateError, UserError
 
 KEPT = 8
 """Trails that are kept in memory."""

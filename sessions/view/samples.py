@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from sessions.report.samples.judged_samples import Sample, Samples, samples_of
 from sessions.terminal import masked_line
 from sessions.view.places import Read
-from specs.errors import UserError
-from specs.masking import current
-from specs.text import plain
+from specs.system.errors import UserError
+from specs.system.masking import current
+from specs.system.text import plain
 from training.rules.tasks.conversation import said_in
 
 MOST_AT_ONCE = 200

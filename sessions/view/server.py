@@ -35,8 +35,8 @@ from sessions.view.samples import SampleReader, in_full
 from sessions.view.session_page import session_page
 from sessions.view.stored_value import RowFiles, value_lines
 from sessions.view.trail_state import Checks, entry_page, trail_page
-from specs.errors import AuditDamage, PeergateError, UserError
 from specs.session.session_spec import ResolvedSpec
+from specs.system.errors import AuditDamage, PeergateError, UserError
 
 LOOKS_EVERY_S = 1.0
 """How often a stream looks for changes."""

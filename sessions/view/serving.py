@@ -16,7 +16,7 @@ from sessions.view.access import ENTER, Access, onward
 from sessions.view.answers import Answers
 from sessions.view.places import Scope
 from sessions.view.server import Viewer
-from specs.errors import UserError
+from specs.system.errors import UserError
 
 HOST = "127.0.0.1"
 

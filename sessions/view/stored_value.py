@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.trail.store import Store
-from specs.errors import EvidenceMissing, UserError
-from specs.masking import current
-from specs.regular_files import read_regular
-from specs.text import plain
+from specs.system.errors import EvidenceMissing, UserError
+from specs.system.masking import current
+from specs.system.regular_files import read_regular
+from specs.system.text import plain
 
 MOST_LINES = 20_000
 """Of a value that is shown as JSON."""

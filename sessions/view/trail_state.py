@@ -16,7 +16,7 @@ from sessions.report.trail_page import keys_of
 from sessions.run.lease import is_running
 from sessions.view.places import Read, Scope, stamp_of
 from sessions.view.stored_value import is_digest
-from specs.errors import UserError
+from specs.system.errors import UserError
 
 ENTRIES_AT_ONCE = 500
 AGAIN_AFTER_S = 5.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from reviews.gate.packet import DESIGN
 from reviews.trail.envelope import Recorded
 from sessions.view.job_progress import running_key
-from specs.job_records import WITNESS
+from specs.jobs.job_records import WITNESS
 
 _BUILDS = ("turn", "call", "result")
 _BETWEEN = ("plan", "exit", "metrics", "submit", "verdict", "decision", "close")

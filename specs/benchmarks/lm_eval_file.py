@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specs import task_file
-from specs.digests import digest_bytes
-from specs.errors import Problem, SpecError
-from specs.regular_files import read_regular
-from specs.session.problems import LintProblem, Loc, suggest
-from specs.session.yaml_positions import PYYAML, Document, read_document
+from specs.system.confinement import task_file
+from specs.system.digests import digest_bytes
+from specs.system.errors import Problem, SpecError
+from specs.system.regular_files import read_regular
+from specs.system.yaml.problems import LintProblem, Loc, suggest
+from specs.system.yaml.yaml_positions import PYYAML, Document, read_document
 
 SUFFIXES = (".yaml", ".yml")
 WRITES = "generate_until"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from specs.session.problems import printable, suggest
+from specs.system.yaml.problems import printable, suggest
 
 As = Literal["items", "examples", "preferences", "texts", "transcripts"]
 """What the rows of a data file are."""

@@ -29,10 +29,10 @@ from specs.data.columns import (
     require_honoured_keys,
 )
 from specs.data.tables import Row, of_the_file
-from specs.digests import Contract
-from specs.errors import Problem
-from specs.session.problems import printable
-from specs.stages.artifacts import Example, Item, Preference, Taught, Turn
+from specs.stages.base.artifacts import Example, Item, Preference, Taught, Turn
+from specs.system.digests import Contract
+from specs.system.errors import Problem
+from specs.system.yaml.problems import printable
 
 Learned = Literal["last", "all"]
 """Which of the assistant's turns in ``messages`` are learned: the last, or each, as an example of its own."""

@@ -12,9 +12,9 @@ from specs.data.columns import NO_SELECTION, As, Selection
 from specs.data.conversion import ITEM, Learned, convert, lines_of
 from specs.data.tables import read_table
 from specs.data.transcripts import packed
-from specs.errors import Problem, SpecError
-from specs.regular_files import read_regular
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.system.errors import Problem, SpecError
+from specs.system.regular_files import read_regular
 
 _BLANK_END = re.compile(rb"\n\s*\Z")
 OF_ITEM = 4

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specs.data.cells import CellFault, cell_value, decimal_columns
-from specs.digests import digest_file, digest_tree, list_tree
-from specs.errors import Problem
-from specs.extras import install_hint
-from specs.regular_files import open_regular, read_regular
-from specs.session.problems import printable
+from specs.system.digests import digest_file, digest_tree, list_tree
+from specs.system.errors import Problem
+from specs.system.extras import install_hint
+from specs.system.regular_files import open_regular, read_regular
+from specs.system.yaml.problems import printable
 
 MAX_DATA_BYTES = 1 << 28
 PARQUET_ROWS = 16

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specs.errors import Problem
-from specs.masking import current
-from specs.regular_files import read_regular
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.system.errors import Problem
+from specs.system.masking import current
+from specs.system.regular_files import read_regular
 
 KIND = "transcript"
 _HINT = "name a session file of Claude Code, or a folder of ~/.claude/projects"

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, StringConstraints
 
-from specs.digests import Contract
+from specs.system.digests import Contract
 
 NoticeEvent = Literal["waiting", "budget", "lost", "rejected", "closed"]
 """A person is asked; 50, 80 or 100 % of the budget is spent; a job is lost; a gate rejects; the session ends."""

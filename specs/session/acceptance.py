@@ -6,8 +6,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from specs.digests import Contract, Digest, Name, omitted
-from specs.stages.stage import Criterion
+from specs.stages.base.stage import Criterion
+from specs.system.digests import Contract, Digest, Name, omitted
 
 Link = Annotated[str, StringConstraints(pattern=r"^https://[^\s<>()\[\]\"'`|\\]+$", max_length=500)]
 """An address on the web. It is shown, and never fetched."""

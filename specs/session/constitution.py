@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from specs.digests import Contract
+from specs.system.digests import Contract
 
 
 class Principle(Contract):

@@ -9,10 +9,10 @@ from typing import Any
 from specs.data.columns import Selection
 from specs.data.registered import read_registered
 from specs.data.tables import digest_of
-from specs.session.explain import show
-from specs.session.problems import LintProblem, Loc
-from specs.session.yaml_positions import Document, Keyed, Listed
+from specs.stages.explain import show
 from specs.stages.registry import STAGE_KINDS
+from specs.system.yaml.problems import LintProblem, Loc
+from specs.system.yaml.yaml_positions import Document, Keyed, Listed
 
 MAX_SEED = 2**31 - 1
 ALPHA = 0.05

@@ -6,10 +6,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from specs.digests import Contract, Name, omitted
-from specs.exact import exact
-from specs.stages.sampling import Share
-from specs.stages.stage import Criterion
+from specs.stages.base.sampling import Share
+from specs.stages.base.stage import Criterion
+from specs.system.digests import Contract, Name, omitted
+from specs.system.exact import exact
 
 
 class Gap(Contract):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from specs.errors import Problem
-from specs.session.explain import explain
-from specs.session.problems import Loc, dotted, printable
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.stages.explain import explain
+from specs.system.errors import Problem
+from specs.system.yaml.problems import Loc, dotted, printable
 
 MAX_DATA_PROBLEMS = 20
 """More lines than this are wrong for one reason; the rest is counted."""

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specs.data.tables import digest_of
-from specs.errors import PeergateError, UserError
-from specs.regular_files import read_regular
-from specs.session.problems import LintProblem, Loc, dotted
-from specs.session.yaml_positions import Document, Keyed, decode, read_document, read_yaml
+from specs.system.errors import PeergateError, UserError
+from specs.system.regular_files import read_regular
+from specs.system.yaml.problems import LintProblem, Loc, dotted
+from specs.system.yaml.yaml_positions import Document, Keyed, decode, read_document, read_yaml
 
 
 class Pin(NamedTuple):

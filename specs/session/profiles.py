@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from specs.session.problems import LintProblem, Loc, suggest
-from specs.session.yaml_positions import Document, Keyed, Listed
 from specs.stages.registry import names_where
+from specs.system.yaml.problems import LintProblem, Loc, suggest
+from specs.system.yaml.yaml_positions import Document, Keyed, Listed
 
 FIXED = ("schema_version", "name", "task", "profile", "profiles")
 """What makes it this experiment and not another one."""

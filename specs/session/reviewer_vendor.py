@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from specs import plugins
-from specs.errors import PluginFault
-from specs.text import plain
-from specs.vendors.api_keys import key_in, variable_of
-from specs.vendors.parties import Reviewer
+from specs.system import plugins
+from specs.system.errors import PluginFault
+from specs.system.text import plain
+from specs.system.vendors.api_keys import key_in, variable_of
+from specs.system.vendors.parties import Reviewer
 
 GROUP: plugins.Group = "peergate.reviewers"
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,57}_(KEY|TOKEN)")
-"""Values of variables with such names are masked wherever text is kept (``specs/masking.py``)."""
+"""Values of variables with such names are masked wherever text is kept (``specs/system/masking.py``)."""
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 

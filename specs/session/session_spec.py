@@ -8,22 +8,22 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from specs.confinement.verifier_limits import OwnVerifier
 from specs.data.columns import As, Selection
 from specs.data.conversion import Learned
 from specs.data.registered import Registered, read_registered, registered_data
-from specs.digests import Contract, Digest, Name, digest_bytes, omitted
 from specs.notices.notify import Notify
 from specs.notices.trackers import TrackerName
-from specs.resources import LauncherName, Resources, filled
 from specs.session.acceptance import AcceptanceCriterion, Companion
 from specs.session.evaluation_plan import Control, EvaluationPlan, KindRule, PrimaryMetric, control_criteria
 from specs.session.thresholds import Thresholds
+from specs.stages.base.stage import Criterion, ModelKind, SpecTask
 from specs.stages.recipes import script_file
 from specs.stages.registry import Stage, kind_of
-from specs.stages.stage import Criterion, ModelKind, SpecTask
-from specs.task_file import bound, remember
-from specs.vendors.parties import Builder, Panel, Reviewer
+from specs.system.confinement.task_file import bound, remember
+from specs.system.confinement.verifier_limits import OwnVerifier
+from specs.system.digests import Contract, Digest, Name, digest_bytes, omitted
+from specs.system.resources import LauncherName, Resources, filled
+from specs.system.vendors.parties import Builder, Panel, Reviewer
 
 
 class ModelSource(Contract):
@@ -115,9 +115,9 @@ class Rows(Contract):
 class DataFile(Rows):
     """A file of rows, relative to the spec: JSON lines, CSV, Parquet, or a folder that ``datasets`` saved.
 
-    It has the columns of :class:`specs.stages.artifacts.Item`, or those people have: ``prompt`` and ``completion``;
-    ``messages``; ``prompt``, ``chosen`` and ``rejected``; ``question`` and ``answer``; ``prompt``; or ``text``. With
-    ``as: transcripts`` it is a session file of Claude Code, or a folder of them; secrets are masked.
+    It has the columns of :class:`specs.stages.base.artifacts.Item`, or those people have: ``prompt`` and
+    ``completion``; ``messages``; ``prompt``, ``chosen`` and ``rejected``; ``question`` and ``answer``; ``prompt``; or
+    ``text``. With ``as: transcripts`` it is a session file of Claude Code, or a folder of them; secrets are masked.
     """
 
     model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
@@ -321,7 +321,7 @@ class ResolvedSpec(Contract):
         return self.model_copy(update={"origin": ""}).content_digest()
 
     def programs(self) -> str:
-        """Return the name under which the programs of its ``code_eval`` stages are trusted (``specs/task_file.py``)."""
+        """Return the name under which the programs of its ``code_eval`` stages are trusted (``task_file.py``)."""
         return f"./programs@{self.registration()}"
 
     def read_data(self) -> dict[str, bytes]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from specs.digests import Contract
+from specs.system.digests import Contract
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 """A fraction; at 1 a check could never speak."""

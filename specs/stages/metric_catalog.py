@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, Mapping
 
-from specs.stages.comparison_metrics import COMPARED_METRICS
-from specs.stages.metric import MetricDefinition, Scope
+from specs.stages.base.comparison_metrics import COMPARED_METRICS
+from specs.stages.base.metric import MetricDefinition, Scope
 from specs.stages.registry import STAGE_KINDS
 
 

@@ -16,21 +16,21 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from specs import plugins
-from specs.errors import PluginFault
+from specs.stages.base.kind import Arm, StageKind
+from specs.stages.base.row_metric import RowMetric, wrong_names
+from specs.stages.base.stage import ArtifactKind, StageBase
 from specs.stages.critique.kinds import KINDS as CRITIQUE
 from specs.stages.evaluation.kinds import KINDS as EVALUATION
 from specs.stages.finetuning.kinds import KINDS as FINETUNING
 from specs.stages.finetuning.rows import TrainingRow
 from specs.stages.generation.kinds import KINDS as GENERATION
-from specs.stages.kind import Arm, StageKind
 from specs.stages.packaging.kinds import KINDS as PACKAGING
 from specs.stages.programs.kinds import KINDS as PROGRAMS
 from specs.stages.recipes.kinds import KINDS as RECIPES
-from specs.stages.row_metric import RowMetric, wrong_names
-from specs.stages.stage import ArtifactKind, StageBase
 from specs.stages.traces.kinds import KINDS as TRACES
-from specs.text import plain
+from specs.system import plugins
+from specs.system.errors import PluginFault
+from specs.system.text import plain
 
 GROUP: plugins.Group = "peergate.stages"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn, cast
 
-from specs.text import plain
+from specs.system.text import plain
 
 MOST_DEPTH = 64
 _MOST = 2**53

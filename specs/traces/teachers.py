@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from specs.digests import Contract, Count, omitted
-from specs.stages.artifacts import Taught
-from specs.traces.family import Family
-from specs.vendors.parties import Address, TokenPrice
+from specs.stages.base.artifacts import Taught
+from specs.stages.traces.family import Family
+from specs.system.digests import Contract, Count, omitted
+from specs.system.vendors.parties import Address, TokenPrice
 
 
 class Teacher(Contract):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from specs.digests import Contract, Count, Positive, omitted
+from specs.system.digests import Contract, Count, Positive, omitted
 
 
 class Text(Contract):

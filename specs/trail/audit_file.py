@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from specs.digests import Contract
-from specs.errors import UserError
-from specs.regular_files import read_regular
-from specs.session.explain import validate
-from specs.session.problems import LintProblem
-from specs.session.yaml_positions import read_document
+from specs.stages.explain import validate
+from specs.system.digests import Contract
+from specs.system.errors import UserError
+from specs.system.regular_files import read_regular
+from specs.system.yaml.problems import LintProblem
+from specs.system.yaml.yaml_positions import read_document
 
 MOST_BYTES = 1 << 20
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from specs.digests import Contract
+from specs.system.digests import Contract
 from specs.trail import builder_bodies, gate_bodies, requested_review, session_bodies
 from specs.trail.entry import EntryKind
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from specs.digests import Digest, omitted
+from specs.jobs.grant_and_claim import Claim
+from specs.system.digests import Digest, omitted
 from specs.trail.builder_tools import Phase
 from specs.trail.entry import OfAttempt
-from specs.trail.grant_and_claim import Claim
 
 
 class Turn(OfAttempt):

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, StringConstraints
 
-from specs.digests import Digest
-from specs.trail.grant_and_claim import Claim
+from specs.jobs.grant_and_claim import Claim
+from specs.system.digests import Digest
 from specs.trail.requested_review import DecisionKind, Option, ReviewKind, Short, Stakes, Text, Tier
 from specs.trail.row_tools import Arguments, ArtifactName, CompareRows, Grep, QueryRows, ReadArtifact
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from specs.digests import Contract, Digest
+from specs.system.digests import Contract, Digest
 
 _OfSessions = Literal["open", "model", "workspace", "keys", "pause", "resume", "report", "close"]
 _OfJobs = Literal["launch", "exit", "lost", "challenge", "witness", "spend", "budget"]

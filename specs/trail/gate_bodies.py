@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from specs.digests import Contract, Digest, omitted
-from specs.stages.stage import Kind
+from specs.jobs.grant_and_claim import Grant
+from specs.stages.base.stage import Kind
+from specs.system.digests import Contract, Digest, omitted
 from specs.trail.entry import OfAttempt
-from specs.trail.grant_and_claim import Grant
 from specs.trail.no_verdict import Cause, Cited, EarlierAnswer
 from specs.trail.verdict import Condition, Outcome, Status
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import StringConstraints
 
-from specs.digests import Contract
+from specs.system.digests import Contract
 
 Role = Literal["log", "builder", "reviewer", "human"]
 ROLES: tuple[Role, ...] = get_args(Role)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from specs.digests import Contract, Digest
-from specs.errors import BudgetExceeded, NoVerdictCause, PeergateError, ReviewerUnavailable
+from specs.system.digests import Contract, Digest
+from specs.system.errors import BudgetExceeded, NoVerdictCause, PeergateError, ReviewerUnavailable
 
 Cause = NoVerdictCause | Literal["budget", "withdrawn"]
 

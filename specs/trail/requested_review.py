@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from specs.digests import Contract, Digest, omitted
+from specs.system.digests import Contract, Digest, omitted
 from specs.trail.no_verdict import Cited, EarlierAnswer
 
 Mode = Literal["question", "review", "adversarial", "draft"]

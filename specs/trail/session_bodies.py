@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import StringConstraints
 
-from specs.code_state import CodeState
-from specs.digests import Contract, Count, Digest, omitted
-from specs.job_records import MachineClock, Observed, Resumed
+from specs.jobs.code_state import CodeState
+from specs.jobs.job_records import MachineClock, Observed, Resumed
 from specs.session.session_spec import Analysis
+from specs.system.digests import Contract, Count, Digest, omitted
 from specs.trail.entry import OfAttempt
 from specs.trail.key_policy import Hex, Role
 from specs.trail.verdict import Outcome

@@ -8,7 +8,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from specs.system.strict_json import read_json
-from specs.text import plain
+from specs.system.text import plain
 from specs.trail.requested_review import Request
 
 MOST_ARGUMENTS = 100_000

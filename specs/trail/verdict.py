@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from specs.digests import Contract, Digest, omitted
-from specs.exact import shown
-from specs.stages.stage import Criterion
-from specs.trail.grant_and_claim import ClaimResult
+from specs.jobs.grant_and_claim import ClaimResult
+from specs.stages.base.stage import Criterion
+from specs.system.digests import Contract, Digest, omitted
+from specs.system.exact import shown
 from specs.trail.no_verdict import NoVerdict
 
 Status = Literal["PASS", "WARN", "FAIL", "NOT_APPLICABLE", "BLOCKED", "ERROR"]

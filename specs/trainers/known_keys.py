@@ -9,8 +9,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Literal
 
-from specs.errors import Blocked
 from specs.stages.recipes.script_file import packages
+from specs.system.errors import Blocked
 
 Command = Literal["sft", "dpo"]
 _CLASSES: dict[str, tuple[str, str]] = {

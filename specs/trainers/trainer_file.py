@@ -12,11 +12,11 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from specs.digests import digest_bytes
-from specs.home import HOME
-from specs.session.explain import show
-from specs.session.problems import LintProblem, Loc, closest
-from specs.session.yaml_positions import PYYAML, read_document
+from specs.stages.explain import show
+from specs.system.digests import digest_bytes
+from specs.system.home import HOME
+from specs.system.yaml.problems import LintProblem, Loc, closest
+from specs.system.yaml.yaml_positions import PYYAML, read_document
 from specs.trainers.known_keys import known_keys
 from specs.trainers.trainer_keys import (
     AXOLOTL,
@@ -34,7 +34,7 @@ from specs.trainers.trainer_keys import (
 
 SUFFIXES = (".yaml", ".yml")
 RUNNER = Path("training/jobs/recipes/trainer_script.py")
-"""The script's body, below :data:`specs.home.HOME`: named as a stage kind names its job."""
+"""The script's body, below :data:`specs.system.home.HOME`: named as a stage kind names its job."""
 _SETTINGS = "SETTINGS: dict[str, Any] = {}\n"
 _EXCEPT = "Every key of the file counts, except:"
 _PATH = re.compile(r"\w+://|[/~]|\.{1,2}/|[\w.-]+/[\w.-]+$")

@@ -12,7 +12,7 @@ from agents.turns import ToolCall, ToolResult, Turn, Usage
 from sessions.builder.workbench import SessionWorkbench
 from sessions.nodes.build import open_bench
 from sessions.session import Session
-from specs.job_records import ExitRecord
+from specs.jobs.job_records import ExitRecord
 from specs.trail.builder_tools import Phase
 from specs.trail.verdict import Decision, RequiredChange
 from testing.factories.bodies import NAME, body_of

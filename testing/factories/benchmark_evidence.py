@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import Evidence
-from specs.digests import digest_bytes, digest_path
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.stages.base.kind import StageKind
 from specs.stages.evaluation.kinds import INSPECT, LM_EVAL
-from specs.stages.kind import StageKind
+from specs.system.digests import digest_bytes, digest_path
 from testing.factories.evidence_on_disk import evidence_of, witness_of, write_rows
 from training.rules.evaluation.inspect_log import NAME, write_log
 from training.rules.evaluation.lm_eval_scores import SCORER

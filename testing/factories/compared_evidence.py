@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import Arm, Evidence
-from specs.digests import digest_bytes, digest_file, digest_path, digest_value
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.rows import ConversationRow, Turn
+from specs.system.digests import digest_bytes, digest_file, digest_path, digest_value
 from testing.factories.evidence_on_disk import evidence_of, exit_of, prompt_items, write_rows
 from testing.factories.spec_files import CONSTITUTION, SPEC
 

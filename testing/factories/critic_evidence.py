@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from reviews.evidence.evidence import Evidence
-from specs.digests import digest_bytes, digest_path, digest_value
+from specs.loading.loading import load_constitution
 from specs.session.constitution import Constitution
-from specs.session.loading import load_constitution
-from specs.stages.artifacts import Example, Item
+from specs.stages.base.artifacts import Example, Item
+from specs.stages.base.label_scores import Arrangement, LabelScores, arrangement
 from specs.stages.critique.kinds import BEST_OF_N as BEST_OF_N_KIND
 from specs.stages.critique.kinds import CRITIQUE_INSTRUCTIONS, CRITIQUE_RESPONSES
 from specs.stages.critique.kinds import REVISE as REVISE_KIND
@@ -22,8 +22,8 @@ from specs.stages.critique.parameters import (
     ReviseParameters,
 )
 from specs.stages.critique.rows import CandidateRow, RevisionRound, RevisionRow
-from specs.stages.label_scores import Arrangement, LabelScores, arrangement
 from specs.stages.registry import Stage
+from specs.system.digests import digest_bytes, digest_path, digest_value
 from testing.factories.evidence_on_disk import (
     evidence_of,
     exit_of,

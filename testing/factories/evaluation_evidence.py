@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import Evidence
-from specs.digests import digest_bytes, digest_path
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.stages.base.label_scores import LabelScores, arrangement, decide
 from specs.stages.evaluation.kinds import MULTI_TURN, MULTIPLE_CHOICE, PAIRWISE_JUDGE, PERPLEXITY
 from specs.stages.evaluation.parameters import (
     PairwiseJudgeParameters,
@@ -22,7 +22,7 @@ from specs.stages.evaluation.rows import (
     PerplexityRow,
     Turn,
 )
-from specs.stages.label_scores import LabelScores, arrangement, decide
+from specs.system.digests import digest_bytes, digest_path
 from testing.factories.evidence_on_disk import evidence_of, tokens_in, witness_of, write_rows
 from training.rules.rubric_prompts import prompts_of_comparison, rubric_for
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import Evidence, Witness
-from specs.code_state import CodeState
-from specs.digests import digest_bytes, digest_file, digest_path, digest_value
-from specs.job_records import Challenge, Drawn, ExitRecord, Manifest, Observed
-from specs.session.loading import load_spec
+from specs.jobs.code_state import CodeState
+from specs.jobs.grant_and_claim import Grant
+from specs.jobs.job_records import Challenge, Drawn, ExitRecord, Manifest, Observed
+from specs.loading.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.registry import STAGE_KINDS, Stage
-from specs.trail.grant_and_claim import Grant
+from specs.system.digests import digest_bytes, digest_file, digest_path, digest_value
 from specs.trail.session_bodies import HeldoutUse
 from testing.factories.recipe_session import RECIPE
 from testing.factories.spec_files import write_spec

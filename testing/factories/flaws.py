@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import Arm, Evidence
-from specs.code_state import CodeState
-from specs.digests import digest_bytes
-from specs.job_records import Observed, Segment
-from specs.resources import Resources
+from specs.jobs.code_state import CodeState
+from specs.jobs.grant_and_claim import Claim
+from specs.jobs.job_records import Observed, Segment
 from specs.session.thresholds import Thresholds
-from specs.trail.grant_and_claim import Claim
+from specs.system.digests import digest_bytes
+from specs.system.resources import Resources
 from specs.trail.session_bodies import HeldoutUse
 from testing.factories.evidence_on_disk import (
     TALES,

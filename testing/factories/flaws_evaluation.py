@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from reviews.evidence.evidence import Arm, Evidence
 from specs.session.evaluation_plan import Drift, EvaluationPlan, Gap, PairedTest
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from testing.factories.evidence_on_disk import N, answers, write_rows
 
 ELSEWHERE = {

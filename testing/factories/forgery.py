@@ -16,7 +16,7 @@ from reviews.trail.keys import KeyFolder, load_key
 from reviews.trail.signed_head import LOG_KEY, Checkpoint, NoteKey, sign_text
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.trail_file import Stored
-from specs.digests import canonical_bytes, digest_bytes, digest_file
+from specs.system.digests import canonical_bytes, digest_bytes, digest_file
 from specs.trail.entry import Entry
 from specs.trail.key_policy import SIGNERS, Role
 

@@ -28,7 +28,7 @@ from reviews.trail.tables.query import Wanted, select
 from reviews.trail.tiles import read_bundles
 from reviews.trail.trail import Trail
 from sessions.report.trail_page import page_damage
-from specs.errors import PeergateError
+from specs.system.errors import PeergateError
 from testing.fixtures.tlog_proofs import parse_proof, verify_proof
 
 TRAIL, STORE = "trail.sqlite", "store"

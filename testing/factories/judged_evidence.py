@@ -5,7 +5,7 @@ from __future__ import annotations
 from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
-from specs.errors import EvidenceMissing
+from specs.system.errors import EvidenceMissing
 from specs.trail.verdict import CheckResult
 
 

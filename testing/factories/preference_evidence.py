@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import Evidence
-from specs.digests import digest_path
-from specs.stages.artifacts import Preference
+from specs.stages.base.artifacts import Preference
 from specs.stages.finetuning.kinds import DPO
 from specs.stages.finetuning.parameters import DpoParameters
+from specs.system.digests import digest_path
 from testing.factories.evidence_on_disk import evidence_of, with_manifest, write_rows
 from training.jobs.row_files import read_rows
 from training.rules.finetuning.validation_split import divide

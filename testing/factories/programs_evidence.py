@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import Evidence
-from specs import task_file
-from specs.digests import digest_path
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.programs.kinds import CODE_EVAL
 from specs.stages.programs.rows import CodeRow
+from specs.system.confinement import task_file
+from specs.system.digests import digest_path
 from testing.factories.evaluation_evidence import evidence_with
 from testing.factories.evidence_on_disk import write_rows
 from training.rules.tasks import load_items

@@ -12,10 +12,10 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
 from sessions.jobs.sandbox.code_admission import keep_recipe
-from specs.digests import digest_path
-from specs.job_records import Artifact, JobOrder
+from specs.jobs.job_records import Artifact, JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import resolve_parameters
+from specs.system.digests import digest_path
 from specs.trail.entry import EntryKind
 from testing.factories.bodies import BODIES
 from testing.factories.spec_files import loads, write_spec

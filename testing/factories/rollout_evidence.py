@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import Evidence, Witness
-from specs.digests import digest_bytes, digest_path
-from specs.job_records import Challenge, Segment
-from specs.stages.artifacts import Item
+from specs.jobs.job_records import Challenge, Segment
+from specs.stages.base.artifacts import Item
+from specs.stages.base.stage import Kind
+from specs.stages.base.witness import TILTS
 from specs.stages.finetuning.online_parameters import SelfDistillation
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.stage import Kind
-from specs.stages.witness import TILTS
+from specs.system.digests import digest_bytes, digest_path
 from testing.factories.evidence_on_disk import evidence_of, replayed, sketch, trained_facts, with_manifest, write_rows
 from training.rules.finetuning.rewards import advantages, combined, hints, rewards_of
 from training.rules.seeded_order import drawn

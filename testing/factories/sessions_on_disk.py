@@ -10,11 +10,11 @@ from reviews.gate.grants import mint, opened_by
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import next_attempt
 from reviews.trail.trail import Trail
-from specs.digests import digest_file, digest_path
-from specs.job_records import Artifact, JobOrder
+from specs.jobs.grant_and_claim import Grant
+from specs.jobs.job_records import Artifact, JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import resolve_parameters
-from specs.trail.grant_and_claim import Grant
+from specs.system.digests import digest_file, digest_path
 from specs.trail.verdict import Outcome
 from testing.factories.bodies import body_of
 from testing.factories.spec_files import loads, write_spec

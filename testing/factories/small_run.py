@@ -8,9 +8,9 @@ from typing import Any
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
 from sessions.report import report
-from specs.digests import digest_bytes
-from specs.stages.metric import Metric, MetricSet
+from specs.stages.base.metric import Metric, MetricSet
 from specs.stages.metric_catalog import METRICS
+from specs.system.digests import digest_bytes
 from specs.trail.verdict import CheckResult
 from testing.factories.bodies import body_of
 from testing.factories.spec_files import loads, write_spec

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from specs.digests import digest_file
-from specs.errors import Problem, SpecError
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
+from specs.system.digests import digest_file
+from specs.system.errors import Problem, SpecError
 
 CONSTITUTION = """\
 schema_version: 1

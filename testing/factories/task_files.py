@@ -7,7 +7,7 @@ from pathlib import Path
 from testing.factories.spec_files import write_spec
 
 GOOD = """
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 
 def verify(item, answer):
     return int(answer) == 1

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import Evidence
-from specs.digests import digest_bytes, digest_path, digest_value
-from specs.stages.answer_end import Form
-from specs.stages.artifacts import Item
+from specs.stages.base.answer_end import Form
+from specs.stages.base.artifacts import Item
 from specs.stages.generation.kinds import BASE_MODEL_CHECK, SAMPLE_RESPONSES
 from specs.stages.generation.kinds import SELF_INSTRUCT as SELF_INSTRUCT_KIND
 from specs.stages.generation.parameters import (
@@ -18,6 +17,7 @@ from specs.stages.generation.parameters import (
 )
 from specs.stages.generation.rows import SampleResponsesRow, SelfInstructRow
 from specs.stages.registry import Stage
+from specs.system.digests import digest_bytes, digest_path, digest_value
 from testing.factories.evidence_on_disk import evidence_of, exit_of, tokens_in, with_manifest, write_rows
 from training.rules.cleaning import clean, marks_of
 from training.rules.generation.instruction_harvest import harvest

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import Evidence
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.traces.kinds import REPLAY_TRACES
 from specs.stages.traces.parameters import ReplayTracesParameters
 from specs.stages.traces.rows import TraceAnswer

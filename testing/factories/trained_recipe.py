@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import Evidence
-from specs.digests import digest_bytes, digest_path
+from specs.system.digests import digest_bytes, digest_path
 from testing.factories.evidence_on_disk import SCRIPT, evidence_of, examples, prompt_items, write_rows
 from testing.fixtures.tiny_training import tiny_checkpoint
 from training.jobs.recipes.adopt_checkpoint import take_checkpoint

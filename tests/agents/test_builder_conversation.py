@@ -14,7 +14,7 @@ from agents.conversation import EXPECTED, IMAGE, SHORT, SIZES, Size, conversatio
 from agents.providers.turn_request import UNREADABLE, readable, sendable_name, sendable_text, with_ids
 from agents.turns import Message, Stop, ToolCall, ToolResult, Turn
 from agents.workbench_protocol import PastTurn
-from specs.digests import digest_bytes
+from specs.system.digests import digest_bytes
 from specs.trail.builder_tools import TOOLS
 
 LONG = "row " * 500

@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from specs.errors import BuilderUnavailable
+from specs.system.errors import BuilderUnavailable
 from testing.fixtures import scripted_builder as scripted
 from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Step, failed
 from testing.fixtures.scripted_builder import Call, Said, Turn, calls

@@ -17,10 +17,10 @@ from agents.conversation import conversation
 from agents.model_builder import ModelBuilder
 from agents.turns import Message
 from agents.workbench_protocol import PastTurn
-from specs.errors import BuilderUnavailable
-from specs.vendors import http_exchange
-from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
-from specs.vendors.parties import Builder, TokenPrice
+from specs.system.errors import BuilderUnavailable
+from specs.system.vendors import http_exchange
+from specs.system.vendors.api_keys import ENDPOINT_KEYS, KEYS
+from specs.system.vendors.parties import Builder, TokenPrice
 from testing.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, failed
 from testing.fixtures.scripted_builder import Call, Played, call, calls, scripted_builder
 from testing.fixtures.small_bench import SmallBench

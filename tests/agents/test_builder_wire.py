@@ -18,11 +18,11 @@ from agents.providers.turn_model import Counted
 from agents.providers.turn_request import NO_TEXT
 from agents.turns import Message, ToolResult, Turn
 from agents.workbench_protocol import PastTurn
-from specs.errors import BudgetExceeded, BuilderUnavailable, UserError
+from specs.system.errors import BudgetExceeded, BuilderUnavailable, UserError
+from specs.system.vendors import http_exchange
+from specs.system.vendors.api_keys import ENDPOINT_KEYS, KEYS
+from specs.system.vendors.parties import Builder, TokenPrice
 from specs.trail.builder_tools import TOOLS
-from specs.vendors import http_exchange
-from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
-from specs.vendors.parties import Builder, TokenPrice
 from testing.fixtures import scripted_builder as scripted
 from testing.fixtures import strict_conversation
 from testing.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, Step, failed

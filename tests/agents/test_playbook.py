@@ -4,8 +4,8 @@ from typing import Any
 
 from agents.playbook import Playbook, proposed
 from agents.turns import ToolCall, ToolResult
+from specs.jobs.grant_and_claim import StageView
 from specs.trail.builder_tools import AskPerson, LaunchStage
-from specs.trail.grant_and_claim import StageView
 
 
 def view(**changes: Any) -> StageView:

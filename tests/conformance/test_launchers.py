@@ -20,9 +20,9 @@ from sessions.jobs import engine_launcher
 from sessions.jobs.engine_launcher import EngineLauncher, EngineStatus, EngineUnavailable
 from sessions.jobs.job_state import withdraw
 from sessions.jobs.launcher import JobState
-from specs.digests import digest_file
-from specs.job_records import JobOrder
-from specs.resources import Resources
+from specs.jobs.job_records import JobOrder
+from specs.system.digests import digest_file
+from specs.system.resources import Resources
 from testing.factories.sessions_on_disk import first_order
 from testing.fixtures import ray_cluster
 from testing.fixtures.houses import IMPATIENT, House, ended, is_gone, kill, running, settled, until

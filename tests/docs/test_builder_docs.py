@@ -9,8 +9,8 @@ import pytest
 
 from agents.conversation import SHORT, SIZES
 from agents.providers.turn_model import LONGEST_WAIT_S
-from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
-from specs.vendors.http_exchange import RETRIES
+from specs.system.vendors.api_keys import ENDPOINT_KEYS, KEYS
+from specs.system.vendors.http_exchange import RETRIES
 from testing.factories.spec_files import loads, write_spec
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "model-builders.md").read_text(encoding="utf-8")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from reviews.gate.design_checks import design_checks
-from specs.session.lint.evaluation_rules import notes
-from specs.session.loading import load_spec
+from specs.lint.evaluation_rules import notes
+from specs.loading.loading import load_spec
 from training.items import conversation_items, format_items
 from training.rules.tasks import load_items
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from specs.home import HOME
+from specs.system.home import HOME
 
 TEXTS = {
     int(path.name[:4]): path.read_text(encoding="utf-8") for path in sorted((HOME / "docs" / "decisions").iterdir())

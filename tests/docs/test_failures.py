@@ -21,12 +21,12 @@ from reviews.reviewers.checklist import Checklist
 from reviews.stages.evaluation.scorer_admission import DEFAULTS, admission, labelled_cases, verdicts_on
 from reviews.statistics.mcnemar import benjamini_hochberg, cohens_h, exact_mcnemar, wilson
 from reviews.trail.store import Store
-from specs.digests import digest_bytes
-from specs.errors import EvidenceMissing
-from specs.stages.artifacts import Item
+from specs.jobs.grant_and_claim import Claim
+from specs.stages.base.artifacts import Item
+from specs.stages.base.stage import Criterion
 from specs.stages.metric_catalog import METRICS
-from specs.stages.stage import Criterion
-from specs.trail.grant_and_claim import Claim
+from specs.system.digests import digest_bytes
+from specs.system.errors import EvidenceMissing
 from specs.trail.verdict import Condition, ConditionResult, Finding, Packet, Span, Verdict
 from testing.factories.evidence_on_disk import (
     TALES,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from reviews.gate.measurer import measure
-from specs.errors import EvidenceMissing
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.system.errors import EvidenceMissing
 from testing.factories.critic_evidence import BEST_OF_N, Signed, alternating, chains, critic_evidence, edited
 from testing.factories.judged_evidence import results_of
 from tests.docs.test_failures import outcome_of

@@ -13,12 +13,12 @@ from reviews.gate.gate_decision import settle
 from reviews.gate.measurer import measure
 from reviews.gate.packet import build_packet
 from reviews.reviewers.checklist import Checklist
-from specs.digests import digest_bytes
-from specs.errors import EvidenceMissing
+from specs.stages.base.sampling import ROLE_STOPS, SHOTS
+from specs.stages.base.stage import Criterion, Gate
 from specs.stages.generation.parameters import SampleResponsesParameters
 from specs.stages.metric_catalog import METRICS, metrics_of
-from specs.stages.sampling import ROLE_STOPS, SHOTS
-from specs.stages.stage import Criterion, Gate
+from specs.system.digests import digest_bytes
+from specs.system.errors import EvidenceMissing
 from testing.factories.evidence_on_disk import heldout_items
 from testing.factories.judged_evidence import values_of
 from testing.factories.text_evidence import (

@@ -11,7 +11,7 @@ import pytest
 
 from bench import diloco
 from bench.composer import learning, step
-from specs.home import HOME
+from specs.system.home import HOME
 
 RESULTS, PAGE = HOME / "bench" / "results", HOME / "docs" / "reference" / "figures.md"
 Lines = Callable[[Any], list[str]]

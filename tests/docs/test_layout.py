@@ -18,10 +18,10 @@ from sessions.cli import app
 from sessions.commands.lazy_group import commands_of
 from sessions.graph import NODES, build_graph
 from sessions.report.overview import EXIT_CODES
-from specs.errors import EXIT_MEANINGS, ExitCode
-from specs.session.loading import find_spec, list_profiles, load_spec
+from specs.loading.loading import find_spec, list_profiles, load_spec
+from specs.stages.base.stage import Kind
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.stage import Kind
+from specs.system.errors import EXIT_MEANINGS, ExitCode
 
 HOME = Path(__file__).parents[2]
 PACKAGES = ("agents", "reviews", "sessions", "specs", "training")

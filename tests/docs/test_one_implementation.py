@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from specs.home import HOME, PACKAGES
+from specs.system.home import HOME, PACKAGES
 
 LONGEST = 15
 """Lines from which on two equal functions are one too many."""

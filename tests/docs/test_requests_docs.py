@@ -13,9 +13,9 @@ from reviews.requests.ask_policy import MUST_ASK, SURE
 from reviews.requests.file_reading import FOR_MODEL, FOR_RULES
 from sessions.cli import app
 from sessions.commands.lazy_group import commands_of
-from specs.masking import SHORTEST_VALUE
+from specs.system.masking import SHORTEST_VALUE
+from specs.system.vendors.parties import Effort, Efforts
 from specs.trail.requested_review import MAX_WORDS
-from specs.vendors.parties import Effort, Efforts
 
 HOME = Path(__file__).parents[2]
 TEXT = (HOME / "docs" / "how-to" / "requested-reviews.md").read_text(encoding="utf-8")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from reviews.reviewers.vendors.review_model import MOST_OUTPUT_TOKENS
-from specs.session.lint.party_rules import LATENCY_S
-from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
-from specs.vendors.parties import Efforts, Reviewer
+from specs.lint.party_rules import LATENCY_S
+from specs.system.vendors.api_keys import ENDPOINT_KEYS, KEYS
+from specs.system.vendors.parties import Efforts, Reviewer
 from testing.factories.spec_files import loads, write_spec
 
 DOCS = Path(__file__).parents[2] / "docs" / "how-to"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from release import set_up
-from specs.home import HOME
+from specs.system.home import HOME
 
 SCRIPT = HOME / "release" / "system_packages.sh"
 LISTING = """\

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specs.home import HOME
+from specs.system.home import HOME
 from testing.fixtures.command_sessions import typed, verify
 from testing.fixtures.inspect_library import needs_inspect, read_by_library
 

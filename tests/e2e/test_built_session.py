@@ -15,8 +15,8 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions import runtime
 from sessions.run.run_layout import STORE, TRAIL
-from specs.vendors import http_exchange
-from specs.vendors.api_keys import KEYS
+from specs.system.vendors import http_exchange
+from specs.system.vendors.api_keys import KEYS
 from testing.fixtures.loopback_api import ANTHROPIC, failed
 from testing.fixtures.quick_session import Silent
 from testing.fixtures.scripted_builder import Call, Said, Turn, call, calls, scripted_builder, texts_of

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from reviews.trail.tables.open_table import read_entries
-from specs.digests import digest_file
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.system.digests import digest_file
 from testing.factories.spec_files import CONSTITUTION
 from testing.fixtures.command_sessions import peergate
 from testing.fixtures.small_text import word_tokenizer

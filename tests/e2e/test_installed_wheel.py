@@ -17,8 +17,8 @@ import pytest
 
 from sessions.pods.install import wheel_of_this
 from sessions.starters.starter import Template
-from specs.home import HOME, PACKAGES, SHARED_FILES
-from specs.session.loading import shipped
+from specs.loading.loading import shipped
+from specs.system.home import HOME, PACKAGES, SHARED_FILES
 from testing.fixtures.command_sessions import FEWER, write_small_spec
 
 pytestmark = [pytest.mark.more, pytest.mark.integration]

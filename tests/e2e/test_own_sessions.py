@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from specs.home import HOME
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
+from specs.system.home import HOME
 from testing.fixtures.command_sessions import typed, verify
 from testing.fixtures.sandbox import needs_sandbox
 

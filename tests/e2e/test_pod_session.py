@@ -13,7 +13,7 @@ from reviews.audit.verify import verify_run
 from reviews.trail.store import Store
 from sessions.pods.pod_record import Place, place_of
 from sessions.pods.pull import verify
-from specs.job_records import Manifest
+from specs.jobs.job_records import Manifest
 from testing.fixtures.command_sessions import CANARY, entries, environment, wait_for, write_small_spec
 from testing.fixtures.sshd_pod import MISSING, pod
 from testing.fixtures.sshd_quick import peergate, write_pod_file

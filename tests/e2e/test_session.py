@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from reviews.trail.store import Store
-from specs.job_records import JobOrder
+from specs.jobs.job_records import JobOrder
 from testing.fixtures.command_sessions import (
     CANARY,
     called,

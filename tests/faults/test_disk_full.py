@@ -21,8 +21,8 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries, read_trail
 from sessions.disk_errors import no_room, telling_no_room
 from sessions.report.overview import is_waiting
-from specs.digests import digest_file
-from specs.errors import DiskUnwritable, ExitCode
+from specs.system.digests import digest_file
+from specs.system.errors import DiskUnwritable, ExitCode
 from testing.fixtures.fault_houses import (
     FILES,
     POSTGRES,

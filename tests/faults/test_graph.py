@@ -23,8 +23,8 @@ from sessions.nodes import act, judge
 from sessions.run import run_layout
 from sessions.run.run_layout import is_run
 from sessions.session import Session, State
-from specs.errors import PeergateError
 from specs.session.session_spec import ResolvedSpec
+from specs.system.errors import PeergateError
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.fault_houses import FILES, POSTGRES, FaultHouse, in_houses, in_houses_with
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session

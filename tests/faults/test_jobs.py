@@ -18,8 +18,8 @@ from sessions.jobs import claim, orphans, wrapper
 from sessions.jobs.job_log import JobLog
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import LocalLauncher
-from specs.digests import digest_file
-from specs.job_records import ExitRecord, JobOrder
+from specs.jobs.job_records import ExitRecord, JobOrder
+from specs.system.digests import digest_file
 from testing.factories.sessions_on_disk import first_order
 from tests.sessions.jobs.test_wrapper import SLEEP, child_of, ended, exit_of, is_gone, job, wait_for
 

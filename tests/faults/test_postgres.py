@@ -19,7 +19,7 @@ from reviews.audit.verify import verify_run
 from reviews.trail.tables import postgres_connection
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.postgres_table import PostgresTable
-from specs.errors import AuditDamage, DatabaseUnreachable, ExitCode
+from specs.system.errors import AuditDamage, DatabaseUnreachable, ExitCode
 from testing.fixtures.fault_houses import POSTGRES, FaultHouse, Through, in_houses
 from testing.fixtures.postgres_server import Server
 from tests.faults.test_disk_full import check_finished, disk, go_on, keys, used

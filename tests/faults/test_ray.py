@@ -24,8 +24,8 @@ from sessions.jobs.launcher import JobState, Launcher
 from sessions.jobs.ray.cluster_head import SessionCluster, end_left_over
 from sessions.jobs.ray.ray_engine import Cluster, RayEngine
 from sessions.report.overview import is_waiting
-from specs.errors import ExitCode
-from specs.job_records import JobOrder
+from specs.jobs.job_records import JobOrder
+from specs.system.errors import ExitCode
 from testing.factories.sessions_on_disk import first_order
 from testing.fixtures.fault_houses import RAY, WRAPPERS, FaultHouse, Through, in_houses
 from testing.fixtures.houses import IMPATIENT, House, ended, is_gone, kill, running, until

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from specs.digests import digest_file, digest_path
-from specs.job_records import Resumed
+from specs.jobs.job_records import Resumed
 from specs.stages.finetuning.rows import TrainingRow
+from specs.system.digests import digest_file, digest_path
 from testing.fixtures.tiny_training import opposites, tiny_checkpoint, training_job, write_lines
 from training.jobs.finetuning.sft import sft
 from training.jobs.job import Job

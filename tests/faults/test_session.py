@@ -23,8 +23,8 @@ import pytest
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState, Launcher
 from sessions.run import run_layout
-from specs.errors import AuditDamage, EvidenceMissing, ExitCode, GrantRefused
-from specs.job_records import ExitRecord
+from specs.jobs.job_records import ExitRecord
+from specs.system.errors import AuditDamage, EvidenceMissing, ExitCode, GrantRefused
 from testing.fixtures.fault_houses import (
     FILES,
     POSTGRES,

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from reviews.evidence.gather import accepted_attempt
 from reviews.trail.envelope import Recorded
 from sessions.report.overview import is_waiting
-from specs.errors import ExitCode
-from specs.job_records import WITNESS
-from specs.stages.metric import MetricSet
+from specs.jobs.job_records import WITNESS
+from specs.stages.base.metric import MetricSet
+from specs.system.errors import ExitCode
 from tests.kill.faults import COUNT, KILL_AT
 from tests.kill.house import House
 from tests.kill.processes import is_alive

@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def digest_of(folder: Path) -> str:
-    """As ``specs/digests.py`` names a folder."""
+    """As ``specs/system/digests.py`` names a folder."""
     table = {
         path.relative_to(folder).as_posix(): f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
         for path in folder.rglob("*")

@@ -59,7 +59,7 @@ def wire(weights: Path) -> None:
     from reviews.trail import keys
     from sessions.jobs import wrapper
     from sessions.jobs.engine_launcher import EngineLauncher
-    from specs.digests import digest_path
+    from specs.system.digests import digest_path
     from testing.fixtures.houses import IMPATIENT
     from testing.fixtures.reviewer_here import key_here
 

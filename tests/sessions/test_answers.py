@@ -22,8 +22,8 @@ from reviews.trail.trail import Trail
 from sessions.jobs.launcher import JobState
 from sessions.report.next_steps import answers_to
 from sessions.report.overview import is_waiting
-from specs.digests import Digest
-from specs.errors import ReviewerUnavailable, UserError
+from specs.system.digests import Digest
+from specs.system.errors import ReviewerUnavailable, UserError
 from specs.trail.verdict import Packet, Verdict
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 

@@ -15,7 +15,7 @@ from reviews.gate.check_list import run_checks
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.nodes.heldout_use import _prompts, _shared, used_elsewhere  # pyright: ignore[reportPrivateUsage]
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from testing.fixtures.quick_session import drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration

@@ -19,7 +19,7 @@ from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.trail import Trail
 from sessions.builder.mcp.transports import parse_address
 from sessions.report.trail_page import page_damage, trail_page
-from specs.errors import AuditDamage, UserError
+from specs.system.errors import AuditDamage, UserError
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 

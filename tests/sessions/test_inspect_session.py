@@ -11,9 +11,9 @@ import pytest
 
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.sandbox import code_admission, sandbox
-from specs.digests import digest_path
-from specs.errors import Blocked
-from specs.job_records import JobOrder, Manifest
+from specs.jobs.job_records import JobOrder, Manifest
+from specs.system.digests import digest_path
+from specs.system.errors import Blocked
 from testing.factories.benchmark_evidence import ENVIRONMENT, Raw, call, header, samples
 from testing.factories.evidence_on_disk import N, heldout_items
 from testing.fixtures.command_sessions import called, verify

@@ -18,8 +18,8 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions import runtime
-from specs.digests import digest_file, digest_path
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
+from specs.system.digests import digest_file, digest_path
 from testing.fixtures.command_sessions import called
 from testing.fixtures.quick_session import draw_nothing, drive, quick_session
 from testing.fixtures.reviewer_here import key_here

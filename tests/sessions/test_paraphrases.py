@@ -10,7 +10,7 @@ from reviews.reviewers.checklist import Checklist
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.report.result import why_it_ended
-from specs.digests import Digest
+from specs.system.digests import Digest
 from specs.trail.verdict import Finding, Packet, RequiredChange, Span, Verdict
 from testing.factories import evidence_on_disk
 from testing.factories.evidence_on_disk import heldout_items, prompt_items

@@ -10,10 +10,10 @@ import pytest
 from bench.attack.secrets import run_in_process
 from reviews.trail.tables.open_table import read_entries
 from sessions.report.live_display import Terminal
-from specs.errors import SpecError, UserError
-from specs.job_records import JobOrder
-from specs.masking import Masker
-from specs.session.loading import load_spec
+from specs.jobs.job_records import JobOrder
+from specs.loading.loading import load_spec
+from specs.system.errors import SpecError, UserError
+from specs.system.masking import Masker
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.quick_session import QuickLauncher, Silent, drive, healthy_rows, open_quick, quick_session
 

@@ -24,7 +24,7 @@ from sessions.report.overview import overview
 from sessions.report.trail_page import trail_page
 from sessions.run import pause
 from sessions.session import Cancelled, Paused, Session
-from specs.errors import DatabaseUnreachable, UserError
+from specs.system.errors import DatabaseUnreachable, UserError
 from testing.fixtures.postgres_server import CANARY, Server
 from testing.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
 

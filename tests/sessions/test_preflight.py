@@ -13,9 +13,9 @@ from reviews.trail.tables.open_table import read_entries
 from sessions import wiring
 from sessions.preflight import design_forecast, machine_warnings
 from sessions.report.overview import spent_nothing
-from specs.confinement import bubblewrap
-from specs.errors import Blocked
-from specs.session.loading import find_spec, list_profiles, load_spec
+from specs.loading.loading import find_spec, list_profiles, load_spec
+from specs.system.confinement import bubblewrap
+from specs.system.errors import Blocked
 from testing.factories.spec_files import items, write_spec
 from testing.fixtures.command_sessions import called as peergate
 from testing.fixtures.command_sessions import environment

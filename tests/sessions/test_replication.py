@@ -22,9 +22,9 @@ from reviews.trail.trail import Trail
 from sessions import replication, runtime
 from sessions.replication import count_seeds, plan_seeds, record_seeds, run_seeds, with_seed
 from sessions.report.live_display import Terminal
-from specs.digests import digest_path
-from specs.errors import EvidenceMissing, UserError
-from specs.job_records import JobOrder
+from specs.jobs.job_records import JobOrder
+from specs.system.digests import digest_path
+from specs.system.errors import EvidenceMissing, UserError
 from specs.trail.session_bodies import Replicates
 from testing.factories.evidence_on_disk import N, answers
 from testing.fixtures.command_sessions import called as peergate

@@ -16,7 +16,7 @@ from reviews.audit.lookup_check import lookup_damage
 from reviews.evidence.readable_evidence import Answer, Shelf
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from specs.job_records import JobOrder
+from specs.jobs.job_records import JobOrder
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.command_sessions import CANARY, called, entries, environment, verify
 from testing.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api

@@ -21,7 +21,7 @@ from sessions.report.trail_page import trail_page
 from sessions.run.final_model import copy_model
 from sessions.run.pruning import prune
 from sessions.shipping import push
-from specs.errors import UserError
+from specs.system.errors import UserError
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.quick_session import POWERED, ROOMY, code_now
 

@@ -10,8 +10,8 @@ import pytest
 from reviews.trail.tables.open_table import read_entries
 from sessions.nodes import job_end
 from sessions.session import Session
-from specs.digests import digest_file
-from specs.job_records import ExitRecord
+from specs.jobs.job_records import ExitRecord
+from specs.system.digests import digest_file
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration

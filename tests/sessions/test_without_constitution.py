@@ -11,7 +11,7 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.builder.tools.reading_tools import artifacts
 from sessions.pods.install import bundle_of
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
 from testing.fixtures.command_sessions import called as peergate
 from testing.fixtures.quick_session import drive, open_quick, quick_session
 

@@ -13,7 +13,7 @@ from reviews.trail.tables.open_table import read_entries
 from sessions import runtime
 from sessions.jobs.launcher import JobState
 from sessions.session import Paused
-from specs.job_records import WITNESS, JobOrder
+from specs.jobs.job_records import WITNESS, JobOrder
 from testing.factories.evidence_on_disk import witnessed, write_rows
 from testing.fixtures.command_sessions import called
 from testing.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
@@ -38,8 +38,8 @@ class Telling(QuickLauncher):
 
 
 def _of_other_weights(folder: Path, order: JobOrder) -> None:
-    from specs.digests import digest_path
-    from specs.job_records import Manifest
+    from specs.jobs.job_records import Manifest
+    from specs.system.digests import digest_path
 
     assert order.challenge is not None
     rows = witnessed(order.challenge.rows)

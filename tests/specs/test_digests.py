@@ -10,9 +10,9 @@ import rfc8785
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from specs import digests
-from specs.digests import canonical_bytes, digest_bytes, digest_file, digest_path, digest_tree, digest_value
 from specs.session.session_spec import Budget
+from specs.system import digests
+from specs.system.digests import canonical_bytes, digest_bytes, digest_file, digest_path, digest_tree, digest_value
 
 KEYS = st.text(max_size=8).filter(lambda text: not any(0xD800 <= ord(letter) <= 0xDFFF for letter in text))
 JSON: st.SearchStrategy[Any] = st.recursive(

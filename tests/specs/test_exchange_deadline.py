@@ -12,8 +12,8 @@ import pytest
 
 from reviews.reviewers.vendors import review_model
 from sessions.report import page_result
-from specs.vendors import http_exchange
-from specs.vendors.http_exchange import RecordedClient, backoff_s
+from specs.system.vendors import http_exchange
+from specs.system.vendors.http_exchange import RecordedClient, backoff_s
 
 Serve = Callable[[socket.socket], None]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from specs.home import HOME
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
 from specs.stages.registry import STAGE_KINDS
+from specs.system.home import HOME
 from testing.factories.spec_files import problems_of
 
 EXAMPLE = HOME / "docs" / "examples" / "opposites"

@@ -11,8 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from bench.attack.planted import Plants, squeezed
-from specs import masking
-from specs.masking import Masker, forms_only
+from specs.system import masking
+from specs.system.masking import Masker, forms_only
 
 PLANTS = Plants(3)
 HOME = Path(__file__).parents[2]

@@ -10,10 +10,10 @@ import pytest
 from reviews.requests.file_reading import FOR_RULES, Reader
 from reviews.requests.rules.python_code import check_python
 from reviews.requests.rules.rule_findings import Material
-from specs.errors import UserError
-from specs.masking import Masker
-from specs.newer_python import newer_version, syntax_fault
 from specs.stages.recipes.script_file import require_script
+from specs.system.errors import UserError
+from specs.system.masking import Masker
+from specs.system.newer_python import newer_version, syntax_fault
 
 NEWER = [
     ("3.12", "type Pair = tuple[int, int]\n"),

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from sessions import wiring
-from specs import plugins
-from specs.errors import PluginFault, UserError
-from specs.plugins import require_unchanged
 from specs.session.reviewer_vendor import vendor_of
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.system import plugins
+from specs.system.errors import PluginFault, UserError
+from specs.system.plugins import require_unchanged
 from testing.fixtures.sandbox import needs_sandbox
 from training.rules.tasks import verifier, verifier_of_right
 from training.rules.tasks.form import plugin_task
@@ -27,7 +27,7 @@ from training.rules.tasks.verifier_cases import cases_of
 
 ITEM = Item(id="i1", group="g", kind="k", prompt="Say yes.", constraint={"due": "yes"})
 VERIFIER = """
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 def verify(item, answer):
     if answer == "typo":
         raise AttributeError("no such name")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specs.errors import UserError
-from specs.vendors.parties import TokenPrice
-from specs.vendors.prices import Price, Usage, is_free, price_of
+from specs.system.errors import UserError
+from specs.system.vendors.parties import TokenPrice
+from specs.system.vendors.prices import Price, Usage, is_free, price_of
 
 
 def stated(input: float, output: float) -> Price:

@@ -30,6 +30,6 @@ def test_schemas_can_be_written_anywhere(tmp_path: Path) -> None:
 
 def test_importing_the_loader_brings_no_heavy_library() -> None:
     heavy = ("torch", "transformers", "langgraph", "ruamel.yaml", "scipy", "matplotlib")
-    code = f"import sys, specs.session.loading; print([name for name in {heavy!r} if name in sys.modules])"
+    code = f"import sys, specs.loading.loading; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "[]"

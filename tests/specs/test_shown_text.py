@@ -20,9 +20,9 @@ from sessions.commands import output
 from sessions.money.ledger import Balance
 from sessions.report import plots
 from sessions.report.live_display import Terminal
-from specs import markdown
-from specs.errors import PeergateError, Problem, SpecError
-from specs.text import BAR, block, json_text, one_line
+from specs.system import markdown
+from specs.system.errors import PeergateError, Problem, SpecError
+from specs.system.text import BAR, block, json_text, one_line
 from specs.trail.verdict import RequiredChange
 from tests.reviews.gate.test_decide import decided, finding, verdict
 

@@ -8,9 +8,9 @@ from importlib import import_module
 import pytest
 
 from reviews.stages.judge import judge_of
-from specs.home import HOME, PACKAGES
+from specs.stages.base.row_metric import RowMetric
 from specs.stages.registry import STAGE_KINDS, built_in_kinds
-from specs.stages.row_metric import RowMetric
+from specs.system.home import HOME, PACKAGES
 
 OWN = re.compile(r"^(specs/stages|training/jobs|training/rules|reviews/stages)/\w+/|^reviews/legacy/")
 _NAMES = "|".join(one.name for one in built_in_kinds())

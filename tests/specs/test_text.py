@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specs.text import plain
+from specs.system.text import plain
 
 ESC, BEL, ST = "\x1b", "\x07", "\x1b\\"
 HOSTILE = st.lists(

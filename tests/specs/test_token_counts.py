@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from specs.vendors.http_exchange import ADDRESSES, Api
-from specs.vendors.token_counts import counted_tokens
+from specs.system.vendors.http_exchange import ADDRESSES, Api
+from specs.system.vendors.token_counts import counted_tokens
 
 
 class Asked(Exception):

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.stages.base.sampling import END_MARK, WRAPPER
+from specs.stages.base.stage import Kind, ModelKind
 from specs.stages.finetuning.parameters import SftParameters
-from specs.stages.sampling import END_MARK, WRAPPER
-from specs.stages.stage import Kind, ModelKind
 from testing.fixtures.critic_jobs import lines
 from testing.fixtures.package_here import packages_answer_here
 from testing.fixtures.small_text import small_model

@@ -13,10 +13,10 @@ import pytest
 
 from reviews.audit.verify import verify_run
 from reviews.trail.tables.open_table import read_entries
-from specs.session.loading import find_spec, load_spec
+from specs.loading.loading import find_spec, load_spec
+from specs.stages.base.sampling import END_MARK
+from specs.stages.base.stage import ModelKind
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.sampling import END_MARK
-from specs.stages.stage import ModelKind
 from testing.fixtures.small_pipeline import PROMPTING, Here, answering_model, base_model, open_small
 from testing.fixtures.stage_jobs import stage_job
 from tests.stages.test_pipeline_resumes import Result, result_of, to_its_end

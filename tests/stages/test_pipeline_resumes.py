@@ -14,7 +14,7 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.report.overview import overview
 from sessions.report.report_check import ReportCheck
-from specs.session.loading import find_spec, load_spec
+from specs.loading.loading import find_spec, load_spec
 from testing.fixtures.quick_session import drive, quick_session
 from testing.fixtures.small_pipeline import Here, Killed, open_small, writing_model
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from hatchling.builders.wheel import WheelBuilder
 
-from specs.digests import digest_file
+from specs.system.digests import digest_file
 from testing.fixtures.small_text import small_model
 
 HERE = Path(__file__).parent

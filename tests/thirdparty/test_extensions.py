@@ -18,8 +18,8 @@ import pytest
 
 from reviews.trail.envelope import Recorded
 from reviews.trail.tables.open_table import read_entries
-from specs.home import HOME, PACKAGES
-from specs.task_file import pinned
+from specs.system.confinement.task_file import pinned
+from specs.system.home import HOME, PACKAGES
 from testing.fixtures.command_sessions import called
 from testing.fixtures.forked_commands import Peergate, forked_commands
 from testing.fixtures.sandbox import needs_sandbox
@@ -289,7 +289,7 @@ BROKEN = {
         "object.__setattr__(KIND, 'outputs', {'rows': 'rows', 'head': 'json'})", "'head' is of kind 'json'; inputs and"
     ),
     "replays": Broken(
-        "from specs.digests import Contract\nclass Own(Contract):\n    step: int\n"
+        "from specs.system.digests import Contract\nclass Own(Contract):\n    step: int\n"
         "object.__setattr__(KIND, 'rows', {'rows': Own})",
         "a witness trains its steps again, and its rows are not derived from TrainingRow",
     ),
@@ -303,7 +303,7 @@ BROKEN = {
         "metric 'reward_accuracy' reads 'stp' of its rows",
     ),
     "output": Broken(
-        "from specs.stages.row_metric import Over\nother = {'over': Over('rows', output='row')}\n"
+        "from specs.stages.base.row_metric import Over\nother = {'over': Over('rows', output='row')}\n"
         "object.__setattr__(KIND, 'metrics', (KIND.metrics[0].model_copy(update=other),))",
         "metric 'reward_steps' is one of output 'row'; outputs with rows are: rows",
     ),

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from specs.regular_files import read_regular
+from specs.system.regular_files import read_regular
 
 UNSTABLE = ("transformers_version", "_name_or_path", "is_local", "local_files_only")
 """Entries of a configuration that must not change the digest of the same weights."""

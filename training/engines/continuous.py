@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specs.stages.engine_choice import require_penalty
+from specs.stages.base.engine_choice import require_penalty
 from training.engines.batched import Output, Work
 from training.engines.checkpoint import device_of, load
 from training.engines.engine import Engine, NotWhole, ended, ends_of

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from specs.regular_files import read_regular
+from specs.system.regular_files import read_regular
 from training.engines.gguf_weights import NoGguf
 from training.rules.packaging.text_splits import split_name
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from specs.regular_files import open_regular
+from specs.system.regular_files import open_regular
 
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}
 """Models that were compared with transformers, greedy answers token for token, and their name in llama.cpp."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from specs.digests import digest_bytes
-from specs.stages.answer_end import Form
-from specs.stages.label_scores import DIGITS, Arrangement, LabelScores, arrangement
+from specs.stages.base.answer_end import Form
+from specs.stages.base.label_scores import DIGITS, Arrangement, LabelScores, arrangement
+from specs.system.digests import digest_bytes
 from training.engines.batched import shared_beginning
 from training.engines.prefix_reading import keeps_apart, last_logits, passes
 from training.rules.prompt_encoding import EncodingFault, encode_bare, encode_chat, prompt_ids

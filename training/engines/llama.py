@@ -14,8 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from specs.digests import digest_file
-from specs.extras import install_hint
+from specs.system.digests import digest_file
+from specs.system.extras import install_hint
 from training.engines.batched import Output, Work, in_batches, shared_beginning, write
 from training.engines.engine import Engine, EngineMissing, NotWhole, ends_of
 from training.engines.gguf_file import write_gguf

@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from specs.extras import install_hint
 from specs.stages.packaging.llama_cpp import PACKAGE
+from specs.system.extras import install_hint
 from training.engines.engine import EngineMissing
 
 _FLOAT32 = 0

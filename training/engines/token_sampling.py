@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from specs.digests import Contract
+from specs.system.digests import Contract
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from training.items.format_items import LARGE_HELDOUT_TOPICS, LARGE_TRAIN_TOPICS
 from training.rules.tasks import write_items
 from training.rules.tasks.instruction_following import constraint_of

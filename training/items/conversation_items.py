@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from training.rules.seeded_order import file_order
 from training.rules.tasks import write_items
 from training.rules.tasks.conversation import KINDS, turns_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from training.rules.tasks import write_items
 from training.rules.tasks.format_instructions import KINDS, prompt_of
 

@@ -16,9 +16,9 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from specs.digests import digest_bytes
-from specs.regular_files import read_regular
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.system.digests import digest_bytes
+from specs.system.regular_files import read_regular
 from training.rules.tasks import choose, write_items
 from training.rules.tasks.instruction_following import constraint_of
 

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specs.regular_files import read_regular
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.system.regular_files import read_regular
 from training.jobs.evaluation.lm_eval_task import NAME, of_the_library, place_of, require_lm_eval, write_task
 from training.rules.tasks import write_items
 from training.rules.tasks.choices import DOCUMENT, answer_of

@@ -24,8 +24,8 @@ from typing import Any
 
 from filelock import FileLock
 
-from specs.digests import digest_file, digest_tree, digest_value
-from specs.extras import install_command
+from specs.system.digests import digest_file, digest_tree, digest_value
+from specs.system.extras import install_command
 from specs.system.new_folder import new_folder
 from training.engines import checkpoint
 from training.rules.template_date import fix_date

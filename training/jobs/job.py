@@ -22,16 +22,16 @@ from typing import Any, Generic, NoReturn
 from pydantic import ValidationError
 from typing_extensions import TypeVar
 
-from specs import task_file
-from specs.code_state import CodeState, MachineUse
-from specs.digests import digest_path, digest_value, digesting
-from specs.errors import ExitCode, PluginFault
-from specs.home import HOME, from_elsewhere
-from specs.job_records import LEFT, JobOrder, Manifest, Progress
-from specs.plugins import require_unchanged
+from specs.jobs.code_state import CodeState, MachineUse
+from specs.jobs.job_records import LEFT, JobOrder, Manifest, Progress
+from specs.stages.base.stage import FOLDERS, ArtifactKind
+from specs.stages.base.witness import ROWS
 from specs.stages.registry import STAGE_KINDS, outputs_of
-from specs.stages.stage import FOLDERS, ArtifactKind
-from specs.stages.witness import ROWS
+from specs.system.confinement import task_file
+from specs.system.digests import digest_path, digest_value, digesting
+from specs.system.errors import ExitCode, PluginFault
+from specs.system.home import HOME, from_elsewhere
+from specs.system.plugins import require_unchanged
 from training.engines.checkpoint import import_libraries
 from training.engines.engine import EngineMissing
 from training.jobs.row_files import GroupedRows, Row, lines_of, write_durably

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from specs.digests import Contract
-from specs.regular_files import open_regular
+from specs.system.digests import Contract
+from specs.system.regular_files import open_regular
 
 Row = TypeVar("Row", bound=Contract)
 

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from specs.digests import digest_path
-from specs.job_records import JobOrder, Resumed
+from specs.jobs.job_records import JobOrder, Resumed
+from specs.system.digests import digest_path
 from training.jobs.row_files import write_durably
 
 SNAPSHOTS = "snapshots"

@@ -8,7 +8,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from specs.digests import digest_value
+from specs.system.digests import digest_value
 from specs.system.new_folder import new_folder
 from training.jobs.base_model import CONVERTERS, SourceError, gguf_tokenizer
 

@@ -13,12 +13,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specs.errors import PluginFault
-from specs.regular_files import read_regular
-from specs.session.problems import Loc
 from specs.session.session_spec import SessionSpec
-from specs.stages.artifacts import Example, Item, Preference
+from specs.stages.base.artifacts import Example, Item, Preference
 from specs.stages.registry import Stage, kind_of
+from specs.system.errors import PluginFault
+from specs.system.regular_files import read_regular
+from specs.system.yaml.problems import Loc
 from training.rules.chat_template import ChatTemplate, template_faults
 from training.rules.prompt_encoding import EncodingFault, form_of, item_ids, template_tokens
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specs.session.session_spec import SessionSpec
+from specs.stages.base.stage import WEIGHTS
 from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.packaging.parameters import ExportParameters
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.stages.registry import Stage, kind_of, outputs_of
-from specs.stages.stage import WEIGHTS
 from training.planning.prompt_lengths import volume
 from training.planning.stage_plans import shape_of_source
 from training.planning.training_memory import as_texts, memory, replicas_of, trained_parameters

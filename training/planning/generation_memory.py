@@ -21,11 +21,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from specs.digests import Contract
 from specs.stages.critique.parameters import ReviseParameters
 from specs.stages.evaluation.parameters import MultipleChoiceParameters, PerplexityParameters
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.packaging.parameters import ExportParameters, PackageParameters
+from specs.system.digests import Contract
 from training.planning.model_shapes import Shape
 from training.planning.training_memory import CONTEXT, SLACK
 

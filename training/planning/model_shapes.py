@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specs.regular_files import read_regular
+from specs.system.regular_files import read_regular
 
 
 class Shape(NamedTuple):

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specs.data.registered import registered_data
-from specs.digests import Contract
 from specs.session.session_spec import SessionSpec
-from specs.stages.answer_end import Form
+from specs.stages.base.answer_end import Form
 from specs.stages.critique.parameters import (
     BestOfNParameters,
     BestOfNVerifiedParameters,
@@ -41,6 +40,7 @@ from specs.stages.generation.parameters import (
 from specs.stages.packaging.parameters import ExportParameters, PackageParameters
 from specs.stages.registry import Stage, kind_of
 from specs.stages.traces.parameters import ReplayTracesParameters
+from specs.system.digests import Contract
 
 CHARACTERS_A_TOKEN = 3
 WRITTEN = 300

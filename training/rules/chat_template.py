@@ -143,7 +143,7 @@ def template_faults(template: ChatTemplate, rows: Sequence[Sequence[Message]]) -
     Besides the rows' own texts, texts that occur nowhere else are tried for each order of roles. Raises PluginFault
     where rendering takes too long.
     """
-    from specs.plugins import bounded
+    from specs.system.plugins import bounded
 
     return bounded(lambda: list(_faults(template, rows)), "the chat template", _SECONDS, "be rendered")
 

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from specs.stages.answer_end import Finish
+from specs.stages.base.answer_end import Finish
+from specs.stages.base.sampling import END_MARK
 from specs.stages.generation.parameters import ScopeRule, Step
-from specs.stages.sampling import END_MARK
 
 _ROLE_LINE = re.compile(r"^[ \t]*(?:instruction\b|q:|a:|response:|question:|user:|assistant:|human:)", re.I | re.M)
 _NEW_QUESTION = re.compile(

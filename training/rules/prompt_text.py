@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from specs.stages.answer_end import Form
+from specs.stages.base.answer_end import Form
+from specs.stages.base.sampling import END_MARK, WRAPPER, Shot
 from specs.stages.generation.parameters import SelfInstructParameters
-from specs.stages.sampling import END_MARK, WRAPPER, Shot
 from training.rules.numbered_lists import render
 
 _HEADER = "A list of instructions for a helpful writer. Each is one sentence, clear, and different from all others."

@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from specs.stages.base.label_scores import Label
+from specs.stages.base.rubric import Judges, Rubric
 from specs.stages.critique.parameters import ShownResponse
-from specs.stages.label_scores import Label
-from specs.stages.rubric import Judges, Rubric
 
 PROMPTS = Path(__file__).parent / "prompts"
 

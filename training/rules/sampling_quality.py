@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from specs.exact import holds
-from specs.stages.artifacts import Example
+from specs.stages.base.artifacts import Example
+from specs.stages.base.sampling import END_MARK, ROLE_STOPS, Quality
 from specs.stages.critique.parameters import BestOfNParameters
 from specs.stages.critique.rows import CandidateRow, RevisionRow
 from specs.stages.generation.parameters import SampleResponsesParameters
 from specs.stages.generation.rows import GenerationRow, SampleResponsesRow, SelfInstructRow
-from specs.stages.sampling import END_MARK, ROLE_STOPS, Quality
+from specs.system.exact import holds
 from training.rules.cleaning import is_runaway, leak_in
 from training.rules.numbered_lists import parse
 from training.rules.similarity import words_of

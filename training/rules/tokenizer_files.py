@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specs.regular_files import read_regular
+from specs.system.regular_files import read_regular
 
 TOKENIZER, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 MOST_BYTES = 64 << 20

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specs.regular_files import open_regular, read_regular
-from specs.text import plain
+from specs.system.regular_files import open_regular, read_regular
+from specs.system.text import plain
 
 WEIGHTS = "model.safetensors"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from bench.flaws.families.rows import read_lines
 from bench.flaws.lying import shake
 from bench.flaws.operator import AUDIT, Operator, Row
-from specs.digests import digest_path
-from specs.job_records import WITNESS, ExitRecord, Manifest
-from specs.stages.witness import ROWS, WitnessRow
+from specs.jobs.job_records import WITNESS, ExitRecord, Manifest
+from specs.stages.base.witness import ROWS, WitnessRow
+from specs.system.digests import digest_path
 from testing.fixtures.tiny_training import write_lines
 from training.jobs.job import Job
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from reviews.evidence.text_overlap import find_overlaps
 from reviews.requests.rules.rule_findings import MAX_PLACES, Found, Material, place_of
-from specs.regular_files import read_regular
+from specs.system.regular_files import read_regular
 from specs.trail.requested_review import Place
 
 DATA = (".jsonl", ".ndjson")

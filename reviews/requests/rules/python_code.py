@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 
 from reviews.requests.rules.rule_findings import Found, Material, place
-from specs.newer_python import HERE, newer_version
+from specs.system.newer_python import HERE, newer_version
 from specs.trail.requested_review import ReadFile
 
 _DRAWS: dict[str, tuple[str, ...]] = {

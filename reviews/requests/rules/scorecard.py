@@ -14,9 +14,9 @@ from reviews.requests.rules.commit_claims import score_commits
 from reviews.requests.rules.rule_findings import best_case, place
 from reviews.requests.rules.stated_numbers import Held, Stated, held_in, stated_in
 from reviews.requests.run_evidence import RENDERED, RunEvidence
-from specs.exact import holds
 from specs.stages.metric_catalog import METRICS
-from specs.text import one_line
+from specs.system.exact import holds
+from specs.system.text import one_line
 from specs.trail.requested_review import (
     AdversarialAnswer,
     ClaimStatus,

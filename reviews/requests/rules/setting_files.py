@@ -10,9 +10,9 @@ from typing import Any
 
 from reviews.gate.packet_derivation import check_design_files
 from reviews.requests.rules.rule_findings import Found, Material, line_of, place
-from specs.errors import PeergateError, SpecError
-from specs.session.loading import load_spec
-from specs.session.yaml_positions import UnreadableError, read_yaml
+from specs.loading.loading import load_spec
+from specs.system.errors import PeergateError, SpecError
+from specs.system.yaml.yaml_positions import UnreadableError, read_yaml
 from specs.trail.requested_review import Place, ReadFile
 from specs.trail.verdict import CheckResult
 

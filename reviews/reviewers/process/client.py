@@ -19,9 +19,9 @@ from typing import NamedTuple, TypeVar
 from reviews.reviewers.process import messages
 from reviews.reviewers.process.confinement import command, environment
 from reviews.trail.keys import key_id
-from specs.errors import PeergateError, ReviewerUnavailable, UserError
-from specs.text import plain
-from specs.vendors.parties import Reviewer
+from specs.system.errors import PeergateError, ReviewerUnavailable, UserError
+from specs.system.text import plain
+from specs.system.vendors.parties import Reviewer
 
 START_S = 120.0
 """Imports of an SDK on a loaded machine; without them the process starts in a quarter of a second."""

@@ -14,10 +14,10 @@ from functools import cache
 from pathlib import Path
 
 from reviews.trail.keys import EARLIER
-from specs.confinement import bubblewrap
-from specs.home import HOME
 from specs.session.reviewer_vendor import key_variable
-from specs.vendors.parties import Reviewer
+from specs.system.confinement import bubblewrap
+from specs.system.home import HOME
+from specs.system.vendors.parties import Reviewer
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _KEPT = (

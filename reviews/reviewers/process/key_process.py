@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from reviews.trail.keys import create_key, load_key
-from specs.errors import UserError
+from specs.system.errors import UserError
 
 
 def main() -> int:

@@ -9,9 +9,9 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 import specs.trail.no_verdict
 from reviews.gate.reviewer import Exchange
-from specs.digests import Contract, Digest
+from specs.system.digests import Contract, Digest
+from specs.system.vendors.parties import Reviewer
 from specs.trail.key_policy import Hex
-from specs.vendors.parties import Reviewer
 
 MAX_LINE_BYTES = 64 * 2**20
 """Far above the largest packet and the largest exchange (two streams of 16 MiB as base64)."""

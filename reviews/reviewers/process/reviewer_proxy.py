@@ -11,14 +11,14 @@ from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import messages
 from reviews.reviewers.process.client import ANSWER_S, ReviewerProcess
 from reviews.reviewers.vendors.effort_tiers import effort_of
-from specs.digests import digest_bytes
-from specs.errors import ReviewerUnavailable
 from specs.session.reviewer_vendor import plugin_key, vendor_of
+from specs.system.digests import digest_bytes
+from specs.system.errors import ReviewerUnavailable
+from specs.system.vendors.api_keys import find_key
+from specs.system.vendors.parties import Reviewer as ReviewerSpec
+from specs.system.vendors.prices import Price, is_free, missing_package, price_of
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import Packet, Verdict
-from specs.vendors.api_keys import find_key
-from specs.vendors.parties import Reviewer as ReviewerSpec
-from specs.vendors.prices import Price, is_free, missing_package, price_of
 
 SLACK_S = 30.0
 """The process may take so much longer than its model."""

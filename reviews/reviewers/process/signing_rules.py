@@ -28,14 +28,14 @@ from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import messages
 from reviews.trail.envelope import entry_of, open_envelope, pae, seal
 from reviews.trail.keys import EARLIER, SigningKey, is_signed, load_key
-from specs.digests import digest_bytes
-from specs.errors import Blocked, PeergateError, UserError
-from specs.masking import current, without_secrets
+from specs.system.digests import digest_bytes
+from specs.system.errors import Blocked, PeergateError, UserError
+from specs.system.masking import current, without_secrets
+from specs.system.vendors.parties import Reviewer as ReviewerSpec
 from specs.trail.entry import Entry
 from specs.trail.key_policy import PERSON
 from specs.trail.no_verdict import no_verdict_of
 from specs.trail.verdict import Packet, Verdict
-from specs.vendors.parties import Reviewer as ReviewerSpec
 
 OF_EVERY_VERDICT = frozenset({"stage", "attempt", "packet", "verdict", "error", "cause", "reviewer"})
 

@@ -15,11 +15,11 @@ from anthropic.types import (
 )
 
 from reviews.reviewers.vendors.model_exchange import Call, Question, Reply
+from specs.system.vendors.http_exchange import Api, RecordedClient
+from specs.system.vendors.prices import Usage
+from specs.system.vendors.streams import StreamedMessage, anthropic_message
+from specs.system.vendors.tool_calls import anthropic_arguments, anthropic_content, sendable_text
 from specs.trail.builder_tools import Tool
-from specs.vendors.http_exchange import Api, RecordedClient
-from specs.vendors.prices import Usage
-from specs.vendors.streams import StreamedMessage, anthropic_message
-from specs.vendors.tool_calls import anthropic_arguments, anthropic_content, sendable_text
 
 _CACHED: CacheControlEphemeralParam = {"type": "ephemeral"}
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from reviews.gate.packet import DESIGN
-from specs.session.lint.party_rules import DESIGN_STAKES
+from specs.lint.party_rules import DESIGN_STAKES
+from specs.system.vendors.parties import Effort, Efforts
 from specs.trail.verdict import Packet
-from specs.vendors.parties import Effort, Efforts
 
 
 def effort_of(packet: Packet, efforts: Efforts) -> Effort:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import httpx2
 
-from specs.errors import NoVerdictCause
-from specs.vendors.http_exchange import NOT_THE_API, RecordedClient
+from specs.system.errors import NoVerdictCause
+from specs.system.vendors.http_exchange import NOT_THE_API, RecordedClient
 
 CUT_OFF = "the answer of the reviewer's server was cut off"
 _STATUSES: dict[int, tuple[str, NoVerdictCause]] = {

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from reviews.gate.reviewer import Looked, Looking
 from reviews.reviewers.vendors.model_exchange import Call, Result
-from specs.digests import digest_bytes
-from specs.errors import ReviewerUnavailable
-from specs.vendors.prices import MARGIN_TOKENS, Price, Usage
-from specs.vendors.tool_calls import SENDABLE
-from specs.vendors.untrusted_text import enclose
+from specs.system.digests import digest_bytes
+from specs.system.errors import ReviewerUnavailable
+from specs.system.vendors.prices import MARGIN_TOKENS, Price, Usage
+from specs.system.vendors.tool_calls import SENDABLE
+from specs.system.vendors.untrusted_text import enclose
 
 ROUND_BYTES = 24_000
 """Of all answers to one message."""

@@ -6,10 +6,10 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from specs.errors import NoVerdictCause, ReviewerUnavailable
+from specs.system.errors import NoVerdictCause, ReviewerUnavailable
+from specs.system.vendors.parties import Depth
+from specs.system.vendors.prices import Usage
 from specs.trail.builder_tools import Tool
-from specs.vendors.parties import Depth
-from specs.vendors.prices import Usage
 
 
 class Part(BaseModel):

@@ -23,11 +23,11 @@ from openai.types.responses import (
 )
 
 from reviews.reviewers.vendors.model_exchange import Call, Question, Reply
+from specs.system.vendors.http_exchange import Api, RecordedClient
+from specs.system.vendors.prices import Usage
+from specs.system.vendors.streams import openai_response
+from specs.system.vendors.tool_calls import NO_REASONING, openai_content, sendable_text
 from specs.trail.builder_tools import Tool
-from specs.vendors.http_exchange import Api, RecordedClient
-from specs.vendors.prices import Usage
-from specs.vendors.streams import openai_response
-from specs.vendors.tool_calls import NO_REASONING, openai_content, sendable_text
 
 
 def body(question: Question) -> dict[str, Any]:

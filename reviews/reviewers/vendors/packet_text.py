@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from specs.digests import canonical_bytes
+from specs.system.digests import canonical_bytes
+from specs.system.vendors.untrusted_text import enclose
 from specs.trail.verdict import CheckResult, Packet
-from specs.vendors.untrusted_text import enclose
 
 CLOSING = "Review the packet by your instructions and answer with the JSON object only."
 _QUIET = ("PASS", "NOT_APPLICABLE")

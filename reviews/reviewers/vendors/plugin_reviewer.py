@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, Protocol
 from reviews.gate.reviewer import Answered, Exchange, Found, Looked, Looking
 from reviews.reviewers.vendors.effort_tiers import effort_of
 from reviews.reviewers.vendors.looking import ANSWER_BYTES, MOST_CALLS
-from specs import plugins
-from specs.digests import digest_bytes
-from specs.errors import PluginFault, ReviewerUnavailable
 from specs.session.reviewer_vendor import ReviewerVendor, plugin_key, vendor_of
-from specs.text import plain
+from specs.system import plugins
+from specs.system.digests import digest_bytes
+from specs.system.errors import PluginFault, ReviewerUnavailable
+from specs.system.text import plain
+from specs.system.vendors.parties import Effort
+from specs.system.vendors.parties import Reviewer as ReviewerSpec
 from specs.trail.verdict import Packet, Verdict
-from specs.vendors.parties import Effort
-from specs.vendors.parties import Reviewer as ReviewerSpec
 
 RULES_SECONDS = 45.0
 """For a reviewer without a model: less than the session waits for the process (``ANSWER_S``)."""

@@ -15,11 +15,10 @@ from reviews.reviewers.vendors.looking import Lookups, longest_with_calls
 from reviews.reviewers.vendors.model_exchange import Again, Form, Question, Reply, Round
 from reviews.reviewers.vendors.packet_text import reading_list, render
 from reviews.reviewers.vendors.verdict_answer import answer_form, instructions, to_verdict
-from specs.digests import canonical_bytes
-from specs.errors import ReviewerUnavailable
-from specs.text import plain
-from specs.trail.verdict import Packet, Verdict
-from specs.vendors.http_exchange import (
+from specs.system.digests import canonical_bytes
+from specs.system.errors import ReviewerUnavailable
+from specs.system.text import plain
+from specs.system.vendors.http_exchange import (
     LONGEST_WAIT_S,
     NOT_THE_API,
     REASON_CHARACTERS,
@@ -29,11 +28,12 @@ from specs.vendors.http_exchange import (
     backoff_s,
     open_api,
 )
-from specs.vendors.parties import Depth, Effort, Efforts
-from specs.vendors.parties import Reviewer as ReviewerSpec
-from specs.vendors.prices import MARGIN_TOKENS, Usage, is_count, is_free, longest_answer, most_tokens
-from specs.vendors.streams import NotWhole
-from specs.vendors.token_counts import counted_tokens
+from specs.system.vendors.parties import Depth, Effort, Efforts
+from specs.system.vendors.parties import Reviewer as ReviewerSpec
+from specs.system.vendors.prices import MARGIN_TOKENS, Usage, is_count, is_free, longest_answer, most_tokens
+from specs.system.vendors.streams import NotWhole
+from specs.system.vendors.token_counts import counted_tokens
+from specs.trail.verdict import Packet, Verdict
 
 MOST_OUTPUT_TOKENS = 32_000
 """The thinking of a model counts too, so this is far more than an answer needs."""

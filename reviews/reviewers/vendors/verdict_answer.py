@@ -12,8 +12,8 @@ from typing import Literal
 
 from reviews.gate.reviewer import Looked
 from reviews.reviewers.vendors.model_exchange import Form, Part, read_part
-from specs.errors import ReviewerUnavailable
-from specs.stages.stage import Criterion
+from specs.stages.base.stage import Criterion
+from specs.system.errors import ReviewerUnavailable
 from specs.trail.verdict import Condition, Finding, RequiredChange, Severity, Span, Verdict
 
 PROMPT = Path(__file__).with_name("reviewer.md")

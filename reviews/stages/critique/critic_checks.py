@@ -17,11 +17,11 @@ from reviews.stages.critique.measure import (
     revision_rows,
     sound_rows,
 )
-from specs.digests import digest_bytes
-from specs.errors import EvidenceMissing
-from specs.exact import holds
 from specs.session.session_spec import SessionSpec
-from specs.stages.artifacts import Example, Item
+from specs.stages.base.artifacts import Example, Item
+from specs.stages.base.metric import MetricSet
+from specs.stages.base.rubric import Judges, Rubric
+from specs.stages.base.stage import Kind
 from specs.stages.critique.metrics import CRITIC_PREFIX
 from specs.stages.critique.parameters import BestOfNParameters, ReviseParameters, ShownResponse
 from specs.stages.critique.rows import (
@@ -32,9 +32,9 @@ from specs.stages.critique.rows import (
     JudgeCalibrationRow,
     contradiction,
 )
-from specs.stages.metric import MetricSet
-from specs.stages.rubric import Judges, Rubric
-from specs.stages.stage import Kind
+from specs.system.digests import digest_bytes
+from specs.system.errors import EvidenceMissing
+from specs.system.exact import holds
 from training.rules.critique.preference_pairs import pairs_to_compare, revisions_to_compare
 from training.rules.critique.subjects import (
     Pair,

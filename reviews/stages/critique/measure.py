@@ -12,10 +12,9 @@ from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import Row, read_rows
 from reviews.stages.critique.calibration import Calibrated, calibrated
 from reviews.stages.sampled_rows import why_broken_off
-from specs.errors import EvidenceMissing, UserError
+from specs.loading.loading import load_constitution
 from specs.session.constitution import Constitution
-from specs.session.loading import load_constitution
-from specs.stages.artifacts import Item, Preference
+from specs.stages.base.artifacts import Item, Preference
 from specs.stages.critique.metrics import CRITIC_PREFIX
 from specs.stages.critique.parameters import (
     BestOfNParameters,
@@ -36,6 +35,7 @@ from specs.stages.critique.rows import (
 )
 from specs.stages.generation.rows import GenerationRow
 from specs.stages.registry import STAGE_KINDS
+from specs.system.errors import EvidenceMissing, UserError
 from training.rules.critique.pair_selection import WRONG_BY_LENGTH, Sifted, length_bias, log_length_ratio
 from training.rules.critique.preference_pairs import all_pairs, all_revisions, revisions_to_compare
 from training.rules.critique.revision_chains import contradiction_in

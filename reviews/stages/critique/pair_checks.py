@@ -16,15 +16,15 @@ from reviews.stages.critique.measure import (
     principle_uses,
     revision_rows,
 )
-from specs.errors import EvidenceMissing
-from specs.exact import holds
-from specs.stages.answer_end import Form
-from specs.stages.artifacts import Example
+from specs.stages.base.answer_end import Form
+from specs.stages.base.artifacts import Example
+from specs.stages.base.metric import MetricSet
+from specs.stages.base.stage import Kind
 from specs.stages.critique.parameters import ReviseParameters
 from specs.stages.critique.rows import DroppedPair, RevisionRow, VerifiedRow
-from specs.stages.metric import MetricSet
 from specs.stages.registry import outputs_of
-from specs.stages.stage import Kind
+from specs.system.errors import EvidenceMissing
+from specs.system.exact import holds
 from training.rules.critique.pair_selection import fault_in, length_bias
 from training.rules.critique.preference_pairs import revised
 from training.rules.critique.revision_chains import (

@@ -13,10 +13,10 @@ from reviews.evidence.right_answers import LABEL_WORDS, relative_limit, right_an
 from reviews.evidence.weight_lineage import is_trained
 from reviews.stages.evaluation.judged_answers import Judged, answered, judged_rows
 from reviews.stages.evaluation.multi_turn import held
-from specs.digests import digest_bytes
-from specs.exact import holds
 from specs.session.session_spec import kind_read
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
+from specs.system.digests import digest_bytes
+from specs.system.exact import holds
 from training.rules.similarity import near_repeats, words_of
 
 CHECKS = Checks(("evaluate", "multi_turn", "inspect", "lm_eval"))

@@ -11,7 +11,7 @@ from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
 from reviews.stages.evaluation.benchmark_rows import sampled
 from specs.session.evaluation_plan import Outcome
 from specs.stages.evaluation.rows import BenchmarkRow
-from specs.text import plain
+from specs.system.text import plain
 
 
 def read(evidence: Evidence, output: str) -> Subjects:

@@ -9,10 +9,10 @@ from reviews.checks.definition import Checks, Found, listed, manifest_of, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.right_answers import targets_of
 from reviews.stages.evaluation.benchmark_rows import Sampled, log_of, sampled
-from specs.errors import EvidenceMissing
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.stages.base.metric import MetricSet
 from specs.stages.evaluation.parameters import InspectParameters, LmEvalParameters
-from specs.stages.metric import MetricSet
+from specs.system.errors import EvidenceMissing
 from training.rules.evaluation.inspect_log import Log, Sample
 from training.rules.evaluation.inspect_scores import is_right, scored_again
 

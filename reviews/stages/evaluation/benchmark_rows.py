@@ -8,10 +8,10 @@ from typing import NamedTuple
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import in_order, items_of
 from reviews.evidence.row_reader import read_rows
-from specs.digests import digest_path
-from specs.errors import EvidenceMissing
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.rows import BenchmarkRow
+from specs.system.digests import digest_path
+from specs.system.errors import EvidenceMissing
 from training.rules.evaluation.inspect_log import NAME, Log, NotALog, read_log
 
 

@@ -11,7 +11,7 @@ from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
 from reviews.stages.evaluation.judged_answers import judged_rows
 from specs.session.evaluation_plan import Outcome
 from specs.stages.evaluation.rows import EvaluationRow
-from specs.text import plain
+from specs.system.text import plain
 
 
 def read(evidence: Evidence, output: str) -> Subjects:

@@ -15,10 +15,10 @@ from reviews.checks.definition import Checks, Found, Limit, listed, unless
 from reviews.checks.leakage_checks import asked_of
 from reviews.evidence.evidence import Evidence
 from reviews.stages.evaluation.judged_answers import answered, both_arms
-from specs.exact import holds
 from specs.session.session_spec import SessionSpec
-from specs.stages.artifacts import Item
-from specs.stages.metric import MetricSet
+from specs.stages.base.artifacts import Item
+from specs.stages.base.metric import MetricSet
+from specs.system.exact import holds
 from training.rules.similarity import words_of
 from training.rules.tasks import reference, stated_values, verifier
 from training.rules.tasks.conversation import answers_to, said_in

@@ -9,9 +9,9 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import items_of
 from reviews.stages.evaluation.item_checks import ITEMS_PER_KIND, sizes_of
 from reviews.stages.evaluation.pairwise_judge import calibration
-from specs.errors import EvidenceMissing
-from specs.exact import holds
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
+from specs.system.errors import EvidenceMissing
+from specs.system.exact import holds
 from training.rules.tasks.conversation import KINDS
 
 CHECKS = Checks(("pairwise_judge",))

@@ -13,10 +13,10 @@ from reviews.evidence.once import once
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.evaluation.benchmark_rows import Sampled, sampled
 from reviews.stages.evaluation.multi_turn import Held, held
-from specs.errors import EvidenceMissing
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.rows import EvaluationRow
 from specs.stages.registry import kind_of
+from specs.system.errors import EvidenceMissing
 from training.rules.tasks import judged
 
 

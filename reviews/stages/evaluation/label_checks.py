@@ -15,12 +15,12 @@ from reviews.evidence.measured_value import ratio
 from reviews.evidence.right_answers import relative_limit, right_answers
 from reviews.stages.evaluation.item_checks import PLAIN
 from reviews.stages.evaluation.judged_answers import judged_rows
-from specs.exact import holds
 from specs.session.session_spec import SessionSpec
-from specs.stages.artifacts import Item
-from specs.stages.metric import MetricSet
+from specs.stages.base.artifacts import Item
+from specs.stages.base.metric import MetricSet
+from specs.stages.base.stage import TASKS
 from specs.stages.registry import kind_of
-from specs.stages.stage import TASKS
+from specs.system.exact import holds
 from training.rules.seeded_order import file_order
 from training.rules.tasks import CONVERSATION, choose, judged, reference, verifier
 from training.rules.tasks.choices import answer_of, choices_of

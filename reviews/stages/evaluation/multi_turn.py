@@ -10,11 +10,11 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import in_order, items_of
 from reviews.evidence.row_lines import Subjects, by_item, inside
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
-from specs.errors import EvidenceMissing
 from specs.session.evaluation_plan import Outcome
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.rows import ConversationRow
-from specs.text import plain
+from specs.system.errors import EvidenceMissing
+from specs.system.text import plain
 from training.rules.tasks.conversation import judge, turns_of
 from training.rules.tasks.format_instructions import Judgement
 

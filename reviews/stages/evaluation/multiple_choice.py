@@ -9,9 +9,9 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import in_order, items_of
 from reviews.evidence.row_lines import Subjects, by_item
 from reviews.evidence.row_reader import read_rows
-from specs.errors import EvidenceMissing
 from specs.session.evaluation_plan import Outcome
 from specs.stages.evaluation.rows import ChoiceRow
+from specs.system.errors import EvidenceMissing
 from training.rules.tasks.choices import answer_of, choices_of
 
 

@@ -13,12 +13,12 @@ from reviews.evidence.row_lines import Subjects, by_item
 from reviews.evidence.row_reader import read_rows
 from reviews.statistics.agreement import cohens_kappa
 from reviews.statistics.win_rate import win_rate
-from specs.digests import digest_bytes
-from specs.errors import EvidenceMissing
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.stages.base.label_scores import arrangement, decide
 from specs.stages.evaluation.parameters import PairwiseJudgeParameters
 from specs.stages.evaluation.rows import DuelRow, EvaluationRow
-from specs.stages.label_scores import arrangement, decide
+from specs.system.digests import digest_bytes
+from specs.system.errors import EvidenceMissing
 from training.rules.evaluation.labelled_pairs import labelled_pairs
 from training.rules.rubric_prompts import prompts_of_comparison, rubric_for
 

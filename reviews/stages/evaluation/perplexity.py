@@ -13,9 +13,9 @@ from reviews.evidence.row_reader import read_rows
 from reviews.stages.judge import Change
 from reviews.statistics.mcnemar import resampled_ratio
 from reviews.statistics.paired_binary import LIFT_RESAMPLES
-from specs.errors import EvidenceMissing
 from specs.session.evaluation_plan import Outcome
 from specs.stages.evaluation.rows import PerplexityRow
+from specs.system.errors import EvidenceMissing
 
 
 def surprises(evidence: Evidence, path: Path | None) -> tuple[PerplexityRow, ...]:

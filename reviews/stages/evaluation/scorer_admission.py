@@ -12,10 +12,10 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from reviews.statistics.agreement import Kappa, cohens_kappa
-from specs.errors import EvidenceMissing
-from specs.exact import holds
 from specs.session.thresholds import Thresholds
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.system.errors import EvidenceMissing
+from specs.system.exact import holds
 from training.rules.tasks.verifier_cases import Case
 
 OUTPUT, LABEL = "labelled_output", "label"

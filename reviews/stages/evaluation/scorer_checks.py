@@ -29,13 +29,13 @@ from reviews.stages.evaluation.verifier_probes import (
     probe_own_values,
     probe_wrong_answers,
 )
-from specs.errors import EvidenceMissing
-from specs.exact import holds
 from specs.session.session_spec import Analysis, SessionSpec
 from specs.session.thresholds import Thresholds
-from specs.stages.artifacts import Item
-from specs.stages.metric import MetricSet
-from specs.stages.stage import TASKS
+from specs.stages.base.artifacts import Item
+from specs.stages.base.metric import MetricSet
+from specs.stages.base.stage import TASKS
+from specs.system.errors import EvidenceMissing
+from specs.system.exact import holds
 from training.rules.tasks import CONVERSATION, verifier, verifier_of_right
 from training.rules.tasks.exact_answer import contains_answer, reduced
 from training.rules.tasks.exact_answer import named_answers as spelled_answers

@@ -9,9 +9,9 @@ from contextlib import suppress
 from fractions import Fraction
 
 from reviews.checks.definition import Found
-from specs.errors import EvidenceMissing, PluginFault
-from specs.exact import holds
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.system.errors import EvidenceMissing, PluginFault
+from specs.system.exact import holds
 from training.rules.tasks import judged, verifier_of_right
 from training.rules.tasks.verifier_cases import cases_of
 

@@ -14,10 +14,10 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.measure import steps_of
 from reviews.stages.finetuning.weights import LEAST_SHARE, adapter_parameters, course_of
-from specs.errors import EvidenceMissing
-from specs.stages.artifacts import Example, Preference
-from specs.stages.metric import MetricSet
-from specs.stages.stage import Kind
+from specs.stages.base.artifacts import Example, Preference
+from specs.stages.base.metric import MetricSet
+from specs.stages.base.stage import Kind
+from specs.system.errors import EvidenceMissing
 from training.rules.finetuning.losses import most_difference
 from training.rules.finetuning.validation_split import Split, divide, divide_examples
 

@@ -17,10 +17,10 @@ from reviews.stages.finetuning.checks import ONLINE, TRAINED, granted
 from reviews.stages.finetuning.measure import steps_of
 from reviews.stages.finetuning.optimizer_checks import granted_curve
 from reviews.stages.finetuning.weights import weights_are_here
-from specs.errors import EvidenceMissing
-from specs.exact import holds
+from specs.stages.base.metric import MetricSet
 from specs.stages.finetuning.rows import TrainingRow
-from specs.stages.metric import MetricSet
+from specs.system.errors import EvidenceMissing
+from specs.system.exact import holds
 from training.rules.finetuning.schedules import warmup_of
 from training.rules.finetuning.speed import expected_step_s
 from training.rules.tokenizer_files import differences

@@ -7,9 +7,9 @@ import re
 from reviews.checks.definition import Checks, Found
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
-from specs.stages.artifacts import Preference
-from specs.stages.metric import MetricSet
-from specs.traces.family import family_of
+from specs.stages.base.artifacts import Preference
+from specs.stages.base.metric import MetricSet
+from specs.stages.traces.family import family_of
 
 CHECKS = Checks(("dpo", "composer"))
 LINEAGE = "lineage.circular"

@@ -9,9 +9,9 @@ from typing import NamedTuple, cast
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import read_rows
-from specs.errors import EvidenceMissing
 from specs.stages.finetuning.rows import PairScore, TrainingRow, ValidationRow
 from specs.stages.registry import kind_of
+from specs.system.errors import EvidenceMissing
 
 
 class Step(NamedTuple):

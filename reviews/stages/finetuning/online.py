@@ -9,11 +9,11 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.measure import read as read_steps
-from specs.errors import EvidenceMissing
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.finetuning.online_rows import KeptAnswer, Rollout, RolloutStep
 from specs.stages.registry import STAGE_KINDS
+from specs.system.errors import EvidenceMissing
 from training.rules.finetuning.rewards import Hint, advantages, combined, hints, rewards_of
 from training.rules.seeded_order import drawn
 from training.rules.tasks import judged

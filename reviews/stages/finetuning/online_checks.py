@@ -21,13 +21,13 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.checks import ONLINE, fact
 from reviews.stages.finetuning.online import given_of, kept_of, prompts_of, steps_of, worths
-from specs.errors import EvidenceMissing
-from specs.stages.artifacts import Preference, said_before
+from specs.stages.base.artifacts import Preference, said_before
+from specs.stages.base.metric import MetricSet
+from specs.stages.base.witness import FALSE_ALARM, GREEDY_GAP, WitnessRow
 from specs.stages.finetuning.distributed import ReplicaRound
 from specs.stages.finetuning.online_parameters import ComposerParameters
 from specs.stages.finetuning.online_rows import Rollout
-from specs.stages.metric import MetricSet
-from specs.stages.witness import FALSE_ALARM, GREEDY_GAP, WitnessRow
+from specs.system.errors import EvidenceMissing
 from training.rules.finetuning.schedules import steps_of as planned_steps
 
 CHECKS = Checks(ONLINE)

@@ -12,9 +12,9 @@ from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.checks import ONLINE
 from reviews.stages.finetuning.online import Worth, given_of, kept_of, steps_of, worths
 from reviews.statistics import mcnemar
-from specs.exact import holds
+from specs.stages.base.metric import MetricSet
 from specs.stages.finetuning.online_rows import RolloutStep
-from specs.stages.metric import MetricSet
+from specs.system.exact import holds
 
 CHECKS = Checks(ONLINE)
 CLEAR = 3.0

@@ -10,8 +10,8 @@ from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.checks import ONLINE, TRAINED, divided, examples_split, granted
 from reviews.stages.finetuning.measure import steps_of
 from reviews.stages.finetuning.weights import adapter_parameters, parameters_of
-from specs.exact import holds
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
+from specs.system.exact import holds
 from training.rules.finetuning.schedules import curve
 
 CHECKS = Checks(TRAINED)

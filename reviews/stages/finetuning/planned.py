@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from reviews.checks.definition import Found, Limit
-from specs.exact import holds
 from specs.session.session_spec import SessionSpec
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.registry import Stage, kind_of
+from specs.system.exact import holds
 from training.rules.finetuning.schedules import steps_of, warmup_of
 
 LIMITS = (Limit("<=", "thresholds.warmup_share"),)

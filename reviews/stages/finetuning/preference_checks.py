@@ -19,10 +19,10 @@ from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.checks import divided, fact, granted, shared
 from reviews.stages.finetuning.measure import kept_out
 from reviews.statistics import mcnemar
-from specs.errors import EvidenceMissing
-from specs.stages.artifacts import said_before
+from specs.stages.base.artifacts import said_before
+from specs.stages.base.metric import MetricSet
 from specs.stages.finetuning.parameters import REFERENCE_FREE
-from specs.stages.metric import MetricSet
+from specs.system.errors import EvidenceMissing
 from training.rules.finetuning.losses import most_difference
 
 CHECKS = Checks(("dpo",))

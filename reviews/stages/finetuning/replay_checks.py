@@ -16,11 +16,8 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.checks import ONLINE, TRAINED
 from reviews.stages.finetuning.measure import kept_out, steps_of, validation_of
-from specs.errors import EvidenceMissing
-from specs.stages.finetuning.rows import ReplayedStep, TrainingRow
-from specs.stages.metric import MetricSet
-from specs.stages.registry import Stage, kind_of
-from specs.stages.witness import (
+from specs.stages.base.metric import MetricSet
+from specs.stages.base.witness import (
     LOSS_FACTOR,
     LOSS_SPARE,
     MERGED_APART,
@@ -29,6 +26,9 @@ from specs.stages.witness import (
     SAVED_APART,
     Replayed,
 )
+from specs.stages.finetuning.rows import ReplayedStep, TrainingRow
+from specs.stages.registry import Stage, kind_of
+from specs.system.errors import EvidenceMissing
 
 CHECKS = Checks(kinds=lambda kind: kind.replayed)
 

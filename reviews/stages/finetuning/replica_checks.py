@@ -16,11 +16,11 @@ from reviews.checks.definition import Checks, Found, Limit, Run, listed, manifes
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.measure import steps_of
-from specs.errors import EvidenceMissing
-from specs.exact import holds
+from specs.stages.base.metric import MetricSet
 from specs.stages.finetuning.distributed import Distributed, ReplicaRound
-from specs.stages.metric import MetricSet
 from specs.stages.registry import Stage
+from specs.system.errors import EvidenceMissing
+from specs.system.exact import holds
 
 CHECKS = Checks(kinds=lambda kind: "replicas" in kind.rows)
 

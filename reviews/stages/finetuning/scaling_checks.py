@@ -13,9 +13,9 @@ from reviews.stages.finetuning.optimizer_checks import distinct_share
 from reviews.stages.finetuning.planned import most_rows
 from reviews.stages.finetuning.weights import parameters_of
 from specs.session.session_spec import SessionSpec
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.stages.base.metric import MetricSet
 from specs.stages.finetuning.parameters import ScalingRule, SftParameters
-from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of
 
 CHECKS = Checks(("sft",))

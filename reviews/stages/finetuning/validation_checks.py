@@ -9,10 +9,10 @@ from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.checks import examples_split
 from reviews.stages.finetuning.health_checks import ERRORS
 from reviews.stages.finetuning.measure import by_step, loss_of, steps_of, validation_of
-from specs.exact import holds
-from specs.stages.artifacts import Example
+from specs.stages.base.artifacts import Example
+from specs.stages.base.metric import MetricSet
 from specs.stages.finetuning.rows import TrainingRow, ValidationRow
-from specs.stages.metric import MetricSet
+from specs.system.exact import holds
 from training.rules.finetuning.validation_split import measured_after
 
 CHECKS = Checks(("sft",))

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.measure import steps_of
-from specs.errors import EvidenceMissing
-from specs.regular_files import open_regular
+from specs.system.errors import EvidenceMissing
+from specs.system.regular_files import open_regular
 from training.rules.weight_files import Shift, WrongWeights, adapter_shifts, compare
 
 LEAST_SHARE = 0.01

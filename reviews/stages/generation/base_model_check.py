@@ -8,8 +8,8 @@ from typing import NamedTuple
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import read_rows
-from specs.errors import EvidenceMissing
 from specs.stages.generation.rows import BaseModelCheckRow
+from specs.system.errors import EvidenceMissing
 from training.rules.generation.sentinels import BY_ID, SENTINELS
 from training.rules.prompt_encoding import fault_in
 

@@ -19,13 +19,13 @@ from reviews.stages.generation.residue import DELIMITERS, REFUSALS, marks_in
 from reviews.stages.generation.sample_responses import as_kept, responded
 from reviews.stages.generation.self_instruct import Instructed, instructed, probes, taken_out
 from reviews.stages.sampled_rows import why_broken_off as why_low
-from specs.exact import holds
-from specs.stages.artifacts import Example, Item
-from specs.stages.engine_choice import ENGINES
+from specs.stages.base.artifacts import Example, Item
+from specs.stages.base.engine_choice import ENGINES
+from specs.stages.base.metric import MetricSet
+from specs.stages.base.stage import Kind
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import SampleResponsesRow, SelfInstructRow
-from specs.stages.metric import MetricSet
-from specs.stages.stage import Kind
+from specs.system.exact import holds
 from specs.trail.verdict import Status
 from training.rules.generation.instruction_harvest import Shard, rounds_of
 from training.rules.generation.sentinels import BY_ID

@@ -20,8 +20,8 @@ from reviews.evidence.once import once
 from reviews.evidence.right_answers import RightAnswers, relative_limit, right_answers
 from reviews.stages.generation.generate import judged_rows
 from reviews.stages.generation.residue import DELIMITERS, REFUSALS, Kept, frequent_edges, marks_in, repeats
-from specs.exact import holds
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
+from specs.system.exact import holds
 from specs.trail.verdict import Status
 from training.rules.similarity import near_repeats, words_of
 from training.rules.tasks import worked_example

@@ -8,10 +8,10 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.once import once
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
-from specs.errors import EvidenceMissing
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.generation.rows import GenerationRow
-from specs.text import plain
+from specs.system.errors import EvidenceMissing
+from specs.system.text import plain
 from training.rules.tasks import judged
 
 

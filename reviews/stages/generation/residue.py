@@ -14,8 +14,8 @@ from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from reviews.evidence.text_overlap import DEFAULTS
-from specs.exact import holds
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.system.exact import holds
 from training.rules.cleaning import REFUSING
 from training.rules.similarity import jaccard, shingles_of, words_of
 

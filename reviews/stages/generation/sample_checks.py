@@ -6,9 +6,9 @@ from reviews.checks.definition import Checks, Found, Limit, need_exact
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.generation.generate import judged_rows
-from specs.exact import holds
-from specs.stages.artifacts import Example
-from specs.stages.metric import MetricSet
+from specs.stages.base.artifacts import Example
+from specs.stages.base.metric import MetricSet
+from specs.system.exact import holds
 
 CHECKS = Checks(("generate",))
 

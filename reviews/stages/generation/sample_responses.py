@@ -12,10 +12,10 @@ from reviews.evidence.measured_value import Measured
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.generation.residue import Edge, Kept, frequent_edges
-from specs.errors import EvidenceMissing
-from specs.stages.artifacts import Example, Item
+from specs.stages.base.artifacts import Example, Item
 from specs.stages.generation.parameters import SampleResponsesParameters
 from specs.stages.generation.rows import SampleResponsesRow
+from specs.system.errors import EvidenceMissing
 from training.rules import cleaning
 from training.rules.sampling_quality import kept_of
 from training.rules.similarity import Words, near_repeats, words_of

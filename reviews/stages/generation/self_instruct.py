@@ -11,7 +11,7 @@ from reviews.evidence.heldout_screen import held_out_among
 from reviews.evidence.row_lines import Subjects, inside
 from reviews.evidence.row_reader import read_rows
 from reviews.evidence.text_overlap import Overlap
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import SelfInstructRow
 from training.rules.generation.instruction_harvest import Fated, Harvest, harvest, shown_of

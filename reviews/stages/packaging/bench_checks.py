@@ -7,11 +7,11 @@ from typing import Any
 from reviews.checks.definition import Checks, Found, Limit, need
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
-from specs.errors import EvidenceMissing
-from specs.exact import holds
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
 from specs.stages.packaging.parameters import BenchParameters
 from specs.stages.packaging.rows import BenchRow
+from specs.system.errors import EvidenceMissing
+from specs.system.exact import holds
 
 CHECKS = Checks(("bench",))
 

@@ -9,10 +9,10 @@ from reviews.checks.definition import Checks, Found, listed, need
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.evidence.weight_lineage import trained_from
-from specs.digests import digest_file, digest_path
-from specs.errors import EvidenceMissing
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
 from specs.stages.packaging.rows import PackageRow
+from specs.system.digests import digest_file, digest_path
+from specs.system.errors import EvidenceMissing
 from training.rules.weight_files import describing, said_in
 
 CHECKS = Checks(("package",))

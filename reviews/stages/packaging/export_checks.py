@@ -10,11 +10,11 @@ from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.packaging.checks import changed_since
 from reviews.stages.packaging.usable_checks import found_of
-from specs.errors import EvidenceMissing
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
 from specs.stages.packaging.parameters import ExportParameters
 from specs.stages.packaging.parity import BARS
 from specs.stages.packaging.rows import ExportRow, ExportTextRow
+from specs.system.errors import EvidenceMissing
 from training.rules.packaging.checkpoint_folder import CheckpointFolder
 from training.rules.packaging.flaw import NotRun
 from training.rules.packaging.gguf_rules import gguf

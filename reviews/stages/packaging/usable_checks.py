@@ -6,10 +6,10 @@ from pathlib import Path
 
 from reviews.checks.definition import Checks, Found
 from reviews.evidence.evidence import Evidence
-from specs.errors import EvidenceMissing
-from specs.stages.kind import StageKind
-from specs.stages.metric import MetricSet
+from specs.stages.base.kind import StageKind
+from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of, outputs_of
+from specs.system.errors import EvidenceMissing
 from training.rules.packaging.flaw import Flaw
 from training.rules.packaging.ship_rules import check_files
 

@@ -11,16 +11,16 @@ from reviews.evidence.measured_value import Measured
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
 from reviews.statistics.pass_at_k import over_problems
-from specs.confinement.program_process import Ended, Limits, Program, require_sandbox, run_all
-from specs.confinement.verifier_command import NoSandbox
-from specs.errors import EvidenceMissing
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.artifacts import Item
-from specs.stages.metric import MetricSet
+from specs.stages.base.artifacts import Item
+from specs.stages.base.metric import MetricSet
 from specs.stages.programs.parameters import CodeEvalParameters
 from specs.stages.programs.rows import CodeRow
-from specs.task_file import is_trusted
-from specs.text import plain
+from specs.system.confinement.program_process import Ended, Limits, Program, require_sandbox, run_all
+from specs.system.confinement.task_file import is_trusted
+from specs.system.confinement.verifier_command import NoSandbox
+from specs.system.errors import EvidenceMissing
+from specs.system.text import plain
 from training.rules.programs.answer_program import program_in
 
 CHECKS = Checks(("code_eval",))

@@ -10,10 +10,10 @@ from reviews.checks.definition import Checks, Found, listed, manifest_of
 from reviews.checks.leakage_checks import SIMILARITY, overlap_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_objects
-from specs.digests import digest_file
-from specs.errors import EvidenceMissing
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
 from specs.stages.recipes.parameters import RecipeParameters
+from specs.system.digests import digest_file
+from specs.system.errors import EvidenceMissing
 from training.rules.weight_files import REPLACED, WEIGHTS, Change, WrongWeights, compare, describing
 
 CHECKS = Checks(("recipe",))

@@ -19,12 +19,12 @@ from reviews.evidence.measured_value import Measured
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_objects
 from reviews.evidence.text_overlap import find_overlaps
 from reviews.stages.recipes import checkpoint_checks, curation_checks
-from specs.digests import list_tree
-from specs.errors import EvidenceMissing
-from specs.regular_files import read_regular
-from specs.stages.artifacts import Item
-from specs.stages.metric import MetricSet
-from specs.text import plain
+from specs.stages.base.artifacts import Item
+from specs.stages.base.metric import MetricSet
+from specs.system.digests import list_tree
+from specs.system.errors import EvidenceMissing
+from specs.system.regular_files import read_regular
+from specs.system.text import plain
 
 SANDBOX = "recipe.sandbox"
 """A person who lifts this check for a stage allows its code to run without a sandbox."""

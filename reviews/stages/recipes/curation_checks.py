@@ -12,11 +12,11 @@ from reviews.checks.definition import Checks, Found
 from reviews.checks.leakage_checks import REPEATS, SIMILARITY, duplicates_of, groups_of, overlap_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
-from specs.errors import EvidenceMissing
-from specs.regular_files import read_regular
-from specs.stages.artifacts import Example, said_before
-from specs.stages.metric import MetricSet
+from specs.stages.base.artifacts import Example, said_before
+from specs.stages.base.metric import MetricSet
 from specs.stages.recipes.parameters import RecipeParameters
+from specs.system.errors import EvidenceMissing
+from specs.system.regular_files import read_regular
 from specs.trail.verdict import RequiredChange
 
 CHECKS = Checks(("recipe",))

@@ -12,11 +12,11 @@ from reviews.checks.definition import Checks, Found, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import read_rows
-from specs.errors import EvidenceMissing, UserError
-from specs.stages.artifacts import Item, Preference
-from specs.stages.metric import MetricSet
+from specs.stages.base.artifacts import Item, Preference
+from specs.stages.base.metric import MetricSet
 from specs.stages.traces.parameters import ReplayTracesParameters
 from specs.stages.traces.rows import TraceAnswer
+from specs.system.errors import EvidenceMissing, UserError
 from training.rules.traces.local_replay import States, pairs_of, states_in, stopped
 from training.rules.traces.pairs import whole_action
 from training.rules.traces.rendering import action_of

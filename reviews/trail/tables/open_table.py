@@ -11,7 +11,7 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.tables.pointer import pointer_of
 from reviews.trail.tables.sqlite_table import SqliteTable
 from reviews.trail.tables.trail_file import Stored, TrailFile, holds_trail, reading
-from specs.errors import AuditDamage
+from specs.system.errors import AuditDamage
 
 if TYPE_CHECKING:
     from reviews.trail.tables.postgres_table import PostgresTable

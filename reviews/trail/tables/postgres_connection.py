@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from reviews.trail.tables.pointer import shown
-from specs.errors import AuditDamage, DatabaseUnreachable, PeergateError, UserError
-from specs.extras import install_hint
+from specs.system.errors import AuditDamage, DatabaseUnreachable, PeergateError, UserError
+from specs.system.extras import install_hint
 
 if TYPE_CHECKING:
     from psycopg import Connection

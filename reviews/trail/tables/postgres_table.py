@@ -13,7 +13,7 @@ from reviews.trail.store import write_durably
 from reviews.trail.tables.pointer import Pointer, database_of, pointer_path
 from reviews.trail.tables.postgres_connection import BEGIN, Database, connected
 from reviews.trail.tables.trail_file import HeadRow, Row, Stored, TrailFile
-from specs.errors import AuditDamage, DatabaseUnreachable, UserError
+from specs.system.errors import AuditDamage, DatabaseUnreachable, UserError
 from specs.trail.entry import EntryKind
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.pointer import pointer_of
 from reviews.trail.tables.trail_file import SCHEMA, holds_trail, reading
 from reviews.trail.tiles import CHECKPOINT, is_export, read_bundles
-from specs.digests import canonical_bytes
-from specs.errors import AuditDamage, PeergateError
-from specs.regular_files import read_regular
+from specs.system.digests import canonical_bytes
+from specs.system.errors import AuditDamage, PeergateError
+from specs.system.regular_files import read_regular
 
 
 class Wanted(NamedTuple):

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from reviews.trail.tables.trail_file import FORMAT, SCHEMA, HeadRow, Row, Stored, holds_trail
-from specs.digests import digest_file
-from specs.errors import AuditDamage, DiskUnwritable, PeergateError
+from specs.system.digests import digest_file
+from specs.system.errors import AuditDamage, DiskUnwritable, PeergateError
 from specs.trail.entry import EntryKind
 
 DoneT = TypeVar("DoneT")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.trail import envelope
-from specs.text import plain
+from specs.system.text import plain
 
 FORMAT = 2
 

@@ -24,8 +24,8 @@ from sessions.run.lease import is_running
 from sessions.run.run_layout import TRAIL, is_run, run_folder, session_name
 from sessions.run.signed_specs import needs_signature
 from sessions.session import Paused, Session
-from specs.errors import PeergateError, UserError
-from specs.session.loading import find_spec, load_spec
+from specs.loading.loading import find_spec, load_spec
+from specs.system.errors import PeergateError, UserError
 
 LOOK_S = 1.0
 MOST_REFUSAL = 500

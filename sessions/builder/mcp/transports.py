@@ -24,8 +24,8 @@ from pydantic import AnyHttpUrl
 
 from sessions.bounded_server import BACKLOG, MOST_CONNECTIONS, bounded
 from sessions.builder.mcp.connections import MOST_SESSIONS, Door
-from specs.errors import UserError
-from specs.masking import know
+from specs.system.errors import UserError
+from specs.system.masking import know
 
 SHORTEST = 32
 """Characters; a token made here has 43, which are 256 random bits."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from sessions.builder.tools.reading_tools import MOST_READABLE, require_artifact
 from sessions.builder.tools.tool_context import Refused, Work
 from sessions.jobs.sandbox.analysis import SECONDS, analyse
-from specs.errors import Blocked
+from specs.system.errors import Blocked
+from specs.system.vendors.untrusted_text import enclose
 from specs.trail.builder_tools import RunPython
-from specs.vendors.untrusted_text import enclose
 
 PRINTED = 12_000
 

@@ -11,10 +11,10 @@ from sessions.builder.tools.tool_context import Refused, Work
 from sessions.jobs.job_state import POLL_S, gpu_idle_s, newest_progress
 from sessions.jobs.launcher import job_folder
 from sessions.jobs.untrusted_files import NotReadable, read_end
-from specs.job_records import Progress
-from specs.text import plain
+from specs.jobs.job_records import Progress
+from specs.system.text import plain
+from specs.system.vendors.untrusted_text import enclose, mark
 from specs.trail.builder_tools import CancelJob, JobLogs, JobStatus, RunChecks
-from specs.vendors.untrusted_text import enclose, mark
 
 LOG_BYTES = 65_536
 BEFORE_BYTES = 4096

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sessions.builder.tools.tool_context import Refused, Work
-from specs.text import plain
+from specs.system.text import plain
+from specs.system.vendors.untrusted_text import enclose
 from specs.trail.builder_tools import LookUp
-from specs.vendors.untrusted_text import enclose
 
 LIBRARIES = ("accelerate", "datasets", "numpy", "peft", "safetensors", "tokenizers", "torch", "transformers", "trl")
 DOCSTRING = 8_000

@@ -15,11 +15,11 @@ from reviews.trail.store import write_durably
 from sessions.builder.tools.stage_tools import keep_note
 from sessions.builder.tools.tool_context import Refused, Work
 from sessions.run.signed_specs import DRAFT
-from specs.errors import PeergateError, SpecError
-from specs.session.loading import load_spec
-from specs.session.yaml_positions import dumped
+from specs.loading.loading import load_spec
 from specs.stages.registry import Stage
-from specs.text import plain
+from specs.system.errors import PeergateError, SpecError
+from specs.system.text import plain
+from specs.system.yaml.yaml_positions import dumped
 from specs.trail.builder_tools import ProposeStage, ProposeSweep
 
 FOLDER = Path(".peergate") / "proposals"

@@ -13,13 +13,13 @@ from reviews.evidence.row_queries import part_of
 from sessions.builder.redaction import sees_heldout
 from sessions.builder.tools.tool_context import Refused, Work
 from sessions.session import Session
-from specs.digests import Digest, digest_bytes
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import outputs_of
+from specs.system.digests import Digest, digest_bytes
+from specs.system.vendors.untrusted_text import mark
 from specs.trail.builder_tools import ListArtifacts, ReadMetrics, ReadSpec
 from specs.trail.row_tools import ReadArtifact
-from specs.vendors.untrusted_text import mark
 
 MOST_FILES = 200
 """Files of one attempt; the job folder has the rest."""

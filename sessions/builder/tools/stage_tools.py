@@ -13,10 +13,11 @@ from sessions.builder.stage_view import open_stage, view_of
 from sessions.builder.tools.tool_context import HelperBench, Launch, Refused, Work
 from sessions.jobs.sandbox.code_admission import keep_recipe
 from sessions.session import Session
-from specs.digests import canonical_bytes
-from specs.errors import BudgetExceeded, BuilderUnavailable
+from specs.jobs.grant_and_claim import Claim
 from specs.stages.registry import kind_of, resolve_parameters
-from specs.text import plain
+from specs.system.digests import canonical_bytes
+from specs.system.errors import BudgetExceeded, BuilderUnavailable
+from specs.system.text import plain
 from specs.trail.builder_tools import (
     AskPerson,
     Delegate,
@@ -28,7 +29,6 @@ from specs.trail.builder_tools import (
     WriteNote,
     WriteRecipe,
 )
-from specs.trail.grant_and_claim import Claim
 
 SENT_BACK = "sent back"
 """The beginning of a refusal of claims that the rows contradict."""

@@ -12,8 +12,8 @@ from sessions.commands.output import print_json, print_line
 from sessions.disk_errors import telling_no_place
 from sessions.exports.formats import FORMATS, export, send
 from sessions.run.private_files import as_the_user_wants
-from specs.errors import UserError
 from specs.session_words import shown_path
+from specs.system.errors import UserError
 
 app = typer.Typer()
 

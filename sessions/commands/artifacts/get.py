@@ -12,8 +12,8 @@ from sessions.commands.output import print_json, print_line, say
 from sessions.disk_errors import telling_no_place
 from sessions.run.final_model import copy_model
 from sessions.run.private_files import as_the_user_wants
-from specs.digests import digest_file, list_tree
 from specs.session_words import shown_path
+from specs.system.digests import digest_file, list_tree
 
 app = typer.Typer(help="Copy the model that a session leaves.", no_args_is_help=True)
 

@@ -13,8 +13,8 @@ from sessions.commands.options import DEFAULT_RUNS, By, Json, Runs, SomeRun, cho
 from sessions.commands.output import print_json, print_line, say
 from sessions.run.pruning import Prunable, prunable
 from sessions.run.pruning import prune as carry_out
-from specs.errors import UserError
-from specs.text import size_in_words
+from specs.system.errors import UserError
+from specs.system.text import size_in_words
 
 app = typer.Typer()
 

@@ -12,8 +12,8 @@ from sessions.commands.output import print_json, print_line, say
 from sessions.disk_errors import telling_no_place
 from sessions.run.private_files import as_the_user_wants
 from sessions.run.run_layout import TRAIL
-from specs.errors import ExitCode, UserError
-from specs.text import one_line
+from specs.system.errors import ExitCode, UserError
+from specs.system.text import one_line
 from training.rules.packaging.bounded_json import WrongFile
 from training.rules.packaging.flaw import Flaw, Layer
 from training.rules.packaging.ship_rules import Outcome, check_files
@@ -77,7 +77,7 @@ def check(
 def _outcomes(folder: Path, base: Path | None, key: str | None) -> tuple[list[Outcome], str]:
     """Return what the files show, and the id of the key that signed their list."""
     from sessions.shipping.release import RELEASE, read_release
-    from specs.digests import digest_file
+    from specs.system.digests import digest_file
 
     wrong: list[Flaw] = []
     listed: dict[str, str] | None = None

@@ -16,7 +16,7 @@ from sessions.commands.audit.trail_place import Place
 from sessions.commands.output import print_line, say
 from sessions.jobs.repeated_witness import Repeated, Repetition, copies_of, stages_without
 from sessions.terminal import masked_line
-from specs.errors import NOT_WITNESSED
+from specs.system.errors import NOT_WITNESSED
 
 SHOWN_ROWS = 5
 

@@ -10,7 +10,7 @@ from sessions.commands.audit.trail_place import Place, way_of
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.report.report_check import ReportCheck, Traced
 from sessions.terminal import masked_line
-from specs.errors import ExitCode
+from specs.system.errors import ExitCode
 
 LINES_SHOWN = 400
 """Characters of line numbers; `--json` has all of them."""

@@ -16,7 +16,7 @@ from sessions.commands.audit.trail_place import Place, place_of
 from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeTrail, TrailRun, spread
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.terminal import masked_line
-from specs.errors import UserError
+from specs.system.errors import UserError
 
 _SHOWN = (
     *("stage", "attempt", "key", "mode", "topic", "number", "outcome", "decision", "what", "usd"),

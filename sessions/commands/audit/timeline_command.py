@@ -21,7 +21,7 @@ from sessions.report.trail_page import trail_page
 from sessions.run.private_files import as_the_user_wants
 from sessions.run.run_layout import STORE
 from sessions.terminal import masked_line
-from specs.errors import PeergateError, UserError
+from specs.system.errors import PeergateError, UserError
 
 app = typer.Typer()
 

@@ -15,7 +15,7 @@ from reviews.trail.tables.query import Found, Wanted, select
 from reviews.trail.tiles import is_export
 from sessions.commands.options import DEFAULT_RUNS, chosen
 from sessions.run.run_layout import STORE, TRAIL, require_run, trail_name
-from specs.errors import UserError
+from specs.system.errors import UserError
 
 
 class Place(NamedTuple):

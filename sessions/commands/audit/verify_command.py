@@ -24,8 +24,8 @@ from sessions.commands.output import print_block, print_json, print_line, say
 from sessions.report.trail_page import page_damage
 from sessions.run.run_layout import STORE, trail_name
 from sessions.terminal import masked_line
-from specs.errors import UserError
-from specs.text import json_text
+from specs.system.errors import UserError
+from specs.system.text import json_text
 
 _POINTS = ("decision", "verdict", "checks", "metrics", "exit", "manifest", "order")
 _POINTING = {"asked": ("request",), "answered": ("answer", "request", "response")}

@@ -18,9 +18,9 @@ from sessions.requests.consult_context import Desk, Requested
 from sessions.requests.review_functions import adversarial_review, ask_review, request_review, review_commits
 from sessions.run.private_files import as_the_user_wants
 from sessions.terminal import masked_line
-from specs.errors import ExitCode, UserError
-from specs.session.explain import explain
-from specs.session.reviewer_file import load_reviewer, reviewer_of
+from specs.loading.reviewer_file import load_reviewer, reviewer_of
+from specs.stages.explain import explain
+from specs.system.errors import ExitCode, UserError
 from specs.trail.requested_review import AdversarialRequest, DraftRequest, QuestionRequest, ReviewRequest
 
 app = typer.Typer()

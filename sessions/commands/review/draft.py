@@ -14,7 +14,7 @@ from sessions.commands.review.consult import Asked, Effort, desk_of, say, valid
 from sessions.report.requested_page import refuse_to_overwrite, write_page
 from sessions.requests.spec_draft import Drafting, draft_spec
 from sessions.run.private_files import as_the_user_wants
-from specs.errors import ExitCode, UserError
+from specs.system.errors import ExitCode, UserError
 from specs.trail.requested_review import DraftAnswer, DraftRequest
 
 app = typer.Typer()

@@ -14,9 +14,9 @@ from reviews.trail.trail import Trail
 from sessions.commands.audit.trail_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs
 from sessions.commands.output import print_json, print_line
-from specs.errors import UserError
-from specs.regular_files import read_regular
-from specs.text import json_text
+from specs.system.errors import UserError
+from specs.system.regular_files import read_regular
+from specs.system.text import json_text
 from specs.trail.verdict import Packet
 
 app = typer.Typer()

@@ -12,8 +12,8 @@ from reviews.trail.store import write_durably
 from sessions.commands.options import Json
 from sessions.commands.output import print_json, print_line, print_table, say
 from sessions.disk_errors import telling_no_place
-from specs.errors import UserError
-from specs.masking import current
+from specs.system.errors import UserError
+from specs.system.masking import current
 from specs.traces.turn import Account
 from training.rules.traces.ingest import ingest
 from training.rules.traces.trace_folder import written

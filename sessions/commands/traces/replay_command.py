@@ -15,9 +15,9 @@ from sessions.commands.traces.show_command import Folder
 from sessions.disk_errors import telling_no_place
 from sessions.traces.replay import Replies, answered, calls_of, replay
 from sessions.traces.teacher_file import circles, models_of, read_teachers, with_teachers
-from specs.digests import digest_bytes
-from specs.errors import UserError
-from specs.masking import current
+from specs.system.digests import digest_bytes
+from specs.system.errors import UserError
+from specs.system.masking import current
 from specs.traces.teachers import Card
 from training.rules.traces.pairs import make_pairs
 from training.rules.traces.rendering import tools_of

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import platformdirs
 from filelock import FileLock
 
-from specs.digests import digest_bytes, digest_value
-from specs.errors import Blocked
-from specs.extras import install_hint
 from specs.session.session_spec import SessionSpec
 from specs.stages.registry import Stage, kind_of
+from specs.system.digests import digest_bytes, digest_value
+from specs.system.errors import Blocked
+from specs.system.extras import install_hint
 
 VARIABLE = "PEERGATE_INSPECT_PYTHON"
 REQUIREMENTS = Path(__file__).with_name("inspect_requirements.txt")

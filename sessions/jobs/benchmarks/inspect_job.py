@@ -8,10 +8,10 @@ from pathlib import Path
 
 from sessions.jobs.benchmarks import environment
 from sessions.jobs.benchmarks.served_task import Harness, require_script, serve
-from specs.confinement import bubblewrap
-from specs.errors import Blocked
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.parameters import InspectParameters
+from specs.system.confinement import bubblewrap
+from specs.system.errors import Blocked
 from training.jobs.evaluation.benchmark_rows import write_items
 from training.jobs.job import Done, Job, refuse
 from training.rules.evaluation.inspect_log import NAME

@@ -16,11 +16,11 @@ from sessions.jobs.benchmarks import environment
 from sessions.jobs.benchmarks.lm_eval_interpreter import FILES, SAMPLES
 from sessions.jobs.benchmarks.served_task import Harness, require_script, serve
 from specs.benchmarks import lm_eval_file
-from specs.confinement import bubblewrap
-from specs.errors import Blocked
-from specs.regular_files import read_regular
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.parameters import LmEvalParameters
+from specs.system.confinement import bubblewrap
+from specs.system.errors import Blocked
+from specs.system.regular_files import read_regular
 from training.jobs.job import Done, Job, refuse
 from training.rules.evaluation.inspect_log import write_log
 from training.rules.evaluation.lm_eval_scores import scorer_of

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from sessions.jobs.benchmarks.environment import Environment
 from sessions.jobs.sandbox import sandbox
 from sessions.jobs.sandbox.recipe_job import SCRIPT, STARTER, run_script
-from specs.confinement import bubblewrap
-from specs.digests import digest_bytes, digest_file
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.parameters import BenchmarkParameters
 from specs.stages.recipes.parameters import RecipeParameters
+from specs.system.confinement import bubblewrap
+from specs.system.digests import digest_bytes, digest_file
 from training.engines.completion_server import CompletionServer, Granted
 from training.engines.engine_factory import make_engine
 from training.jobs.evaluation.benchmark_rows import encoder_of, rows_of

@@ -31,8 +31,8 @@ from sessions.jobs.heartbeat import BEAT, Absence, Silence
 from sessions.jobs.job_environment import job_environment
 from sessions.jobs.orphans import detached
 from sessions.jobs.ray.ray_engine import Cluster, named_cluster, require_address
-from specs.errors import UserError
-from specs.extras import install_hint
+from specs.system.errors import UserError
+from specs.system.extras import install_hint
 
 RECORD = "ray.json"
 """In the run folder: names the cluster of the session's jobs."""

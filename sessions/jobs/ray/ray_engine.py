@@ -18,9 +18,9 @@ from urllib.parse import quote, urlsplit
 
 from sessions.jobs.engine_launcher import EngineState, EngineStatus
 from sessions.jobs.job_state import EngineUnavailable
-from specs.errors import Blocked, UserError
-from specs.resources import Resources
-from specs.text import plain
+from specs.system.errors import Blocked, UserError
+from specs.system.resources import Resources
+from specs.system.text import plain
 
 ANSWER_S = 10.0
 SUBMIT_S = 60.0

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from specs.confinement import bubblewrap
-from specs.errors import Blocked
+from specs.system.confinement import bubblewrap
+from specs.system.errors import Blocked
 
 SECONDS = 60.0
 MEMORY_MB = 2048

@@ -13,15 +13,15 @@ from reviews.trail.trail import Trail
 from sessions.jobs.sandbox import sandbox
 from sessions.jobs.sandbox.recipe_job import ALLOWED, SCRIPT
 from sessions.run.run_layout import STORE
-from specs.confinement import bubblewrap
-from specs.digests import list_tree
-from specs.errors import Blocked, EvidenceMissing
-from specs.job_records import JobOrder
-from specs.regular_files import read_regular
+from specs.jobs.job_records import JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.session_words import session_words
 from specs.stages.recipes.script_file import require_script
 from specs.stages.registry import STAGE_KINDS
+from specs.system.confinement import bubblewrap
+from specs.system.digests import list_tree
+from specs.system.errors import Blocked, EvidenceMissing
+from specs.system.regular_files import read_regular
 
 
 def keep_recipe(store: Store, text: str) -> str:

@@ -28,13 +28,13 @@ import psutil
 from sessions.jobs.process_usage import Watched
 from sessions.jobs.sandbox import sandbox
 from sessions.jobs.sandbox.sandbox_outputs import MOST_FILES, CutShort, Received, Refused, receive
-from specs.confinement import bubblewrap
-from specs.digests import digest_file
-from specs.home import HOME
-from specs.job_records import JobOrder
-from specs.regular_files import read_regular
+from specs.jobs.job_records import JobOrder
 from specs.stages.recipes import script_file
 from specs.stages.recipes.parameters import RecipeParameters
+from specs.system.confinement import bubblewrap
+from specs.system.digests import digest_file
+from specs.system.home import HOME
+from specs.system.regular_files import read_regular
 from training.jobs.job import Done, Job, refuse
 from training.jobs.recipes.adopt_checkpoint import NotTaken, take_checkpoint
 

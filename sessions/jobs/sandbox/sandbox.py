@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sessions.jobs.job_environment import JOB_VARIABLES
-from specs.confinement import bubblewrap
-from specs.confinement.bubblewrap import Host
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.stages.recipes.script_file import packages
+from specs.system.confinement import bubblewrap
+from specs.system.confinement.bubblewrap import Host
 
 INPUTS, OUT, CODE, STARTER = "/inputs", "/out", "/code/recipe.py", "/code/start.py"
 PROBE = "import ctypes, json, socket"

@@ -18,10 +18,10 @@ from typing import Any
 from sessions.jobs.engine_launcher import EngineState, EngineStatus
 from sessions.jobs.job_state import EngineUnavailable
 from sessions.jobs.skypilot.sky_interpreter import ACTIVE
-from specs.errors import Blocked, UserError
-from specs.regular_files import read_regular
-from specs.resources import Resources
-from specs.text import plain
+from specs.system.errors import Blocked, UserError
+from specs.system.regular_files import read_regular
+from specs.system.resources import Resources
+from specs.system.text import plain
 
 ASK_S = 90.0
 """Importing SkyPilot alone takes 3 s, and more on a busy machine."""
@@ -178,7 +178,7 @@ def sky_engine() -> SkyEngine:
 
 def read_template(path: Path) -> dict[str, Any]:
     """Read the user's part of a task; raise UserError if it is malformed or sets what Peergate sets."""
-    from specs.session.yaml_positions import UnreadableError, read_yaml
+    from specs.system.yaml.yaml_positions import UnreadableError, read_yaml
 
     try:
         document = read_yaml(read_regular(path))

@@ -16,8 +16,8 @@ from reviews.trail.store import write_durably
 from sessions.jobs.heartbeat import BEAT
 from sessions.jobs.job_state import key_of, parse_exit, read_order, shared_key
 from sessions.jobs.transfer.shared_place import TABLE_BYTES, Place, Table, read_table
-from specs.digests import canonical_bytes
-from specs.errors import AuditDamage, EvidenceMissing
+from specs.system.digests import canonical_bytes
+from specs.system.errors import AuditDamage, EvidenceMissing
 
 RECORD = "place.json"
 """In the run folder: names the place over which the session's jobs move."""

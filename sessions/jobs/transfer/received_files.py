@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.trail.store import sync_folder
-from specs.digests import digest_path
+from specs.system.digests import digest_path
 
 NAME_BYTES = 200
 

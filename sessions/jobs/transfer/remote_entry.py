@@ -28,8 +28,8 @@ from sessions.jobs.transfer.job_transfer import CANCEL, CLAIM, KEPT, LEFT, OUTPU
 from sessions.jobs.transfer.shared_place import TABLE_BYTES, Piece, Place, Table, read_table
 from sessions.jobs.untrusted_files import NotReadable, open_file
 from sessions.run.private_files import keep_private
-from specs.digests import canonical_bytes, digest_file
-from specs.errors import EvidenceMissing, PeergateError
+from specs.system.digests import canonical_bytes, digest_file
+from specs.system.errors import EvidenceMissing, PeergateError
 
 LOOK_S = 1.0
 PATIENCE_S = 3600.0

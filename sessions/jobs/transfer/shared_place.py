@@ -20,9 +20,9 @@ from pydantic import ValidationError
 
 from sessions.jobs.job_state import EngineUnavailable
 from sessions.jobs.transfer.received_files import OtherBytes, resume, safe_parts, take_whole
-from specs.digests import Contract, Digest, digest_file, digest_value, list_tree
-from specs.errors import AuditDamage, UserError
-from specs.text import plain
+from specs.system.digests import Contract, Digest, digest_file, digest_value, list_tree
+from specs.system.errors import AuditDamage, UserError
+from specs.system.text import plain
 
 ATOMIC = ("file", "local", "memory", "s3", "s3a", "gs", "gcs")
 """Protocols whose file systems create a file atomically, and refuse if it exists."""
@@ -44,7 +44,7 @@ class Table(Contract):
     files: dict[str, Piece]
 
     def digest(self) -> str:
-        """Return the artifact's digest, as :func:`specs.digests.digest_path` computes it."""
+        """Return the artifact's digest, as :func:`specs.system.digests.digest_path` computes it."""
         if "" in self.files:
             return self.files[""].digest
         return digest_value({path: piece.digest for path, piece in self.files.items()})

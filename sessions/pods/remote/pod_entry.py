@@ -24,7 +24,7 @@ from sessions.pods.remote.pod_layout import Layout
 from sessions.pods.remote.process_state import KEEPER, ORCHESTRATOR
 from sessions.pods.remote.process_sweep import sweep
 from sessions.run.run_layout import STORE
-from specs.digests import list_tree
+from specs.system.digests import list_tree
 
 LOG_BYTES = 1 << 16
 PIECE = 1 << 20
@@ -37,9 +37,9 @@ def version() -> None:
     from pkgutil import iter_modules
 
     from reviews.checks.measuring_code import measuring_code
-    from specs.confinement.program_process import require_sandbox
-    from specs.confinement.verifier_command import NoSandbox
-    from specs.plugins import identities
+    from specs.system.confinement.program_process import require_sandbox
+    from specs.system.confinement.verifier_command import NoSandbox
+    from specs.system.plugins import identities
 
     facts = {"protocol": PROTOCOL, "version": version("peergate"), "measuring": measuring_code()}
     try:

@@ -18,7 +18,7 @@ from sessions.jobs.claim import lives, read_record, started_ticks, this_process
 from sessions.jobs.heartbeat import mark_of
 from sessions.pods.remote.pod_layout import Layout
 from sessions.run.run_layout import TRAIL
-from specs.errors import PeergateError
+from specs.system.errors import PeergateError
 
 KEEPER, ORCHESTRATOR, EXIT, SINCE = "keeper.json", "orchestrator.json", "exit.json", "since.json"
 ATTACHED, PULLED, ENDING, ENDED = "attached", "pulled.json", "ending.json", "ended.json"

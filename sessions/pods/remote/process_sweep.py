@@ -20,7 +20,7 @@ from sessions.jobs.orphans import VARIABLE
 from sessions.pods.remote.pod_layout import Layout
 from sessions.pods.remote.process_state import KEEPER, ORCHESTRATOR
 from sessions.run.run_layout import TRAIL
-from specs.errors import PeergateError
+from specs.system.errors import PeergateError
 
 TERM_S = 5.0
 

@@ -11,8 +11,8 @@ from reviews.evidence.gather import gather
 from reviews.stages.evaluation.judged_answers import Answered, answered
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from specs.errors import EvidenceMissing
 from specs.session.session_spec import ResolvedSpec
+from specs.system.errors import EvidenceMissing
 from training.rules.tasks.conversation import said_in
 
 Arms = tuple[tuple[Answered, ...], tuple[Answered, ...]]

@@ -13,7 +13,7 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.report.samples.compared_arms import arms_of
 from sessions.terminal import masked_line
-from specs.errors import EvidenceMissing, UserError
+from specs.system.errors import EvidenceMissing, UserError
 from training.rules.tasks.conversation import said_in
 
 

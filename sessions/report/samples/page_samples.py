@@ -8,7 +8,7 @@ from typing import Any
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.report.samples.judged_samples import Sample, samples_of
-from specs.errors import EvidenceMissing
+from specs.system.errors import EvidenceMissing
 from training.rules.tasks.conversation import said_in
 
 MOST_OF_A_GROUP = 50

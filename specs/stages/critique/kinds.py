@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from specs.stages.artifacts import Example, Item, Preference
+from specs.stages.base.artifacts import Example, Item, Preference
+from specs.stages.base.kind import Added, Kept, Scored, StageKind
 from specs.stages.critique import parameters, rows
 from specs.stages.critique.metrics import (
     BEST_OF_N_METRICS,
@@ -11,7 +12,6 @@ from specs.stages.critique.metrics import (
     REVISE_METRICS,
     VERIFIED_METRICS,
 )
-from specs.stages.kind import Added, Kept, Scored, StageKind
 
 _DROPPED = Added("keeps_dropped", outputs={"dropped": "rows"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Literal
 
-from specs.stages.row_metric import (
+from specs.stages.base.row_metric import (
     Fits,
     Over,
     RowMetric,
@@ -19,7 +19,7 @@ from specs.stages.row_metric import (
     rate,
     where,
 )
-from specs.stages.sampling_metrics import rates, revised
+from specs.stages.base.sampling_metrics import rates, revised
 
 _LABELLED = Over("the labelled sample: items that a person has judged", output="calibration")
 _CHAINS = Over("all chains of critique and revision, one for each example")

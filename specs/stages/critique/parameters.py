@@ -6,12 +6,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specs.digests import Contract, omitted
-from specs.stages.artifacts import NegativeType
-from specs.stages.label_scores import Agreement
-from specs.stages.rubric import Rubric
-from specs.stages.sampling import END_MARK, ROLE_STOPS, SHOTS, Sampling, Shot, Stop
-from specs.stages.stage import Placed
+from specs.stages.base.artifacts import NegativeType
+from specs.stages.base.label_scores import Agreement
+from specs.stages.base.rubric import Rubric
+from specs.stages.base.sampling import END_MARK, ROLE_STOPS, SHOTS, Sampling, Shot, Stop
+from specs.stages.base.stage import Placed
+from specs.system.digests import Contract, omitted
 
 
 class CriticParameters(Placed):

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from specs.digests import Contract, Count, Digest, omitted
-from specs.stages.answer_end import Finish, Ids
-from specs.stages.artifacts import OfSample, Preference
-from specs.stages.label_scores import TOLERANCE, Agreement, Arrangement, arrangement, decide
+from specs.stages.base.answer_end import Finish, Ids
+from specs.stages.base.artifacts import OfSample, Preference
+from specs.stages.base.label_scores import TOLERANCE, Agreement, Arrangement, arrangement, decide
+from specs.system.digests import Contract, Count, Digest, omitted
 
 
 class CritiqueRow(Contract):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from specs.stages.base.kind import Arm, Scored, StageKind
+from specs.stages.base.stage import ArtifactKind
 from specs.stages.evaluation import parameters, rows
 from specs.stages.evaluation.metrics import (
     CHOICE_METRICS,
@@ -14,8 +16,6 @@ from specs.stages.evaluation.metrics import (
     LM_EVAL_METRICS,
     PERPLEXITY_METRICS,
 )
-from specs.stages.kind import Arm, Scored, StageKind
-from specs.stages.stage import ArtifactKind
 
 _ITEMS: dict[str, ArtifactKind] = {"model": "checkpoint", "items": "items"}
 _measuring = partial(StageKind, inputs=_ITEMS, outputs={"rows": "rows"}, reads_heldout=True, only_measures=True)

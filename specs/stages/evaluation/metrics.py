@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import partial
 
-from specs.stages.row_metric import Over, RowMetric, Value, count, judged, metric, rate, where
+from specs.stages.base.row_metric import Over, RowMetric, Value, count, judged, metric, rate, where
 
 _ITEMS = Over("all registered held-out items, each once")
 # Metrics over each population, and shares of its rows.

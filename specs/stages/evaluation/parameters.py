@@ -6,13 +6,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from specs.digests import Contract, Digest, omitted
-from specs.stages.answer_end import Form
-from specs.stages.engine_choice import Writing
-from specs.stages.label_scores import Agreement
-from specs.stages.rubric import Rubric
-from specs.stages.sampling import QUESTION, BatchSize, Seed, Stop, Wrapper, require_prompt
-from specs.stages.stage import Placed, Task
+from specs.stages.base.answer_end import Form
+from specs.stages.base.engine_choice import Writing
+from specs.stages.base.label_scores import Agreement
+from specs.stages.base.rubric import Rubric
+from specs.stages.base.sampling import QUESTION, BatchSize, Seed, Stop, Wrapper, require_prompt
+from specs.stages.base.stage import Placed, Task
+from specs.system.digests import Contract, Digest, omitted
 
 Prompting = Literal["native", "raw", "wrapped"]
 """``native``: the chat template for instruct models, the bare text and an empty line for base models. ``raw``: the bare

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from specs.digests import Contract, Count, Digest, Positive, omitted
-from specs.stages.answer_end import Finish, Ids, ended_once
-from specs.stages.label_scores import Arrangement
+from specs.stages.base.answer_end import Finish, Ids, ended_once
+from specs.stages.base.label_scores import Arrangement
+from specs.system.digests import Contract, Count, Digest, Positive, omitted
 
 
 class EvaluationRow(Contract):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from specs.digests import Contract, Count, Positive, Quantity, omitted
+from specs.system.digests import Contract, Count, Positive, Quantity, omitted
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 

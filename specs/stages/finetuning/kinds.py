@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from specs.stages.base.kind import Added, StageKind
 from specs.stages.finetuning import online_parameters, online_rows, parameters, rows
 from specs.stages.finetuning.distributed import ReplicaRound
 from specs.stages.finetuning.metrics import DPO_METRICS, SFT_METRICS
 from specs.stages.finetuning.online_metrics import online_metrics
-from specs.stages.kind import Added, StageKind
 
 _SNAPSHOTS = Added("leaves_snapshots", outputs={"snapshots": "snapshots"})
 _REPLICAS = Added("synchronises", outputs={"replicas": "rows"})

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from specs.stages.row_metric import Over, RowMetric, Value, count, metric, rate, total, where
+from specs.stages.base.row_metric import Over, RowMetric, Value, count, metric, rate, total, where
 
 _STEPS = Over("all optimizer steps, in order")
 _FIRST = where("the first fifth of the steps (at least 1)", lambda step: step.first)

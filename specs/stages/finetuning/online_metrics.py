@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specs.stages.row_metric import Over, RowMetric, Value, count, metric, rate, share, where
+from specs.stages.base.row_metric import Over, RowMetric, Value, count, metric, rate, share, where
 
 _STEPS = Over("all optimizer steps, in order")
 _ROLLOUTS = Over("all answers that were trained on", output="rollouts")

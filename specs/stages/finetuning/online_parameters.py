@@ -6,9 +6,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from specs.digests import Contract, omitted
+from specs.stages.base.stage import NotReadBack
 from specs.stages.finetuning.parameters import ReplicatedParameters
-from specs.stages.stage import NotReadBack
+from specs.system.digests import Contract, omitted
 
 Reward = Literal["verified", "ended", "length"]
 """1 for an answer that the task's verifier accepts; 1 for one that ended by itself; its share of ``max_new_tokens``."""

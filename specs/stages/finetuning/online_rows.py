@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from specs.digests import Contract, Count, Positive, Quantity, omitted
-from specs.stages.answer_end import Finish, Ids
-from specs.stages.artifacts import OfSample
+from specs.stages.base.answer_end import Finish, Ids
+from specs.stages.base.artifacts import OfSample
+from specs.stages.base.sampling import Share
 from specs.stages.finetuning.rows import TrainingRow
-from specs.stages.sampling import Share
+from specs.system.digests import Contract, Count, Positive, Quantity, omitted
 
 
 class ChannelStep(Contract):

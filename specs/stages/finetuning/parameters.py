@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from specs.digests import Contract, omitted
+from specs.stages.base.stage import NotReadBack
 from specs.stages.finetuning.distributed import Distributed
-from specs.stages.stage import NotReadBack
+from specs.system.digests import Contract, omitted
 
 Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,79}$")]
 Loss = Literal["dpo", "ipo", "kto", "orpo", "simpo"]

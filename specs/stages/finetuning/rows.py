@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from specs.digests import Contract, Count, Positive, Quantity, omitted
-from specs.stages.label_scores import LogProbability
-from specs.stages.sampling import Share
+from specs.stages.base.label_scores import LogProbability
+from specs.stages.base.sampling import Share
+from specs.system.digests import Contract, Count, Positive, Quantity, omitted
 
 
 class TrainingRow(Contract):

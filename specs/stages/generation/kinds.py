@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from specs.stages.artifacts import Example, Item
+from specs.stages.base.artifacts import Example, Item
+from specs.stages.base.kind import Kept, StageKind
 from specs.stages.generation import parameters, rows
 from specs.stages.generation.metrics import GENERATE_METRICS, INSTRUCT_METRICS, RESPONSE_METRICS, SENTINEL_METRICS
-from specs.stages.kind import Kept, StageKind
 
 BASE_MODEL_CHECK = StageKind(
     name="base_model_check",

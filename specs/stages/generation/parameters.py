@@ -6,9 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from specs.digests import Contract, omitted
-from specs.stages.engine_choice import Writing
-from specs.stages.sampling import (
+from specs.stages.base.engine_choice import Writing
+from specs.stages.base.sampling import (
     END_MARK,
     ROLE_STOPS,
     SHOTS,
@@ -21,6 +20,7 @@ from specs.stages.sampling import (
     Wrapper,
     require_prompt,
 )
+from specs.system.digests import Contract, omitted
 
 Step = Literal["end_mark", "first_paragraph", "role_line", "new_question", "strip"]
 

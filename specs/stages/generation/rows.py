@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from specs.digests import Contract, Count, omitted
-from specs.stages.answer_end import Finish, Form, Ids, ended_once
-from specs.stages.artifacts import OfSample
+from specs.stages.base.answer_end import Finish, Form, Ids, ended_once
+from specs.stages.base.artifacts import OfSample
+from specs.system.digests import Contract, Count, omitted
 
 
 class GenerationRow(OfSample):

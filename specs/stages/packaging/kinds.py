@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specs.stages.kind import StageKind
+from specs.stages.base.kind import StageKind
 from specs.stages.packaging.metrics import BENCH_METRICS, EXPORT_METRICS, PACKAGING_METRICS
 from specs.stages.packaging.parameters import BenchParameters, ExportParameters, PackageParameters
 from specs.stages.packaging.rows import BenchRow, ExportRow, ExportTextRow, PackageRow

@@ -7,7 +7,7 @@ from fractions import Fraction
 from statistics import fmean, median, pstdev
 from typing import Any
 
-from specs.stages.row_metric import Over, Value, count, metric, middle, rate, where
+from specs.stages.base.row_metric import Over, Value, count, metric, middle, rate, where
 
 _PROBES = Over("the items re-generated from the packaged model")
 

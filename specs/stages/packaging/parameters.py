@@ -6,11 +6,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from specs.digests import Contract
-from specs.stages.engine_choice import Writing
+from specs.stages.base.engine_choice import Writing
+from specs.stages.base.stage import Placed
 from specs.stages.packaging.llama_cpp import is_installed
 from specs.stages.packaging.parity import GgufFormat
-from specs.stages.stage import Placed
+from specs.system.digests import Contract
 
 
 class PackageParameters(Placed):

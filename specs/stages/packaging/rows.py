@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from specs.digests import Contract, Count, Positive, Quantity
+from specs.system.digests import Contract, Count, Positive, Quantity
 
 
 class PackageRow(Contract):

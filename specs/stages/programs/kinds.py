@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specs.stages.kind import StageKind
+from specs.stages.base.kind import StageKind
 from specs.stages.programs.metrics import CODE_METRICS
 from specs.stages.programs.parameters import CodeEvalParameters
 from specs.stages.programs.rows import CodeRow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specs.stages.row_metric import Over, count, judged, metric, rate, where
+from specs.stages.base.row_metric import Over, count, judged, metric, rate, where
 
 _ANSWERS = Over("all answers")
 _PASSED = where("answers whose program passes its tests", lambda value: value.passed)

@@ -6,9 +6,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from specs.digests import omitted
-from specs.stages.engine_choice import Writing
-from specs.stages.sampling import BatchSize, Seed
+from specs.stages.base.engine_choice import Writing
+from specs.stages.base.sampling import BatchSize, Seed
+from specs.system.digests import omitted
 
 
 class CodeEvalParameters(Writing):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import model_validator
 
-from specs.digests import Contract, Count, omitted
-from specs.stages.answer_end import Finish, Form, Ids, ended_once
+from specs.stages.base.answer_end import Finish, Form, Ids, ended_once
+from specs.system.digests import Contract, Count, omitted
 
 
 class CodeRow(Contract):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specs.stages.kind import Added, StageKind
+from specs.stages.base.kind import Added, StageKind
 from specs.stages.recipes.parameters import RecipeParameters
 
 RECIPE = StageKind(

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from specs.digests import Contract, Digest, Name, omitted
 from specs.stages.recipes.script_file import is_requirement
+from specs.system.digests import Contract, Digest, Name, omitted
 
 
 def _a_requirement(text: str) -> str:

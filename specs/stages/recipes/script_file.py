@@ -14,10 +14,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specs.digests import digest_bytes
-from specs.errors import Blocked, UserError
-from specs.home import HOME
-from specs.newer_python import syntax_fault
+from specs.system.digests import digest_bytes
+from specs.system.errors import Blocked, UserError
+from specs.system.home import HOME
+from specs.system.newer_python import syntax_fault
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from specs.stages.artifacts import Preference
-from specs.stages.kind import Kept, StageKind
+from specs.stages.base.artifacts import Preference
+from specs.stages.base.kind import Kept, StageKind
 from specs.stages.traces.metrics import TRACE_METRICS
 from specs.stages.traces.parameters import ReplayTracesParameters
 from specs.stages.traces.rows import TraceAnswer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from specs.stages.row_metric import Over, count, metric, rate
+from specs.stages.base.row_metric import Over, count, metric, rate
 
 _ANSWERS = Over("all answers to the states that are due")
 _STATES = Over("the states that are due", output="states")

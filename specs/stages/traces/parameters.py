@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from specs.stages.engine_choice import Writing
-from specs.stages.sampling import BatchSize, Seed, Stop
-from specs.traces.family import Family
+from specs.stages.base.engine_choice import Writing
+from specs.stages.base.sampling import BatchSize, Seed, Stop
+from specs.stages.traces.family import Family
 
 
 class ReplayTracesParameters(Writing):

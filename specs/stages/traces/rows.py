@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from specs.digests import Count
-from specs.stages.answer_end import Finish, Ids
-from specs.stages.artifacts import OfSample
+from specs.stages.base.answer_end import Finish, Ids
+from specs.stages.base.artifacts import OfSample
+from specs.system.digests import Count
 
 
 class TraceAnswer(OfSample):

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from reviews.acceptance.criterion_state import Acceptance, acceptance_of
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from specs.digests import digest_bytes
-from specs.home import HOME
-from specs.session.loading import load_spec, shipped
+from specs.loading.loading import load_spec, shipped
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.packaging import parameters as packaging_parameters
+from specs.system.digests import digest_bytes
+from specs.system.home import HOME
 from specs.trail.entry import GENESIS, Entry, EntryKind
 from testing.factories.bodies import body_of
 from testing.factories.spec_files import loads, write_spec

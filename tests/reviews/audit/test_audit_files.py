@@ -20,8 +20,8 @@ from reviews.audit.verify import Audit, verify_run
 from reviews.trail.envelope import Recorded
 from reviews.trail.tables.open_table import read_entries
 from sessions.report.trail_page import trail_page
-from specs.digests import canonical_bytes, digest_file
-from specs.errors import AuditDamage
+from specs.system.digests import canonical_bytes, digest_file
+from specs.system.errors import AuditDamage
 
 
 @pytest.fixture(scope="module")

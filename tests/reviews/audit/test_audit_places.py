@@ -23,7 +23,7 @@ from sessions.commands.audit.trail_place import place_of
 from sessions.requests.consult_context import Desk
 from sessions.requests.review_functions import ask_review
 from sessions.run.run_layout import REVIEWS
-from specs.errors import UserError
+from specs.system.errors import UserError
 from specs.trail.requested_review import QuestionRequest
 from testing.fixtures.command_sessions import called as peergate
 

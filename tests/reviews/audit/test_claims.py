@@ -20,11 +20,11 @@ from sessions.commands.audit.claim_command import show_claim
 from sessions.commands.audit.trail_place import place_of
 from sessions.report import report
 from sessions.report.report_check import ReportCheck
-from specs.digests import digest_file
-from specs.errors import UserError
-from specs.masking import current
+from specs.jobs.grant_and_claim import Claim
+from specs.system.digests import digest_file
+from specs.system.errors import UserError
+from specs.system.masking import current
 from specs.trail.builder_tools import SubmitStage
-from specs.trail.grant_and_claim import Claim
 from testing.factories.bodies import body_of
 from testing.fixtures.quick_session import drive, open_quick, quick_session
 
@@ -298,7 +298,7 @@ def test_a_claim_that_was_called_supported_and_is_not_is_found(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from sessions.report import report_check
-    from specs.trail.grant_and_claim import ClaimResult
+    from specs.jobs.grant_and_claim import ClaimResult
 
     def contradicted(stated: list[Claim], _: Any) -> tuple[ClaimResult, ...]:
         return tuple(ClaimResult(claim=one, status="contradicted", measured=1.0) for one in stated)

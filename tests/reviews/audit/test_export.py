@@ -22,7 +22,7 @@ from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tiles import bundles_of, read_bundles, tile_name, tiles_of
 from reviews.trail.trail import Trail
 from sessions.run.lease import lease
-from specs.errors import UserError
+from specs.system.errors import UserError
 from specs.trail.entry import Entry
 from testing.factories.bodies import body_of
 from testing.factories.forgery import chained, entries_of, keys_of, put, rows_of, with_body

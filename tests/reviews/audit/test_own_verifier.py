@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from reviews.audit import recompute
-from specs.confinement import bubblewrap, verifier_process
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
+from specs.system.confinement import bubblewrap, verifier_process
 from testing.factories.task_files import GOOD, spec_with
 from testing.fixtures.sandbox import needs_sandbox
 

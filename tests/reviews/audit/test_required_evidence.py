@@ -17,7 +17,7 @@ from bench.attack import exports
 from bench.attack.evidence import complete_export, delete, deletions, edits, stored_files
 from bench.attack.exports import build_verifier, go_codes, original, python_code
 from bench.attack.forged_trail import Original, copied
-from specs.digests import Digest
+from specs.system.digests import Digest
 from specs.trail.bodies import FORMS
 from specs.trail.stored_evidence import EVIDENCE, stored_evidence, table_text
 

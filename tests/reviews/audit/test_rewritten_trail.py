@@ -13,8 +13,8 @@ import pytest
 from reviews.trail.envelope import entry_of
 from reviews.trail.keys import KeyFolder
 from reviews.trail.store import Store
-from specs.digests import canonical_bytes, digest_bytes
-from specs.job_records import JobOrder
+from specs.jobs.job_records import JobOrder
+from specs.system.digests import canonical_bytes, digest_bytes
 from testing.factories.forgery import Rows, chained, keys_of, put, rows_of
 from testing.fixtures.command_sessions import verify
 

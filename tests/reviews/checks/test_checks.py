@@ -11,9 +11,9 @@ import pytest
 from reviews.checks.definition import Found, apply, guarded
 from reviews.gate.check_list import CHECKS, run_checks
 from reviews.gate.measurer import measure
+from specs.stages.base.stage import NotReadBack
 from specs.stages.critique.parameters import BestOfNParameters
 from specs.stages.finetuning.parameters import SftParameters
-from specs.stages.stage import NotReadBack
 from testing.factories.evidence_on_disk import N, answers, evidence_of, with_manifest
 from testing.factories.flaws import CASES, IRREPARABLE, flawed
 from testing.factories.flaws_evaluation import ELSEWHERE

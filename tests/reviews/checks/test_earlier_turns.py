@@ -9,8 +9,8 @@ from typing import Any
 
 from reviews.checks.leakage_checks import texts_of
 from reviews.gate.packet_derivation import check_design_files
-from specs.session.loading import load_spec
-from specs.stages.artifacts import Item, Turn
+from specs.loading.loading import load_spec
+from specs.stages.base.artifacts import Item, Turn
 from testing.factories.evidence_on_disk import evidence_of, examples, heldout_items, write_rows
 from testing.factories.judged_evidence import results_of
 from tests.training.planning.test_data_fit import ITEMS, experiment

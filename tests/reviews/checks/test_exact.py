@@ -22,13 +22,13 @@ from reviews.gate.measurer import measure
 from reviews.gate.packet import criteria_results
 from reviews.statistics.agreement import cohens_kappa
 from reviews.statistics.mcnemar import benjamini_hochberg, exact_mcnemar, mcnemar_power
-from specs.digests import digest_bytes
-from specs.errors import SpecError
-from specs.session.loading import load_spec, read_resolved
+from specs.loading.loading import load_spec, read_resolved
 from specs.session.thresholds import Thresholds
-from specs.stages.artifacts import Item
-from specs.stages.metric import Metric, MetricSet
-from specs.stages.stage import Criterion
+from specs.stages.base.artifacts import Item
+from specs.stages.base.metric import Metric, MetricSet
+from specs.stages.base.stage import Criterion
+from specs.system.digests import digest_bytes
+from specs.system.errors import SpecError
 from specs.trail.verdict import CheckResult, Verdict
 from testing.factories.evidence_on_disk import RIGHT, WRONG, answers, evidence_of, write_rows
 from testing.factories.spec_files import write_spec
@@ -266,7 +266,7 @@ _LIMITS = {
 
 
 def test_no_code_compares_with_a_threshold_by_itself() -> None:
-    """Only :func:`specs.exact.holds` compares with a registered decimal; a bare operator compares floats."""
+    """Only :func:`specs.system.exact.holds` compares with a registered decimal; a bare operator compares floats."""
     home = Path(__file__).parents[3]
     found: list[str] = []
     for path in sorted([*(home / "reviews").rglob("*.py"), *(home / "sessions").rglob("*.py")]):

@@ -13,7 +13,7 @@ from sessions.diagnosis.causes import detector_of
 from sessions.diagnosis.five_whys import _found  # pyright: ignore[reportPrivateUsage]
 from sessions.shipping import reload_check
 from sessions.shipping.reload_check import Reloaded
-from specs.extras import extra_with
+from specs.system.extras import extra_with
 from specs.trail.verdict import CheckResult
 from training.rules.packaging.flaw import NotRun
 

@@ -182,7 +182,12 @@ def test_the_digest_changes_with_a_file_that_only_an_import_names(home: Path, mo
 
 @pytest.mark.parametrize(
     "name",
-    [*measuring_code.ROOTS, "training.rules.finetuning.losses", "training.rules.seeded_order", "specs.job_records"],
+    [
+        *measuring_code.ROOTS,
+        "training.rules.finetuning.losses",
+        "training.rules.seeded_order",
+        "specs.jobs.job_records",
+    ],
 )
 def test_what_judges_is_in_the_digest(name: str) -> None:
     stem = name.replace(".", "/")
@@ -204,14 +209,14 @@ def test_every_data_file_that_reached_code_reads_is_declared() -> None:
     """A closure sees no data: whoever reads a file beside its module adds it to ``DATA``, or says here why not."""
     judges_nothing = {
         "reviews/checks/measuring_code.py": "reads code",
-        "specs/confinement/bubblewrap.py": "mounts code",
-        "specs/confinement/program_process.py": "mounts code that it imports",
-        "specs/confinement/verifier_command.py": "mounts code",
-        "specs/home.py": "says where Peergate lies",
+        "specs/system/confinement/bubblewrap.py": "mounts code",
+        "specs/system/confinement/program_process.py": "mounts code that it imports",
+        "specs/system/confinement/verifier_command.py": "mounts code",
+        "specs/system/home.py": "says where Peergate lies",
         "specs/stages/recipes/script_file.py": "refuses a folder of packages that holds Peergate",
-        "specs/plugins.py": "asks whether a line of an error is Peergate's",
+        "specs/system/plugins.py": "asks whether a line of an error is Peergate's",
         "specs/trainers/trainer_file.py": "the runner of a training file: registered scripts hold its text",
-        "specs/session/loading.py": "shipped specs: what they say is registered with each session",
+        "specs/loading/loading.py": "shipped specs: what they say is registered with each session",
     }
     at_home = re.compile(r"__file__|import.*\bHOME\b")
     readers = {

@@ -12,8 +12,8 @@ import pytest
 from reviews.checks.definition import apply
 from reviews.checks.score_checks import CHECKS, wrong_scores
 from reviews.evidence.evidence import Evidence
+from specs.stages.base.witness import SCORE_GAP, SCORE_SPREAD, SPREAD_ROWS, ScoredRow
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.witness import SCORE_GAP, SCORE_SPREAD, SPREAD_ROWS, ScoredRow
 from specs.trail.verdict import CheckResult
 from testing.factories.critic_evidence import JUDGED, critic_evidence
 from testing.factories.evidence_on_disk import with_manifest, write_rows

@@ -16,10 +16,10 @@ from reviews.gate.check_catalog import find_check, listing
 from reviews.gate.design_checks import DESIGN_CHECKS
 from sessions.commands import check
 from sessions.commands.contract_fields import type_of
-from specs.digests import digest_file
-from specs.session.loading import load_spec, read_resolved
+from specs.loading.loading import load_spec, read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.session.thresholds import Thresholds
+from specs.system.digests import digest_file
 from testing.factories.evidence_on_disk import N, answers, evidence_of, write_rows
 from testing.factories.flaws import with_thresholds
 from testing.factories.judged_evidence import results_of

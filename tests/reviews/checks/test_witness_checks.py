@@ -15,9 +15,9 @@ import pytest
 from reviews.checks.definition import apply
 from reviews.checks.witness_checks import CHECKS, wrong_rows
 from reviews.evidence.evidence import Witness
-from specs.digests import digest_bytes
-from specs.job_records import Challenge
-from specs.stages.witness import GREEDY_GAP, TILTS, WitnessRow
+from specs.jobs.job_records import Challenge
+from specs.stages.base.witness import GREEDY_GAP, TILTS, WitnessRow
+from specs.system.digests import digest_bytes
 from specs.trail.verdict import CheckResult
 from testing.factories.evidence_on_disk import evidence_of, write_rows
 

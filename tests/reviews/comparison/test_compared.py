@@ -19,9 +19,9 @@ from reviews.gate.check_list import run_checks
 from reviews.gate.decide import decide
 from reviews.gate.measurer import measure
 from reviews.gate.packet import criteria_results
-from specs.digests import digest_bytes
-from specs.errors import EvidenceMissing
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
+from specs.system.digests import digest_bytes
+from specs.system.errors import EvidenceMissing
 from specs.trail.verdict import CheckResult, Decision, Verdict
 from testing.factories.compared_evidence import EACH, KINDS, all_of, compared, first, rows_of, talks
 from testing.factories.evidence_on_disk import with_manifest, write_rows

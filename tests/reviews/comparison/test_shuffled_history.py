@@ -14,7 +14,7 @@ from reviews.stages.evaluation.item_checks import sound_conversations
 from reviews.statistics.mcnemar import mcnemar_power
 from specs.session.evaluation_plan import KindRule
 from specs.session.thresholds import Thresholds
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.parameters import MultiTurnParameters
 from testing.factories.compared_evidence import KINDS, resolved, talks
 from testing.factories.evidence_on_disk import prompt_items

@@ -13,8 +13,8 @@ from reviews.evidence.row_reader import read_rows
 from reviews.gate import check_list
 from reviews.gate.check_list import run_checks
 from reviews.stages.evaluation.judged_answers import judged_rows
-from specs.errors import EvidenceMissing
 from specs.stages.evaluation.rows import EvaluationRow
+from specs.system.errors import EvidenceMissing
 from testing.factories.evidence_on_disk import N, answers, evidence_of, write_rows
 
 

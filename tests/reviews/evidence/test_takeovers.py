@@ -11,10 +11,10 @@ from reviews.audit.event_order import launch_damage
 from reviews.evidence.resumable_steps import same_work, sources, takeover_damage
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from specs.digests import digest_bytes
-from specs.job_records import Artifact, ExitRecord, JobOrder, Resumed
+from specs.jobs.grant_and_claim import Grant
+from specs.jobs.job_records import Artifact, ExitRecord, JobOrder, Resumed
+from specs.system.digests import digest_bytes
 from specs.trail.entry import GENESIS, Entry
-from specs.trail.grant_and_claim import Grant
 from training.running_code import code_digest
 
 STEP = Resumed(attempt=1, step=6, path="jobs/small.train.1/trainer/checkpoint-6", digest=digest_bytes(b"step"))

@@ -17,9 +17,9 @@ from reviews.gate.challenge import drawn, sample_size, tokens_in, witness_order
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
-from specs.digests import Contract, digest_bytes
-from specs.job_records import JobOrder
-from specs.stages.stage import Kind
+from specs.jobs.job_records import JobOrder
+from specs.stages.base.stage import Kind
+from specs.system.digests import Contract, digest_bytes
 from training.jobs.row_files import lines_of
 
 

@@ -13,11 +13,11 @@ from reviews.gate.conditions import condition_results, lifted_checks, obligation
 from reviews.gate.grants import verify
 from reviews.gate.human_answers import answer_effect, last_question
 from reviews.trail.retractions import next_attempt, retracted
-from specs.errors import GrantRefused
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.metric import Metric, MetricSet
+from specs.stages.base.metric import Metric, MetricSet
+from specs.stages.base.stage import Criterion
 from specs.stages.metric_catalog import METRICS
-from specs.stages.stage import Criterion
+from specs.system.errors import GrantRefused
 from specs.trail.verdict import Condition
 from testing.factories.bodies import body_of
 from testing.factories.sessions_on_disk import OnDisk, open_session

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reviews.gate.decide import decide
-from specs.digests import digest_bytes
-from specs.stages.stage import Criterion, Range
+from specs.stages.base.stage import Criterion, Range
+from specs.system.digests import digest_bytes
 from specs.trail.no_verdict import HELP, NoVerdict
 from specs.trail.verdict import (
     CheckResult,

@@ -10,8 +10,8 @@ import pytest
 from reviews.gate.design_checks import design_checks
 from reviews.stages.finetuning.planned import most_rows, schedules_of
 from specs.session.session_spec import SessionSpec
-from specs.stages.artifacts import Item
-from specs.stages.stage import Range
+from specs.stages.base.artifacts import Item
+from specs.stages.base.stage import Range
 from specs.trail.verdict import CheckResult
 from testing.factories.evidence_on_disk import heldout_items, prompt_items, resolved_spec
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from reviews.gate.grants import VALID_SECONDS, latest_opening, opened_by, verify
 from reviews.trail.envelope import Recorded
 from sessions.jobs.launcher import JobState, job_folder, submit
-from specs.digests import digest_bytes, digest_value
-from specs.errors import AuditDamage, EvidenceMissing, GrantRefused
-from specs.job_records import JobOrder
+from specs.jobs.grant_and_claim import Grant
+from specs.jobs.job_records import JobOrder
 from specs.session.session_spec import ResolvedSpec
-from specs.trail.grant_and_claim import Grant
+from specs.system.digests import digest_bytes, digest_value
+from specs.system.errors import AuditDamage, EvidenceMissing, GrantRefused
 from specs.trail.verdict import Outcome
 from testing.factories.bodies import body_of
 from testing.factories.sessions_on_disk import OnDisk, open_session

@@ -13,7 +13,7 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
-from specs.job_records import JobOrder
+from specs.jobs.job_records import JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.trail.verdict import CheckResult
 from testing.factories.bodies import body_of

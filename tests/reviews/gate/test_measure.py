@@ -11,11 +11,11 @@ from reviews.evidence.measured_value import Measured
 from reviews.gate.measurer import measure
 from reviews.stages.row_metrics import lines_of_rows, measure_rows
 from reviews.statistics.mcnemar import exact_mcnemar, wilson
-from specs.errors import EvidenceMissing
+from specs.stages.base.row_metric import Over, RowMetric, count, every, judged, metric, rate, where
 from specs.stages.finetuning.metrics import VALIDATION_METRICS
 from specs.stages.metric_catalog import METRICS, metrics_of
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.row_metric import Over, RowMetric, count, every, judged, metric, rate, where
+from specs.system.errors import EvidenceMissing
 from testing.factories.evidence_on_disk import N, answers, evidence_of, probes, samples, steps, write_rows
 from testing.factories.flaws import ALL, NONE, two_kinds
 from testing.factories.preference_evidence import dpo_evidence

@@ -16,13 +16,13 @@ from reviews.gate.measurer import measure
 from reviews.gate.packet import build_design_packet, build_packet, criteria_results, resolvable
 from reviews.reviewers.checklist import REMEDIES, Checklist
 from reviews.reviewers.vendors.packet_text import reading_list, render
-from specs.digests import digest_bytes
-from specs.errors import EvidenceMissing, SpecError
-from specs.session.loading import load_spec, read_resolved
-from specs.stages.kind import StageKind
+from specs.jobs.grant_and_claim import Claim
+from specs.loading.loading import load_spec, read_resolved
+from specs.stages.base.kind import StageKind
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import STAGE_KINDS, built_in_kinds, kind_of
-from specs.trail.grant_and_claim import Claim
+from specs.system.digests import digest_bytes
+from specs.system.errors import EvidenceMissing, SpecError
 from specs.trail.verdict import Packet, Span
 from testing.factories.evidence_on_disk import N, answers, evidence_of, resolved_spec, samples, steps, with_manifest
 

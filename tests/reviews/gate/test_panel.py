@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reviews.gate.panel import Answer, disagree, member_answer, merge
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
-from specs.digests import digest_bytes
+from specs.system.digests import digest_bytes
 from specs.trail.entry import Entry
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import Condition, Decision, Finding, RequiredChange, Verdict

@@ -16,7 +16,7 @@ from reviews.legacy.folder import read_folder
 from reviews.legacy.reader import read_bytes
 from reviews.legacy.records import Record
 from sessions.commands.review.older import import_folder
-from specs.errors import UserError
+from specs.system.errors import UserError
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "older_reviews.jsonl"
 TEXTS = [json.loads(line) for line in FIXTURE.read_text(encoding="utf-8").split("\n") if line]

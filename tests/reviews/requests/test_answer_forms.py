@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from reviews.requests.answer_forms import PARTS, form_of, places_in, read_adversarial, read_question, read_review
 from reviews.requests.citations import MAX_LINES, Places
 from reviews.requests.model_request import CLOSING, instructions, question_text
-from specs.digests import digest_bytes
-from specs.errors import ReviewerUnavailable
+from specs.system.digests import digest_bytes
+from specs.system.errors import ReviewerUnavailable
 from specs.trail.requested_review import (
     MAX_WORDS,
     AdversarialRequest,

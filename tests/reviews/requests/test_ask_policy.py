@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from reviews.requests.ask_policy import MUST_ASK, MUST_NOT_ASK, SURE, apply, facts_of, policy_answer, tier_of
 from reviews.requests.registered_values import Registered
-from specs.session.lint.party_rules import LATENCY_S
+from specs.lint.party_rules import LATENCY_S
+from specs.system.vendors.parties import Effort, Efforts
 from specs.trail.requested_review import DecisionKind, PolicyAnswer, QuestionRequest, Stakes
-from specs.vendors.parties import Effort, Efforts
 from testing.factories.spec_files import loads, write_spec
 
 KINDS: tuple[DecisionKind, ...] = get_args(DecisionKind)

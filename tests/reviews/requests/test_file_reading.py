@@ -9,9 +9,9 @@ import pytest
 
 from reviews.requests import file_reading
 from reviews.requests.file_reading import Limits, Reader
-from specs.digests import digest_bytes
-from specs.errors import UserError
-from specs.masking import Masker
+from specs.system.digests import digest_bytes
+from specs.system.errors import UserError
+from specs.system.masking import Masker
 from specs.trail.requested_review import Reading
 
 KEY = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz"

@@ -13,7 +13,7 @@ from reviews.requests.rules.file_review import review_by_rule
 from reviews.requests.rules.prose import nominated, sentences
 from reviews.requests.rules.prose_faults import RULES
 from reviews.requests.rules.rule_findings import Material
-from specs.masking import Masker
+from specs.system.masking import Masker
 from specs.trail.requested_review import ReviewAnswer, ReviewKind
 from testing.fixtures.command_sessions import called as peergate
 

@@ -17,9 +17,9 @@ from reviews.requests.rules.scorecard import score
 from reviews.requests.rules.stated_numbers import held_in, stated_in
 from reviews.requests.run_evidence import RunEvidence, add_run
 from sessions.report.report import rendered_again
-from specs.digests import digest_bytes
-from specs.errors import EvidenceMissing
-from specs.masking import Masker
+from specs.system.digests import digest_bytes
+from specs.system.errors import EvidenceMissing
+from specs.system.masking import Masker
 from specs.trail.requested_review import AdversarialAnswer, ReadFile, ReviewAnswer
 from testing.factories.small_run import small_run
 from testing.factories.spec_files import write_spec

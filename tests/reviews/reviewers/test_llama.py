@@ -20,12 +20,12 @@ from reviews.reviewers.vendors.review_model import Model, make_model
 from reviews.reviewers.vendors.verdict_answer import Answer, answer_form, to_verdict
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
+from specs.system.vendors import http_exchange
+from specs.system.vendors.api_keys import ENDPOINT_KEYS
+from specs.system.vendors.parties import Effort, TokenPrice
+from specs.system.vendors.parties import Reviewer as ReviewerSpec
+from specs.system.vendors.untrusted_text import enclose
 from specs.trail.verdict import Verdict
-from specs.vendors import http_exchange
-from specs.vendors.api_keys import ENDPOINT_KEYS
-from specs.vendors.parties import Effort, TokenPrice
-from specs.vendors.parties import Reviewer as ReviewerSpec
-from specs.vendors.untrusted_text import enclose
 from testing.fixtures.command_sessions import environment
 from testing.fixtures.llama_server import KEY, MISSING, MODEL, llama_server
 

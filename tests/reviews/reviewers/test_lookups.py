@@ -19,13 +19,13 @@ from reviews.gate.reviewer import Found, Looking
 from reviews.reviewers.vendors import looking as looking_module
 from reviews.reviewers.vendors.review_model import ModelReviewer, model_reviewer
 from reviews.trail.store import Store
-from specs.digests import digest_bytes
+from specs.system.digests import digest_bytes
+from specs.system.vendors import http_exchange
+from specs.system.vendors.api_keys import KEYS
+from specs.system.vendors.parties import Effort, Efforts, TokenPrice
+from specs.system.vendors.parties import Reviewer as ReviewerSpec
 from specs.trail.reviewer_tools import REVIEWER_TOOLS
 from specs.trail.verdict import Packet
-from specs.vendors import http_exchange
-from specs.vendors.api_keys import KEYS
-from specs.vendors.parties import Effort, Efforts, TokenPrice
-from specs.vendors.parties import Reviewer as ReviewerSpec
 from testing.factories.evidence_on_disk import evidence_of, samples
 from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, Got, Step, answered, loopback_api
 from testing.fixtures.model_answers import ANSWER

@@ -29,10 +29,10 @@ from sessions.report.live_display import Terminal
 from sessions.report.trail_page import trail_page
 from sessions.session import Session
 from sessions.wiring import make_reviewer
+from specs.system.vendors import http_exchange
+from specs.system.vendors.parties import LOOKS
 from specs.trail.no_verdict import HELP, Cause
 from specs.trail.verdict import Packet
-from specs.vendors import http_exchange
-from specs.vendors.parties import LOOKS
 from testing.factories.evidence_on_disk import evidence_of
 from testing.fixtures.loopback_api import (
     ANTHROPIC,

@@ -21,7 +21,7 @@ from reviews.trail.keys import load_key
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
-from specs.errors import UserError
+from specs.system.errors import UserError
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import Packet
 from testing.factories.evidence_on_disk import N, answers, evidence_of

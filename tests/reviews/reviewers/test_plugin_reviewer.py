@@ -17,17 +17,17 @@ from reviews.reviewers.vendors import plugin_reviewer
 from reviews.reviewers.vendors.looking import ANSWER_BYTES
 from reviews.trail.keys import create_key
 from sessions.pods.pod_plan import keys_of
-from specs import plugins
-from specs.digests import digest_bytes
-from specs.errors import PluginFault, ReviewerUnavailable, UserError
-from specs.session.lint.party_rules import lint_reviewer
-from specs.session.lint.rules import lint
-from specs.session.loading import used_plugins
-from specs.session.reviewer_file import reviewer_of
+from specs.lint.party_rules import lint_reviewer
+from specs.lint.rules import lint
+from specs.loading.loading import used_plugins
+from specs.loading.reviewer_file import reviewer_of
 from specs.session.reviewer_vendor import vendor_of
 from specs.session.session_spec import SessionSpec
+from specs.system import plugins
+from specs.system.digests import digest_bytes
+from specs.system.errors import PluginFault, ReviewerUnavailable, UserError
+from specs.system.vendors.parties import Reviewer
 from specs.trail.verdict import Packet
-from specs.vendors.parties import Reviewer
 from testing.factories.evidence_on_disk import evidence_of
 from testing.fixtures.reviewer_here import ReviewerHere
 from tests.reviews.gate.test_packet import packet_of
@@ -39,7 +39,7 @@ VENDOR = """
 from specs.session.reviewer_vendor import ReviewerVendor
 import sys, time
 from specs.trail.no_verdict import NoVerdict
-from specs.digests import digest_bytes
+from specs.system.digests import digest_bytes
 from specs.trail.verdict import Finding, Span, Verdict
 VENDOR = ReviewerVendor(name="words", review="words:review", asks_model={asks}, key_variable="{key}")
 def review(packet, asked):

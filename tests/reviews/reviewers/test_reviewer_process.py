@@ -21,10 +21,10 @@ from reviews.reviewers.process.reviewer_proxy import party
 from reviews.trail.keys import create_key, key_apart, load_key
 from sessions.jobs.job_environment import job_environment
 from sessions.nodes import judge
-from specs.errors import PeergateError, ReviewerUnavailable, UserError
+from specs.system.errors import PeergateError, ReviewerUnavailable, UserError
+from specs.system.vendors.parties import Reviewer
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import Packet
-from specs.vendors.parties import Reviewer
 from testing.factories.evidence_on_disk import evidence_of
 from testing.fixtures.quick_session import open_quick, quick_session
 from testing.fixtures.sandbox import WHY_UNAVAILABLE

@@ -18,12 +18,12 @@ from reviews.trail.envelope import Recorded, pae, payload_of
 from reviews.trail.keys import is_signed, load_key
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
-from specs.digests import digest_bytes
-from specs.errors import ReviewerUnavailable
+from specs.system.digests import digest_bytes
+from specs.system.errors import ReviewerUnavailable
+from specs.system.vendors.parties import Reviewer
 from specs.trail.entry import GENESIS, Entry
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import Packet, Verdict
-from specs.vendors.parties import Reviewer
 from testing.factories.bodies import body_of
 from testing.factories.evidence_on_disk import evidence_of
 from testing.factories.forgery import signed

@@ -18,13 +18,13 @@ from reviews.reviewers.vendors import review_model
 from reviews.reviewers.vendors.packet_text import render, shown
 from reviews.reviewers.vendors.review_model import ModelReviewer, model_reviewer
 from reviews.reviewers.vendors.verdict_answer import answer_form, instructions
-from specs.digests import canonical_bytes
-from specs.errors import ReviewerUnavailable, UserError
+from specs.system.digests import canonical_bytes
+from specs.system.errors import ReviewerUnavailable, UserError
+from specs.system.vendors import http_exchange
+from specs.system.vendors.api_keys import ENDPOINT_KEYS, KEYS
+from specs.system.vendors.parties import Effort, Efforts, TokenPrice
+from specs.system.vendors.parties import Reviewer as ReviewerSpec
 from specs.trail.verdict import Packet, Verdict
-from specs.vendors import http_exchange
-from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
-from specs.vendors.parties import Effort, Efforts, TokenPrice
-from specs.vendors.parties import Reviewer as ReviewerSpec
 from testing.factories.evidence_on_disk import N, answers, evidence_of, samples
 from testing.fixtures.loopback_api import (
     ANTHROPIC,

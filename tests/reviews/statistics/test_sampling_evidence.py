@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reviews.statistics.sampling_evidence import evidence, joined
-from specs.stages.witness import FALSE_ALARM, TILTS, WitnessRow
+from specs.stages.base.witness import FALSE_ALARM, TILTS, WitnessRow
 
 END = 0
 AFTER: dict[tuple[int, ...], tuple[float, ...]] = {

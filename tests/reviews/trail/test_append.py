@@ -15,7 +15,7 @@ from reviews.trail.key_rotation import rotate
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.sqlite_table import SqliteTable
 from reviews.trail.trail import Trail
-from specs.errors import AuditDamage, DiskUnwritable, LeaseLost, PeergateError
+from specs.system.errors import AuditDamage, DiskUnwritable, LeaseLost, PeergateError
 
 ADA = {"by": "ada"}
 SPENT = {"what": "settle", "job": "small.sft.1", "party": "job", "stage": "sft", "usd": 0.25}

@@ -14,10 +14,10 @@ from reviews.trail.recorded_code import code_lines, unknown_code
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions import preflight, runtime
-from specs.digests import canonical_bytes, digest_bytes
-from specs.errors import UserError
-from specs.home import HOME
-from specs.job_records import Manifest
+from specs.jobs.job_records import Manifest
+from specs.system.digests import canonical_bytes, digest_bytes
+from specs.system.errors import UserError
+from specs.system.home import HOME
 from specs.trail.bodies import misfit
 from testing.factories.evidence_on_disk import clean_code, evidence_of, resolved_spec
 from testing.factories.spec_files import write_spec

@@ -21,7 +21,7 @@ from reviews.trail.envelope import (
     signatures_text,
 )
 from reviews.trail.keys import KeyFolder, key_id, public_pem
-from specs.digests import canonical_bytes
+from specs.system.digests import canonical_bytes
 from specs.trail.entry import EMPTY_ROOT, Entry
 
 DIGEST = f"sha256:{'ab' * 32}"

@@ -17,7 +17,7 @@ from reviews.trail.signed_head import parse_note
 from reviews.trail.signing import signed_note
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
-from specs.errors import AuditDamage, UserError
+from specs.system.errors import AuditDamage, UserError
 from specs.trail.key_policy import Policy, PolicyKey
 from testing.factories.bodies import body_of
 from testing.factories.forgery import Rows, chained, entries_of, keys_of, rows_of

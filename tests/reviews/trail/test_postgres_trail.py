@@ -21,7 +21,7 @@ from reviews.trail.tables.pointer import checked, database_file, database_of, ke
 from reviews.trail.tables.postgres_table import PostgresTable, begin_log
 from reviews.trail.tables.query import Wanted, select
 from reviews.trail.trail import Trail
-from specs.errors import AuditDamage, DatabaseUnreachable, LeaseLost, PeergateError, UserError
+from specs.system.errors import AuditDamage, DatabaseUnreachable, LeaseLost, PeergateError, UserError
 from testing.fixtures.postgres_server import CANARY, Server
 
 pytestmark = pytest.mark.integration

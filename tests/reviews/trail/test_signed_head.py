@@ -20,7 +20,7 @@ from reviews.trail.signed_head import (
     sign_text,
     who_signed,
 )
-from specs.errors import UserError
+from specs.system.errors import UserError
 
 # A note and a key of the documentation of Go's golang.org/x/mod/sumdb/note: text that our own code never signed.
 GO_KEY = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"

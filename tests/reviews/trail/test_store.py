@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reviews.trail.store import Store, write_durably
-from specs.digests import canonical_bytes, digest_bytes, digest_value
-from specs.errors import AuditDamage, EvidenceMissing
+from specs.system.digests import canonical_bytes, digest_bytes, digest_value
+from specs.system.errors import AuditDamage, EvidenceMissing
 from specs.trail.entry import GENESIS, Head
 
 pytestmark = pytest.mark.synced

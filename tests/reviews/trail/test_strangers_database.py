@@ -17,7 +17,7 @@ from reviews.trail.tables.pointer import (
     database_of,
     keep_database,
 )
-from specs.errors import UserError
+from specs.system.errors import UserError
 from testing.fixtures.command_sessions import called
 from testing.fixtures.postgres_server import Server
 from testing.fixtures.sink import Sink

@@ -28,8 +28,8 @@ from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.tables.trail_file import Stored
 from reviews.trail.trail import Trail
 from reviews.trail.tree import leaf_hash, root_of
-from specs.digests import digest_bytes, digest_file
-from specs.errors import AuditDamage, PeergateError, UserError
+from specs.system.digests import digest_bytes, digest_file
+from specs.system.errors import AuditDamage, PeergateError, UserError
 from specs.trail.entry import EMPTY_ROOT, GENESIS, Head
 from specs.trail.key_policy import ROLES
 from testing.factories.bodies import body_of

@@ -24,8 +24,8 @@ from reviews.trail.store import Store
 from reviews.trail.tables import sqlite_table
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
-from specs.digests import digest_bytes
-from specs.errors import AuditDamage, DiskUnwritable, PeergateError
+from specs.system.digests import digest_bytes
+from specs.system.errors import AuditDamage, DiskUnwritable, PeergateError
 from testing.factories.bodies import body_of
 from testing.factories.forgery import entries_of, rows_of
 

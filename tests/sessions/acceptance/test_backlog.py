@@ -20,8 +20,8 @@ from sessions.report.report import rendered_again
 from sessions.run.final_model import final_model
 from sessions.shipping.model_card import model_card
 from sessions.view.places import Scope
-from specs.digests import digest_file
-from specs.job_records import JobOrder
+from specs.jobs.job_records import JobOrder
+from specs.system.digests import digest_file
 from testing.factories.evidence_on_disk import describe, weights
 from testing.factories.flaws import ROW_FLAWS
 from testing.factories.spec_files import problems_of, write_spec

@@ -9,9 +9,9 @@ import pytest
 
 from sessions.acceptance.effort import gpus_of
 from sessions.acceptance.programme import programme_of
-from specs.errors import UserError
-from specs.job_records import ExitRecord, JobOrder
-from specs.session.loading import load_spec
+from specs.jobs.job_records import ExitRecord, JobOrder
+from specs.loading.loading import load_spec
+from specs.system.errors import UserError
 from testing.factories.spec_files import write_spec
 from testing.fixtures.command_sessions import called as peergate
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with

@@ -14,9 +14,9 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.acceptance.backlog import backlog_of
 from sessions.wiring import require_machine
-from specs.confinement import program_process
-from specs.errors import Blocked
-from specs.job_records import JobOrder
+from specs.jobs.job_records import JobOrder
+from specs.system.confinement import program_process
+from specs.system.errors import Blocked
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.factories.programs_evidence import SHIPPED, code_row, problems, solution_of
 from testing.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session

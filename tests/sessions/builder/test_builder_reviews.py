@@ -13,7 +13,7 @@ import pytest
 from reviews.trail.trail import Trail
 from sessions.money import ledger
 from sessions.session import Session
-from specs.vendors import http_exchange
+from specs.system.vendors import http_exchange
 from testing.factories.benches import HELDOUT, bench_of, call, new_session, open_stage
 from testing.fixtures.loopback_api import OPENAI, Api, answered, loopback_api
 from testing.fixtures.model_answers import QUESTION

@@ -21,9 +21,9 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions import runtime
 from sessions.run.run_layout import STORE, TRAIL
-from specs.errors import BuilderUnavailable, UserError
-from specs.vendors import http_exchange
-from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
+from specs.system.errors import BuilderUnavailable, UserError
+from specs.system.vendors import http_exchange
+from specs.system.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from testing.factories.spec_files import write_spec
 from testing.fixtures.command_sessions import environment
 from testing.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, failed

@@ -14,7 +14,7 @@ from reviews.audit.verify import verify_run
 from reviews.trail.store import Store
 from sessions.builder.helper_workbench import SHOWN
 from sessions.run.run_layout import STORE, TRAIL
-from specs.errors import BuilderUnavailable
+from specs.system.errors import BuilderUnavailable
 from testing.factories.benches import READABLE, bench_of, new_session, open_stage
 from testing.factories.benches import call as call_tool
 from testing.fixtures.loopback_api import ANTHROPIC, OPENAI

@@ -14,7 +14,7 @@ from sessions.builder.tools import library_docs
 from sessions.builder.workbench import SessionWorkbench
 from sessions.jobs.sandbox.analysis import analyse
 from sessions.session import Session
-from specs.confinement import bubblewrap
+from specs.system.confinement import bubblewrap
 from specs.trail.verdict import Decision, Finding, RequiredChange, Span, Verdict
 from testing.factories.benches import HELDOUT, bench_of, call, copy_of, end_job, measure, open_stage
 from testing.factories.bodies import NAME, body_of

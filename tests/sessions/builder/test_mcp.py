@@ -20,7 +20,7 @@ from agents.turns import ToolResult
 from reviews.trail.store import Store
 from sessions.builder.mcp.session_driver import Target, find_target
 from sessions.builder.mcp.tool_server import what_was_launched
-from specs.errors import UserError
+from specs.system.errors import UserError
 from testing.factories.evidence_on_disk import heldout_items
 from testing.fixtures.command_sessions import CANARY, entries, environment, verify, wait_for
 from testing.fixtures.mcp_client import Driver, open_brief, over_stdio, server_of, take_through

@@ -19,7 +19,7 @@ from mcp.server.lowlevel.server import Server
 
 from sessions.builder.mcp.transports import Http, TokenKind, parse_address, read_token
 from sessions.commands.mcp import serve
-from specs.errors import UserError
+from specs.system.errors import UserError
 from testing.fixtures.command_sessions import entries, environment
 from testing.fixtures.mcp_client import connected, http_transport, open_brief
 from testing.fixtures.quick_session import open_quick

@@ -15,7 +15,7 @@ from testing.fixtures.sandbox import needs_sandbox
 
 CODE = '''"""A secret rule: the answer names the third planet and nothing else at all."""
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 
 def verify(item, answer):
     return answer.strip().lower() == "earth"
@@ -68,7 +68,7 @@ def test_it_is_there_where_the_spec_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("field", ["seconds: 0", "memory_mb: 1", "sandbox: maybe", "builder_read: true"])
 def test_a_wrong_field_is_a_problem_of_the_spec(tmp_path: Path, field: str) -> None:
-    from specs.errors import SpecError
+    from specs.system.errors import SpecError
 
     with pytest.raises(SpecError, match="verifier"):
         session_with(tmp_path, f"task: ./verify.py\nverifier: {{{field}}}")

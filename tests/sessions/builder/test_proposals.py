@@ -12,8 +12,8 @@ from sessions.builder.tools.proposal_tools import FOLDER
 from sessions.builder.workbench import SessionWorkbench
 from sessions.run.signed_specs import DRAFT, require_signature
 from sessions.session import Session
-from specs.errors import Blocked
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
+from specs.system.errors import Blocked
 from testing.factories.benches import bench_of, call
 
 

@@ -18,7 +18,7 @@ from sessions.builder.redaction import Wall
 from sessions.builder.tools.reading_tools import artifacts
 from sessions.builder.workbench import SessionWorkbench
 from sessions.session import Session
-from specs.text import plain
+from specs.system.text import plain
 from specs.trail.builder_tools import TOOLS
 from testing.factories.benches import (
     HELDOUT,

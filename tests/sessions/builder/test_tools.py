@@ -18,7 +18,7 @@ from sessions.builder.tools.tool_context import MOST_ARGUMENTS, Refused, read_ar
 from sessions.builder.workbench import MOST_RESULT
 from sessions.jobs.launcher import JobState
 from sessions.session import Session
-from specs.errors import AuditDamage
+from specs.system.errors import AuditDamage
 from specs.trail.builder_tools import HELPER_TOOLS, TOOLS, Phase, Tool
 from testing.factories.benches import bench_of, call, end_job, job_folder, measure, open_stage, rows
 

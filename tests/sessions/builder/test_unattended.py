@@ -26,10 +26,10 @@ from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import LocalLauncher
 from sessions.session import Session
 from sessions.wiring import make_reviewer
-from specs.digests import digest_file
-from specs.job_records import ExitRecord, JobOrder
-from specs.vendors import http_exchange
-from specs.vendors.api_keys import KEYS
+from specs.jobs.job_records import ExitRecord, JobOrder
+from specs.system.digests import digest_file
+from specs.system.vendors import http_exchange
+from specs.system.vendors.api_keys import KEYS
 from testing.factories.evidence_on_disk import examples, heldout_items, samples, steps, write_rows
 from testing.fixtures.collected import collected
 from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Got, Step, answered, loopback_api

@@ -15,7 +15,7 @@ from sessions.builder.workbench import INTERRUPTED, SessionWorkbench
 from sessions.money import ledger
 from sessions.nodes import build
 from sessions.session import Paused, Session
-from specs.errors import BudgetExceeded
+from specs.system.errors import BudgetExceeded
 from testing.factories.benches import (
     bench_of,
     call,

@@ -22,9 +22,9 @@ from reviews.gate.measurer import measure
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
 from sessions.commands import check
-from specs import plugins
-from specs.errors import AuditDamage, PluginFault, UserError
-from specs.stages.metric import MetricSet
+from specs.stages.base.metric import MetricSet
+from specs.system import plugins
+from specs.system.errors import AuditDamage, PluginFault, UserError
 from specs.trail.verdict import CheckResult
 from testing.factories.bodies import body_of
 from testing.factories.evidence_on_disk import evidence_of, heldout_items, prompt_items, resolved_spec

@@ -15,7 +15,7 @@ import typer
 
 from sessions.cli import app
 from sessions.commands.lazy_group import commands_of
-from specs.home import HOME, PACKAGES
+from specs.system.home import HOME, PACKAGES
 
 NAMED = re.compile(r"`peergate ([^`]+)`|^(?:next: |to continue: |verify: )?peergate ([a-z][^`]*)$")
 COMMAND = typer.main.get_command(app)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reviews.requests.model_request import DRAFTS
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.command_sessions import called
 from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, answered, loopback_api

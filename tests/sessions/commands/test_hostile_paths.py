@@ -13,7 +13,7 @@ import pytest
 
 from bench.attack.paths import COMMANDS, KINDS, attack, good_files
 from specs.data.tables import MAX_DATA_BYTES, read_table
-from specs.regular_files import MOST_BYTES, open_regular, read_regular
+from specs.system.regular_files import MOST_BYTES, open_regular, read_regular
 from testing.factories.spec_files import write_spec
 from testing.fixtures.command_sessions import called
 from testing.fixtures.tiny_training import tiny_checkpoint
@@ -108,8 +108,8 @@ def test_the_one_function_takes_regular_files_of_limited_size(tmp_path: Path) ->
 
 
 READERS = (
-    *("specs/session/loading.py", "specs/session/pins.py", "specs/session/reviewer_file.py", "specs/data/tables.py"),
-    *("specs/session/named_files.py", "specs/data/transcripts.py", "specs/data/registered.py"),
+    *("specs/loading/loading.py", "specs/session/pins.py", "specs/loading/reviewer_file.py", "specs/data/tables.py"),
+    *("specs/loading/named_files.py", "specs/data/transcripts.py", "specs/data/registered.py"),
     *("specs/benchmarks/lm_eval_file.py", "specs/trail/audit_file.py", "sessions/traces/teacher_file.py"),
     *("sessions/starters/starter.py", "sessions/pods/pod_file.py", "sessions/commands/review/person.py"),
     *("sessions/jobs/skypilot/skypilot_engine.py", "reviews/legacy/reader.py", "reviews/requests/rules/data_files.py"),

@@ -20,8 +20,8 @@ from sessions.commands.lazy_group import commands_of
 from sessions.commands.options import NEWEST, chosen
 from sessions.report import session_list
 from sessions.report.overview import Overview
-from specs.errors import UserError
-from specs.session.loading import shipped
+from specs.loading.loading import shipped
+from specs.system.errors import UserError
 from testing.factories.bodies import body_of
 from testing.fixtures.command_sessions import called as peergate
 

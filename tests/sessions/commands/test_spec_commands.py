@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from specs.digests import digest_file
 from specs.schemas import schema_text
 from specs.session.session_spec import SessionSpec
-from specs.session.yaml_positions import read_yaml
 from specs.stages.registry import STAGE_KINDS
+from specs.system.digests import digest_file
+from specs.system.yaml.yaml_positions import read_yaml
 from testing.factories.spec_files import items, write_spec
 from testing.fixtures.command_sessions import called as peergate
 

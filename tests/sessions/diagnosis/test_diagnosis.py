@@ -36,8 +36,8 @@ from sessions.diagnosis.pages import lines_of
 from sessions.jobs.launcher import JobState
 from sessions.report.live_display import Terminal
 from sessions.report.report import rendered_again
-from specs.errors import UserError
-from specs.job_records import JobOrder
+from specs.jobs.job_records import JobOrder
+from specs.system.errors import UserError
 from specs.trail.builder_tools import LaunchStage
 from specs.trail.verdict import CheckResult
 from testing.factories.flaws import ROW_FLAWS

@@ -17,7 +17,7 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.heartbeat import BEAT, Absence, beat, present
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import LocalLauncher
-from specs.job_records import ExitRecord, JobOrder
+from specs.jobs.job_records import ExitRecord, JobOrder
 from testing.factories.sessions_on_disk import first_order
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 

@@ -10,10 +10,10 @@ import pytest
 from sessions.jobs.benchmarks import environment
 from sessions.jobs.job_environment import job_environment
 from sessions.wiring import require_machine
-from specs.errors import Blocked
-from specs.extras import install_hint
-from specs.home import HOME
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
+from specs.system.errors import Blocked
+from specs.system.extras import install_hint
+from specs.system.home import HOME
 
 EXAMPLE = HOME / "docs" / "examples" / "opposites" / "spec.yaml"
 

@@ -16,7 +16,7 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import HERE, JobState
 from sessions.money.ledger import active_hours
 from sessions.nodes import act, job_end
-from specs.job_records import ExitRecord, MachineClock, Observed
+from specs.jobs.job_records import ExitRecord, MachineClock, Observed
 from testing.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration

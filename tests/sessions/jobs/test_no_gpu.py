@@ -16,8 +16,8 @@ from sessions.jobs import machine_capacity
 from sessions.jobs.local_launcher import LocalLauncher
 from sessions.money import estimate
 from sessions.wiring import require_machine
-from specs.errors import Blocked
-from specs.session.loading import find_spec, load_spec
+from specs.loading.loading import find_spec, load_spec
+from specs.system.errors import Blocked
 from testing.factories.sessions_on_disk import open_session
 from testing.factories.spec_files import loads, write_spec
 

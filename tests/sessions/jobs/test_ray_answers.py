@@ -12,7 +12,7 @@ import pytest
 
 from sessions.jobs.engine_launcher import EngineStatus, EngineUnavailable
 from sessions.jobs.ray.ray_engine import STATES, Cluster, RayEngine
-from specs.resources import Resources
+from specs.system.resources import Resources
 
 REFUSED = (
     "Traceback (most recent call last):\n  ...\nValueError: Job with submission_id k.1 already exists. Please use a "

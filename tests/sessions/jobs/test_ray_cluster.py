@@ -22,9 +22,9 @@ from sessions.jobs.job_state import read_owner
 from sessions.jobs.launcher import JobState
 from sessions.jobs.ray.cluster_head import SessionCluster, end_left_over
 from sessions.jobs.ray.ray_engine import Cluster, RayEngine, named_cluster, require_address
-from specs.errors import Blocked, UserError
-from specs.job_records import JobOrder
-from specs.resources import Resources
+from specs.jobs.job_records import JobOrder
+from specs.system.errors import Blocked, UserError
+from specs.system.resources import Resources
 from testing.factories.sessions_on_disk import open_session
 from testing.fixtures.houses import IMPATIENT, House, ended, is_gone, kill, running, settled, until
 

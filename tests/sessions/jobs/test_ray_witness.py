@@ -15,8 +15,8 @@ from reviews.audit.verify import verify_run
 from reviews.trail.store import Store
 from sessions import wiring
 from sessions.jobs.launcher import JobState, Launcher
-from specs.digests import digest_file
-from specs.job_records import Manifest
+from specs.jobs.job_records import Manifest
+from specs.system.digests import digest_file
 from testing.fixtures import ray_cluster
 from testing.fixtures.command_sessions import entries
 from testing.fixtures.fault_houses import Through

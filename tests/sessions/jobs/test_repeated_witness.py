@@ -14,8 +14,8 @@ from sessions.commands.audit import again_command
 from sessions.commands.audit.trail_place import place_of
 from sessions.jobs import repeated_witness
 from sessions.jobs.launcher import JobState
-from specs.digests import digest_path
-from specs.job_records import ExitRecord, JobOrder, Manifest
+from specs.jobs.job_records import ExitRecord, JobOrder, Manifest
+from specs.system.digests import digest_path
 from testing.factories.evidence_on_disk import replayed, steps, witnessed, write_rows
 from testing.fixtures.command_sessions import called
 from testing.fixtures.quick_session import QuickLauncher

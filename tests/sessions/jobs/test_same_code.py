@@ -16,9 +16,9 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.job_environment import job_environment
 from sessions.jobs.job_state import read_exit
 from sessions.pods.install import wheel_of_this
-from specs.errors import ExitCode
-from specs.home import HOME, PACKAGES
-from specs.job_records import Manifest
+from specs.jobs.job_records import Manifest
+from specs.system.errors import ExitCode
+from specs.system.home import HOME, PACKAGES
 from testing.factories.evidence_on_disk import clean_code
 from testing.factories.sessions_on_disk import first_order
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session

@@ -18,8 +18,8 @@ from sessions.jobs.job_state import read_order
 from sessions.jobs.skypilot import skypilot_engine
 from sessions.jobs.skypilot.sky_interpreter import CALLS, launched
 from sessions.jobs.skypilot.skypilot_engine import CLUSTERS, JOBS, SkyEngine, machine_name, read_template
-from specs.errors import Blocked, UserError
-from specs.resources import Resources
+from specs.system.errors import Blocked, UserError
+from specs.system.resources import Resources
 from testing.factories.sessions_on_disk import first_order
 from testing.factories.spec_files import loads, write_spec
 from testing.fixtures.houses import IMPATIENT, House, settled

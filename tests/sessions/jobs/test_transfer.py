@@ -21,10 +21,10 @@ from sessions.jobs.transfer import job_transfer
 from sessions.jobs.transfer.job_transfer import Moving, place_of
 from sessions.jobs.transfer.remote_entry import carry_out, prepare
 from sessions.jobs.transfer.shared_place import Piece, Place, table_of
-from specs.digests import digest_bytes, digest_file, digest_path
-from specs.errors import AuditDamage, EvidenceMissing, UserError
-from specs.job_records import ExitRecord, JobOrder
-from specs.resources import Resources
+from specs.jobs.job_records import ExitRecord, JobOrder
+from specs.system.digests import digest_bytes, digest_file, digest_path
+from specs.system.errors import AuditDamage, EvidenceMissing, UserError
+from specs.system.resources import Resources
 from testing.factories.sessions_on_disk import open_session
 from testing.fixtures.houses import IMPATIENT, House, ended, is_gone, settled, until
 from testing.fixtures.process_engine import ProcessEngine

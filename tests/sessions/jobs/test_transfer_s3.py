@@ -14,10 +14,10 @@ from sessions.jobs.engine_launcher import EngineLauncher, EngineUnavailable, key
 from sessions.jobs.transfer import job_transfer
 from sessions.jobs.transfer.job_transfer import Moving
 from sessions.jobs.transfer.shared_place import Place, table_of
-from specs.digests import digest_path
-from specs.errors import AuditDamage
-from specs.job_records import JobOrder
-from specs.resources import Resources
+from specs.jobs.job_records import JobOrder
+from specs.system.digests import digest_path
+from specs.system.errors import AuditDamage
+from specs.system.resources import Resources
 from testing.factories.sessions_on_disk import first_order
 from testing.fixtures import s3_server
 from testing.fixtures.houses import IMPATIENT, House, ended

@@ -18,8 +18,8 @@ import pytest
 from sessions.jobs.job_environment import job_environment
 from sessions.jobs.launcher import JobState, submit
 from sessions.jobs.local_launcher import CLAIM_GRACE_S, LocalLauncher
-from specs.digests import digest_bytes, digest_file
-from specs.job_records import ExitRecord, JobOrder
+from specs.jobs.job_records import ExitRecord, JobOrder
+from specs.system.digests import digest_bytes, digest_file
 from specs.system.reporting import REPORTING_OFF
 from testing.factories.sessions_on_disk import first_order, open_session
 

@@ -30,9 +30,9 @@ from sessions.money.accounts import Accounts
 from sessions.report.timeline import tell
 from sessions.run.run_layout import STORE, TRAIL
 from sessions.runtime import Answer
-from specs.errors import GrantRefused, SpecError, UserError
-from specs.job_records import JobOrder
+from specs.jobs.job_records import JobOrder
 from specs.session.session_spec import Budget
+from specs.system.errors import GrantRefused, SpecError, UserError
 from specs.trail.verdict import Finding, Packet, RequiredChange, Span, Verdict
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, Silent, drive, open_quick, quick_session

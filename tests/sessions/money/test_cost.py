@@ -14,8 +14,8 @@ from reviews.trail.store import Store
 from reviews.trail.trail import Trail
 from sessions.commands.cost import cost
 from sessions.money import ledger
-from specs.errors import UserError
 from specs.session.session_spec import ResolvedSpec
+from specs.system.errors import UserError
 from testing.factories.bodies import BODIES
 from testing.factories.spec_files import loads, write_spec
 

@@ -22,12 +22,12 @@ from sessions.money.ledger import (
     settle_job,
     settle_storage,
 )
-from specs.digests import digest_bytes
-from specs.errors import BudgetExceeded, PeergateError
-from specs.job_records import Observed
-from specs.resources import attempt_usd
+from specs.jobs.job_records import Observed
 from specs.session.session_spec import Budget, HeldBack, ResolvedSpec
 from specs.stages.registry import Stage
+from specs.system.digests import digest_bytes
+from specs.system.errors import BudgetExceeded, PeergateError
+from specs.system.resources import attempt_usd
 from specs.trail.entry import GENESIS, Entry, EntryKind
 from testing.factories.bodies import BODIES
 from testing.factories.spec_files import loads, write_spec

@@ -18,12 +18,12 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from reviews.trail.trail import Trail
 from sessions.money import ledger
 from sessions.money.accounts import AMENDMENT, HELPER_PART, Accounts
-from specs.errors import BudgetExceeded
 from specs.session.session_spec import Budget, HeldBack
 from specs.stages.evaluation.kinds import EVALUATE
 from specs.stages.finetuning.kinds import SFT
 from specs.stages.packaging.kinds import PACKAGE
 from specs.stages.registry import Stage
+from specs.system.errors import BudgetExceeded
 from testing.factories.bodies import BODIES
 
 NEAR = 1e-6

@@ -21,10 +21,10 @@ from sessions.money import ledger
 from sessions.nodes import judge, reviewer_call
 from sessions.session import Paused, Session
 from sessions.wiring import make_reviewer
-from specs.digests import digest_bytes
-from specs.errors import BudgetExceeded, UserError
 from specs.session.session_spec import ResolvedSpec
-from specs.vendors import http_exchange
+from specs.system.digests import digest_bytes
+from specs.system.errors import BudgetExceeded, UserError
+from specs.system.vendors import http_exchange
 from testing.factories.bodies import body_of
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.factories.spec_files import loads, told, write_spec

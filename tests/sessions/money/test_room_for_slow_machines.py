@@ -6,9 +6,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from sessions.money.estimate import forecasts
-from specs.home import HOME
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
 from specs.stages.registry import kind_of
+from specs.system.home import HOME
 from testing.fixtures.sandbox import needs_sandbox
 
 LIBRARY = HOME / "specs" / "library"

@@ -13,8 +13,8 @@ from sessions.pods.lifecycle import prepare
 from sessions.pods.pod_checks import Check
 from sessions.pods.pod_file import read_pod_file
 from sessions.pods.pod_record import place_of
-from specs.errors import Blocked, UserError
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
+from specs.system.errors import Blocked, UserError
 from testing.fixtures.sshd_pod import MISSING, Pod, pod
 from testing.fixtures.sshd_quick import plant_environment, write_pod_file, write_quick_spec
 

@@ -21,10 +21,10 @@ from sessions.pods.protocol import PROTOCOL, Order, Rules
 from sessions.pods.remote import probe
 from sessions.pods.remote.keeper import why
 from sessions.pods.remote.pod_layout import Layout
-from specs.errors import SpecError, UserError
-from specs.home import HOME
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
 from specs.session.needed_packages import NeededPackage, needed_extras
+from specs.system.errors import SpecError, UserError
+from specs.system.home import HOME
 from testing.fixtures.sshd_quick import peergate, write_quick_spec
 
 pytestmark = pytest.mark.integration

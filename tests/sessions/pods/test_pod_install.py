@@ -17,8 +17,8 @@ from sessions.pods.lifecycle import prepare, version_of
 from sessions.pods.pod_checks import Check
 from sessions.pods.pod_file import read_pod_file
 from sessions.pods.pod_record import place_of
-from specs.errors import Blocked
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
+from specs.system.errors import Blocked
 from testing.fixtures.sshd_pod import MISSING, pod
 from testing.fixtures.sshd_quick import TORCH, write_pod_file, write_quick_spec
 

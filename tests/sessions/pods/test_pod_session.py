@@ -23,8 +23,8 @@ from sessions.pods.connection import Channel
 from sessions.pods.lifecycle import down
 from sessions.pods.pod_record import Place, place_of
 from sessions.pods.pull import Pulled, pull, verify
-from specs.digests import digest_bytes
-from specs.errors import AuditDamage
+from specs.system.digests import digest_bytes
+from specs.system.errors import AuditDamage
 from testing.factories.forgery import chained, entries_of, keys_of, put, rows_of, with_body
 from testing.fixtures.command_sessions import CANARY, environment, wait_for
 from testing.fixtures.mcp_client import REAL, Said, over_stdio

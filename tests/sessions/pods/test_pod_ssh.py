@@ -12,7 +12,7 @@ import pytest
 from sessions.pods.connection import Channel, Connection, ConnectionLost, HostKeyRefused, shell
 from sessions.pods.host_key import HostKey, confirm, kept
 from sessions.pods.pod_file import read_address
-from specs.errors import PeergateError
+from specs.system.errors import PeergateError
 from testing.fixtures.sshd_pod import MISSING, Pod, make_key, pod
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]

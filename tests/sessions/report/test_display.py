@@ -9,9 +9,9 @@ from rich.console import Console
 from agents.turns import ToolCall, Turn, Usage
 from sessions.money.ledger import Balance
 from sessions.report.live_display import Terminal
-from specs.digests import digest_bytes
-from specs.job_records import Progress
-from specs.stages.metric import Metric, MetricSet
+from specs.jobs.job_records import Progress
+from specs.stages.base.metric import Metric, MetricSet
+from specs.system.digests import digest_bytes
 from specs.trail.verdict import CheckResult, Decision, RequiredChange
 
 BALANCE = Balance(0.25, 0.0, 0.75, 0.5, 1.5)

@@ -9,7 +9,7 @@ import pytest
 
 from reviews.trail.trail import Trail
 from sessions.report.timeline import interruptions
-from specs.digests import digest_bytes
+from specs.system.digests import digest_bytes
 from specs.trail.entry import EntryKind
 from testing.factories.bodies import body_of
 

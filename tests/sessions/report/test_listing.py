@@ -24,7 +24,7 @@ from sessions.report.overview import overview, summary
 from sessions.report.session_list import INDEX, everywhere, listed
 from sessions.run.lease import lease
 from sessions.view.places import Scope
-from specs.errors import UserError
+from specs.system.errors import UserError
 from specs.trail.entry import GENESIS, Entry, EntryKind
 from testing.factories.bodies import body_of
 from testing.fixtures.view_client import Client

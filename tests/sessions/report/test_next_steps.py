@@ -16,8 +16,8 @@ from reviews.gate.human_answers import last_question
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.report.next_steps import answers_to, remedies, why_the_same
-from specs.job_records import JobOrder
-from specs.stages.stage import Range
+from specs.jobs.job_records import JobOrder
+from specs.stages.base.stage import Range
 from testing.factories.evidence_on_disk import N, answers
 from testing.fixtures.command_sessions import called as peergate
 from testing.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session

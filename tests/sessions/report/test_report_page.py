@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 
 from sessions.report import plots
 from sessions.report.report import as_markdown
-from specs.masking import forms_only
+from specs.system.masking import forms_only
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
 
 MOST_LINES = 124

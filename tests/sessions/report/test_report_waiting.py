@@ -12,8 +12,8 @@ from reviews.trail.trail import Trail
 from sessions.cli import app
 from sessions.report.remarks import critic_in_words
 from sessions.report.report import told_so_far
-from specs.errors import EvidenceMissing
 from specs.session.thresholds import Thresholds
+from specs.system.errors import EvidenceMissing
 from specs.trail.entry import EntryKind
 from testing.factories.bodies import body_of
 from testing.fixtures.quick_session import open_quick

@@ -19,7 +19,7 @@ from sessions.report.report_check import ReportCheck
 from sessions.requests.consult_context import Desk
 from sessions.requests.review_functions import adversarial_review
 from sessions.run.run_layout import STORE, TRAIL
-from specs.digests import digest_bytes
+from specs.system.digests import digest_bytes
 from specs.trail.entry import Entry, EntryKind
 from specs.trail.requested_review import AdversarialAnswer, AdversarialRequest
 from testing.factories.bodies import body_of

@@ -13,8 +13,8 @@ from reviews.evidence.gather import gather, registered_spec
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.seeds import seeds
-from specs.errors import EvidenceMissing, UserError
-from specs.job_records import JobOrder
+from specs.jobs.job_records import JobOrder
+from specs.system.errors import EvidenceMissing, UserError
 from testing.factories.evidence_on_disk import N, answers, resolved_spec
 from testing.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, drive, healthy_rows, open_quick, quick_session
 

@@ -22,8 +22,8 @@ from sessions.report.overview import overview
 from sessions.run import pause
 from sessions.session import Paused, Session
 from sessions.view.places import Scope
-from specs.digests import digest_file
-from specs.job_records import ExitRecord, JobOrder
+from specs.jobs.job_records import ExitRecord, JobOrder
+from specs.system.digests import digest_file
 from testing.fixtures.command_sessions import called as peergate
 from testing.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
 from testing.fixtures.view_client import Client

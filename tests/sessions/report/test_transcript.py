@@ -15,7 +15,7 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.cli import app
 from sessions.report.transcript import MARKDOWN, Transcript, lines_of, markdown_of, rendered
 from sessions.session import Session
-from specs.masking import Masker, forms_only
+from specs.system.masking import Masker, forms_only
 from specs.trail.verdict import Packet
 from testing.factories.benches import bench_of, call, new_session, open_stage, take, turn
 from testing.factories.bodies import body_of

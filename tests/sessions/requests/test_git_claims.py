@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sessions.requests.git_claims import git_texts
-from specs.errors import UserError
+from specs.system.errors import UserError
 from testing.fixtures.command_sessions import called as peergate
 
 pytestmark = pytest.mark.integration

@@ -18,7 +18,7 @@ from reviews.trail.store import Store
 from sessions.report.requested_page import page
 from sessions.requests.consult_context import Desk
 from sessions.requests.review_functions import adversarial_review, ask_review, request_review
-from specs.errors import ReviewerUnavailable
+from specs.system.errors import ReviewerUnavailable
 from specs.trail.requested_review import LOOKS, AdversarialRequest, ReviewRequest
 from specs.trail.reviewer_tools import TEXT_TOOLS
 from testing.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, Api, Got, Step, answered
@@ -246,7 +246,7 @@ def test_what_can_be_looked_into_is_bounded_and_text(
 
 
 def reader_of(desk: Desk, folder: Path) -> file_reading.Reader:
-    from specs.masking import masker_of
+    from specs.system.masking import masker_of
 
     reader = file_reading.Reader(masker_of(desk.environ), desk.readable)
     reader.add(folder, "file")

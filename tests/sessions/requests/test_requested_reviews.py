@@ -26,11 +26,11 @@ from sessions.report.requested_page import page
 from sessions.requests import request_runner
 from sessions.requests.consult_context import Desk, Requested
 from sessions.requests.review_functions import adversarial_review, ask_review, request_review
-from specs.errors import AuditDamage, Blocked, BudgetExceeded, ReviewerUnavailable, UserError
+from specs.system.errors import AuditDamage, Blocked, BudgetExceeded, ReviewerUnavailable, UserError
+from specs.system.vendors import http_exchange
+from specs.system.vendors.api_keys import ENDPOINT_KEYS, KEYS
+from specs.system.vendors.parties import Effort, Efforts, Reviewer, TokenPrice
 from specs.trail.requested_review import AdversarialRequest, QuestionRequest, ReviewRequest
-from specs.vendors import http_exchange
-from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
-from specs.vendors.parties import Effort, Efforts, Reviewer, TokenPrice
 from testing.factories.bodies import body_of
 from testing.factories.small_run import small_run
 from testing.fixtures.loopback_api import (

@@ -16,8 +16,8 @@ from sessions.report.overview import find_runs
 from sessions.requests.consult_context import Desk
 from sessions.requests.review_functions import ask_review
 from sessions.run.run_layout import run_folder, trail_name
-from specs.errors import AuditDamage, UserError
 from specs.session.session_spec import Budget
+from specs.system.errors import AuditDamage, UserError
 from specs.trail.requested_review import QuestionRequest
 from testing.factories.bodies import body_of
 from testing.factories.small_run import small_run

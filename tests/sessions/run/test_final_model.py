@@ -13,8 +13,8 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.status import print_summary
 from sessions.run.final_model import FinalModel, final_model
-from specs.digests import digest_path
 from specs.session.session_spec import ResolvedSpec
+from specs.system.digests import digest_path
 from testing.fixtures.command_sessions import called
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
 

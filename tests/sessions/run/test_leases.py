@@ -27,7 +27,7 @@ from sessions.run import lease as leases
 from sessions.run import lease_record
 from sessions.run.lease import is_running, lease, records_of, take_up
 from sessions.run.lease_record import NAME, LeaseRecord
-from specs.errors import LeaseHeld, LeaseLost
+from specs.system.errors import LeaseHeld, LeaseLost
 from testing.fixtures.quick_session import Silent, open_quick, quick_session
 
 pytestmark = pytest.mark.integration

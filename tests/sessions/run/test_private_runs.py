@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sessions.run.private_files import OTHERS
-from specs.job_records import JobOrder
+from specs.jobs.job_records import JobOrder
 from testing.factories.sessions_on_disk import first_order
 from testing.fixtures.command_sessions import called
 from tests.sessions.jobs.test_wrapper import DRIVER, job

@@ -12,8 +12,8 @@ from reviews.trail.keys import FOLDER, KeyFolder
 from reviews.trail.tables.open_table import read_entries
 from sessions import runtime
 from sessions.run.signed_specs import SIGNED, find_signature, keep_signature, require_signature, use_signature
-from specs.digests import digest_bytes
-from specs.errors import Blocked
+from specs.system.digests import digest_bytes
+from specs.system.errors import Blocked
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.quick_session import Silent, code_now
 

@@ -17,11 +17,10 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.repeated_witness import Repetition
 from sessions.run.signed_specs import trust_spec
-from specs import task_file
-from specs.confinement import bubblewrap, verifier_process
-from specs.errors import Unconfined
-from specs.job_records import JobOrder
-from specs.session.loading import load_spec
+from specs.jobs.job_records import JobOrder
+from specs.loading.loading import load_spec
+from specs.system.confinement import bubblewrap, task_file, verifier_process
+from specs.system.errors import Unconfined
 from testing.factories.task_files import GOOD, TASK, spec_with
 from testing.fixtures.command_sessions import called
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session

@@ -19,8 +19,8 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.nodes import job_end
 from sessions.shipping.release import read_release
-from specs.digests import digest_path
-from specs.errors import EvidenceMissing
+from specs.system.digests import digest_path
+from specs.system.errors import EvidenceMissing
 from testing.factories.evidence_on_disk import write_rows
 from testing.factories.small_export import exported, texts, with_export
 from testing.fixtures.command_sessions import called

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
 from testing.fixtures.command_sessions import called
 from testing.fixtures.generated_rows import LANGUAGES, TASKS, DataSet, data_sets
 

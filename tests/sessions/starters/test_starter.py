@@ -19,11 +19,11 @@ from reviews.statistics.mcnemar import mcnemar_power
 from sessions import runtime
 from sessions.starters.starter import make_starter
 from sessions.wiring import cache_folder
-from specs.errors import SpecError, UserError
-from specs.home import HOME
-from specs.session.loading import load_spec
-from specs.vendors import http_exchange
-from specs.vendors.api_keys import KEYS
+from specs.loading.loading import load_spec
+from specs.system.errors import SpecError, UserError
+from specs.system.home import HOME
+from specs.system.vendors import http_exchange
+from specs.system.vendors.api_keys import KEYS
 from testing.fixtures.collected import collected
 from testing.fixtures.command_sessions import CANARY, called, environment, peergate
 from testing.fixtures.loopback_api import ANTHROPIC, loopback_api

@@ -15,8 +15,8 @@ import pytest
 
 from bench.flaws.small_specs import tiny_model
 from reviews.audit.verify import verify_run
-from specs.digests import digest_file
-from specs.vendors import http_exchange
+from specs.system.digests import digest_file
+from specs.system.vendors import http_exchange
 from testing.factories.transcripts import Transcript
 from testing.fixtures.command_sessions import called, environment
 from testing.fixtures.small_pipeline import CONSTITUTION

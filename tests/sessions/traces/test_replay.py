@@ -11,8 +11,8 @@ import pytest
 
 from specs.data.conversion import convert
 from specs.data.tables import Row
-from specs.traces.family import family_of
-from specs.vendors import http_exchange
+from specs.stages.traces.family import family_of
+from specs.system.vendors import http_exchange
 from testing.factories.transcripts import Transcript
 from testing.fixtures.command_sessions import called, environment
 from testing.fixtures.loopback_api import CHAT, Step, failed

@@ -16,7 +16,7 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.commands.audit.trail_place import Place
 from sessions.run.lease import is_running
 from sessions.view.places import Scope
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
 from testing.fixtures.command_sessions import called, wait_for
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from testing.fixtures.view_client import Client

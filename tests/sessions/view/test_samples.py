@@ -7,9 +7,9 @@ import pytest
 from reviews.stages.evaluation.judged_answers import Judged
 from sessions.report.samples.judged_samples import SHOWN, Sample, Samples
 from sessions.view.samples import WHOLE, in_full
-from specs.errors import UserError
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.rows import EvaluationRow
+from specs.system.errors import UserError
 
 
 def judged(number: int, passed: bool, output: str = "answer", *, kind: str = "short", cut: bool = False) -> Judged:

@@ -9,7 +9,7 @@ import pytest
 
 from reviews.trail.store import Store
 from sessions.view.stored_value import ROWS_AT_ONCE, RowFiles, value_lines
-from specs.errors import EvidenceMissing, UserError
+from specs.system.errors import EvidenceMissing, UserError
 
 VALUE = {"checks": [{"id": "a/b", "text": "one\ntwo"}, {"id": "c"}], "a/b": 1, "a~b": [], "log_tail": "x\ny\nz"}
 

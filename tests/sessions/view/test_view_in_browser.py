@@ -19,7 +19,7 @@ from sessions.report.samples.judged_samples import Samples
 from sessions.view import samples
 from sessions.view.places import Scope
 from sessions.view.server import LOOKS_EVERY_S
-from specs.job_records import JobOrder
+from specs.jobs.job_records import JobOrder
 from testing.fixtures.browser import CHROMIUM, MISSING, Browser, Page, browser
 from testing.fixtures.quick_session import N, QuickLauncher, drive, open_quick, quick_session
 from testing.fixtures.view_client import served

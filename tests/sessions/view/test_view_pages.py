@@ -26,9 +26,9 @@ from sessions.report.samples.judged_samples import SHOWN
 from sessions.report.trail_page import trail_page
 from sessions.view import trail_state
 from sessions.view.places import Reader, Scope
-from specs.job_records import JobOrder
+from specs.jobs.grant_and_claim import Claim
+from specs.jobs.job_records import JobOrder
 from specs.trail.builder_tools import SubmitStage
-from specs.trail.grant_and_claim import Claim
 from specs.trail.verdict import Finding, Packet, Span, Verdict
 from testing.factories.bodies import body_of
 from testing.fixtures.command_sessions import called

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from specs.benchmarks.lm_eval_file import as_script, document_of, files_of, lacking_fields, settings_of
-from specs.errors import SpecError
-from specs.home import HOME
-from specs.session.loading import load_spec
-from specs.session.problems import dotted
+from specs.loading.loading import load_spec
+from specs.system.errors import SpecError
+from specs.system.home import HOME
+from specs.system.yaml.problems import dotted
 from testing.factories.spec_files import problems_of
 
 EXAMPLE = HOME / "docs" / "examples" / "opposites"

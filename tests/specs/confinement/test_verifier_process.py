@@ -13,13 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from specs import task_file
-from specs.confinement import bubblewrap, seccomp, verifier_process
-from specs.confinement.verifier_command import PEERGATE
-from specs.confinement.verifier_limits import VerifierLimits
-from specs.errors import PluginFault
-from specs.home import HOME
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.system.confinement import bubblewrap, seccomp, task_file, verifier_process
+from specs.system.confinement.verifier_command import PEERGATE
+from specs.system.confinement.verifier_limits import VerifierLimits
+from specs.system.errors import PluginFault
+from specs.system.home import HOME
 from testing.fixtures.sandbox import needs_sandbox
 from training.rules.tasks import judged, verifier
 from training.rules.tasks.format_instructions import Judgement
@@ -80,7 +79,7 @@ def test_nor_are_shipped_heldout_items_reviewers_prompts_the_home_or_processes()
     for name in ("specs/library/data/format_heldout.jsonl", "reviews/reviewers", "training/items"):
         assert (HOME / name).exists()
         assert not judge(ITEM, str(HOME / name)).passed and not judge(ITEM, str(inside / name)).passed
-    assert judge(ITEM, str(inside / "specs/stages/artifacts.py")).passed
+    assert judge(ITEM, str(inside / "specs/stages/base/artifacts.py")).passed
     # The home itself may hold the interpreter.
     with tempfile.NamedTemporaryFile(dir=Path.home()) as file:
         assert not judge(ITEM, file.name).passed

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from specs.data.registered import Registered, read_registered
-from specs.errors import Problem
 from specs.session.item_lines import check_items
+from specs.system.errors import Problem
 
 ROWS = [{"question": f"What is {n} + {n}?", "answer": 2 * n} for n in range(4)]
 

@@ -23,7 +23,7 @@ from specs.data.columns import (
 )
 from specs.data.conversion import Learned
 from specs.data.registered import Registered, read_registered
-from specs.errors import Problem
+from specs.system.errors import Problem
 
 USER = {"role": "user", "content": "What is 2 + 2?"}
 ASSISTANT = {"role": "assistant", "content": "four"}

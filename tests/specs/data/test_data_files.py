@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from specs.data.columns import As
 from specs.data.registered import Registered, read_registered, registered_data
-from specs.errors import Problem, SpecError
-from specs.stages.artifacts import Example, Item, Preference
+from specs.stages.base.artifacts import Example, Item, Preference
+from specs.system.errors import Problem, SpecError
 
 PAIRS = [{"prompt": f"Say {n} twice.", "completion": f"{n} {n}"} for n in ("one", "two", "three")]
 JUDGED = [{"prompt": one["prompt"], "chosen": one["completion"], "rejected": "no idea"} for one in PAIRS]

@@ -9,8 +9,8 @@ import pytest
 
 from specs.data.registered import read_registered
 from specs.data.transcripts import packed
-from specs.errors import Problem
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.system.errors import Problem
 
 SECRET = "canary-9f8e7d6c5b4a"
 

@@ -9,10 +9,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from reviews.gate.design_checks import design_checks
-from specs.digests import digest_value
-from specs.session.lint.party_rules import makers
+from specs.lint.party_rules import makers
 from specs.session.session_spec import ResolvedSpec
-from specs.vendors.parties import Builder, Reviewer
+from specs.system.digests import digest_value
+from specs.system.vendors.parties import Builder, Reviewer
 from testing.factories.spec_files import loads, problems_of, write_spec
 
 PLAYBOOK = "builder: {vendor: playbook}\nreviewer: {vendor: checklist}"

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from reviews.reviewers.vendors.review_model import model_reviewer
-from specs.digests import canonical_bytes
-from specs.errors import UserError
-from specs.session.lint.party_rules import LATENCY_S
-from specs.session.loading import read_resolved
+from specs.lint.party_rules import LATENCY_S
+from specs.loading.loading import read_resolved
+from specs.system.digests import canonical_bytes
+from specs.system.errors import UserError
+from specs.system.vendors.parties import Efforts, TokenPrice
+from specs.system.vendors.parties import Reviewer as ReviewerSpec
 from specs.trail.verdict import Packet
-from specs.vendors.parties import Efforts, TokenPrice
-from specs.vendors.parties import Reviewer as ReviewerSpec
 from testing.factories.spec_files import loads, told, write_spec
 from testing.fixtures.loopback_api import CHAT, OPENAI, Api, answered, failed
 from testing.fixtures.model_answers import ANSWER

@@ -15,8 +15,8 @@ from agents.external_builder import STOPPED, AbsentBuilder, Answer, Exchange, Ex
 from agents.turns import ToolCall, ToolResult
 from agents.workbench_protocol import Workbench
 from reviews.gate.design_checks import DESIGN_CHECKS, Design
-from specs.errors import BuilderUnavailable
-from specs.vendors.parties import Builder
+from specs.system.errors import BuilderUnavailable
+from specs.system.vendors.parties import Builder
 from testing.factories.spec_files import loads, told, write_spec
 
 BOTH = "builder: {vendor: playbook}\nreviewer: {vendor: checklist}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specs.session.lint.evaluation_rules import SUCCESS
+from specs.lint.evaluation_rules import SUCCESS
 from specs.stages.metric_catalog import METRICS
 from testing.factories.spec_files import loads, told, write_spec
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from specs.digests import digest_file
-from specs.errors import SpecError
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
+from specs.system.digests import digest_file
+from specs.system.errors import SpecError
 from testing.fixtures.command_sessions import called as peergate
 from testing.fixtures.command_sessions import write_small_spec
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from specs.digests import digest_file
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
+from specs.system.digests import digest_file
 from testing.factories.spec_files import items, told, write_spec
 
 

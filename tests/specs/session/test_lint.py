@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from specs.session.lint.rules import lint
+from specs.lint.rules import lint
 from testing.factories.spec_files import loads, told, write_spec
 
 TUNED = "{model: train.checkpoint, items: heldout}\n    parameters: {max_new_tokens: 32, seed: 7}"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from specs.lint.evaluation_rules import notes
+from specs.loading.loading import load_spec
 from specs.schemas import schema_text
-from specs.session.lint.evaluation_rules import notes
-from specs.session.loading import load_spec
 from specs.session.session_spec import SessionSpec
 from testing.factories.compared_evidence import ANALYSIS, CONTROLS, resolved, talk_spec
 from testing.factories.spec_files import problems_of, write_spec

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from specs.session.lint.rules import lint_constitution
-from specs.session.loading import load_constitution
+from specs.lint.rules import lint_constitution
+from specs.loading.loading import load_constitution
 from testing.factories.spec_files import CONSTITUTION, told, write_spec
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sessions.commands.spec import check
-from specs.errors import SpecError
-from specs.session.lint.evaluation_rules import notes
-from specs.session.loading import find_spec, list_profiles, load_spec
+from specs.lint.evaluation_rules import notes
+from specs.loading.loading import find_spec, list_profiles, load_spec
+from specs.system.errors import SpecError
 from testing.factories.spec_files import write_spec
 
 BASE = ("kind: instruct}", "kind: base}")

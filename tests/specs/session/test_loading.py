@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from specs.digests import digest_file
-from specs.errors import AuditDamage, SpecError, UserError
-from specs.session.loading import find_spec, load_constitution, load_spec, read_resolved
+from specs.loading.loading import find_spec, load_constitution, load_spec, read_resolved
 from specs.stages.finetuning.parameters import SftParameters
+from specs.system.digests import digest_file
+from specs.system.errors import AuditDamage, SpecError, UserError
 from testing.factories.spec_files import CONSTITUTION, items, loads, problems_of, told, write_spec
 
 
@@ -353,7 +353,7 @@ def test_find_spec_finds_a_shipped_spec_by_bare_name(monkeypatch: pytest.MonkeyP
     library = tmp_path / "specs" / "library"
     library.mkdir(parents=True)
     shipped = write_spec(library).rename(library / "demo.yaml")
-    monkeypatch.setattr("specs.session.loading.HOME", tmp_path)
+    monkeypatch.setattr("specs.loading.loading.HOME", tmp_path)
     assert find_spec("demo") == shipped
     with pytest.raises(UserError, match=r"did you mean 'demo'\? shipped specs: demo"):
         find_spec("dmeo")

@@ -6,9 +6,9 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from specs.errors import SpecError
-from specs.session.loading import load_constitution, load_spec
+from specs.loading.loading import load_constitution, load_spec
 from specs.session.session_spec import ResolvedSpec
+from specs.system.errors import SpecError
 from testing.factories.spec_files import CONSTITUTION, SPEC, write_spec
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

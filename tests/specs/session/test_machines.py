@@ -16,8 +16,8 @@ from sessions.jobs.launcher import PerStage, submit
 from sessions.jobs.local_launcher import LocalLauncher
 from sessions.jobs.skypilot.skypilot_engine import SkyEngine
 from sessions.money.ledger import reserve_job, settle_job
-from specs.errors import Blocked, BudgetExceeded
-from specs.resources import Resources, attempt_usd, filled, held_hours
+from specs.system.errors import Blocked, BudgetExceeded
+from specs.system.resources import Resources, attempt_usd, filled, held_hours
 from testing.factories.sessions_on_disk import OnDisk, open_session
 from testing.factories.spec_files import loads, problems_of, write_spec
 

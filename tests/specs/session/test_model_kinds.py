@@ -11,13 +11,13 @@ from pydantic import ValidationError
 
 from reviews.stages.evaluation import answer_checks
 from specs.session.session_spec import ModelSource, SessionSpec, kind_in_order, kind_read
+from specs.stages.base.sampling import END_MARK
 from specs.stages.evaluation.kinds import EVALUATE
 from specs.stages.evaluation.rows import EvaluationRow, Turn
 from specs.stages.generation.parameters import GenerateParameters
 from specs.stages.generation.rows import GenerationRow
 from specs.stages.recipes.kinds import RECIPE
 from specs.stages.registry import kind_of
-from specs.stages.sampling import END_MARK
 from testing.factories.evidence_on_disk import evidence_of, resolved_spec
 from testing.fixtures.stage_jobs import stage_job
 

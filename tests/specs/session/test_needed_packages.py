@@ -12,11 +12,11 @@ from sessions.pods import lifecycle
 from sessions.pods.install import bundle_of
 from sessions.pods.pod_file import PodFile
 from sessions.pods.pod_plan import shortfalls
-from specs.errors import Blocked, UserError
-from specs.extras import extra_with
+from specs.loading.loading import find_spec, list_profiles, load_spec, shipped
 from specs.session import needed_packages as needed
-from specs.session.loading import find_spec, list_profiles, load_spec, shipped
 from specs.session.needed_packages import NeededPackage, missing_packages, needed_extras, sandboxed_parts
+from specs.system.errors import Blocked, UserError
+from specs.system.extras import extra_with
 from testing.factories.spec_files import write_spec
 from testing.fixtures.command_sessions import peergate
 

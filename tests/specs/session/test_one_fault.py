@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from specs.session.explain import validate
-from specs.session.lint.range_rules import _outside_limits  # pyright: ignore[reportPrivateUsage]
+from specs.lint.range_rules import _outside_limits  # pyright: ignore[reportPrivateUsage]
+from specs.stages.explain import validate
 from specs.stages.registry import STAGE_KINDS
 
 COMPUTED = sorted(

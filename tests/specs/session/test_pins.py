@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from specs.digests import digest_file
-from specs.errors import PeergateError, SpecError, UserError
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
 from specs.session.pins import pin
+from specs.system.digests import digest_file
+from specs.system.errors import PeergateError, SpecError, UserError
 from testing.factories.spec_files import items, write_spec
 
 UNPINNED = ("heldout.jsonl\n  digest: HELDOUT", "heldout.jsonl   # the split")

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from sessions.cli import app
-from specs.errors import ExitCode, SpecError
-from specs.session.loading import list_profiles, load_spec
+from specs.loading.loading import list_profiles, load_spec
 from specs.session.profiles import FIXED, FIXED_IN_STAGES, apply_profile
-from specs.session.yaml_positions import read_yaml
 from specs.stages.evaluation.kinds import EVALUATE
+from specs.system.errors import ExitCode, SpecError
+from specs.system.yaml.yaml_positions import read_yaml
 from testing.factories.spec_files import write_spec
 
 PROFILES = """\

@@ -17,14 +17,14 @@ from reviews.checks.definition import guarded
 from reviews.checks.measuring_code import measuring_code, measuring_files
 from reviews.stages.evaluation.scorer_checks import admitted
 from sessions.pods.install import bundle_of
-from specs import plugins, task_file
-from specs.confinement import bubblewrap, verifier_process
-from specs.confinement.verifier_process import described
-from specs.digests import digest_file
-from specs.errors import PluginFault, SpecError
-from specs.session.loading import load_spec, read_resolved
+from specs.loading.loading import load_spec, read_resolved
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.system import plugins
+from specs.system.confinement import bubblewrap, task_file, verifier_process
+from specs.system.confinement.verifier_process import described
+from specs.system.digests import digest_file
+from specs.system.errors import PluginFault, SpecError
 from testing.factories.task_files import GOOD, TASK, spec_with
 from testing.fixtures.sandbox import needs_sandbox
 from training.rules.tasks import verifier, worked_example
@@ -60,8 +60,8 @@ def test_whoever_reads_the_registered_spec_can_run_it_without_the_file(tmp_path:
     (tmp_path / "resolved.json").write_bytes(resolved.canonical())
     (tmp_path / "verify.py").unlink()
     code = (
-        "import sys; from pathlib import Path; from specs.session.loading import read_resolved\n"
-        "from specs.stages.artifacts import Item; from training.rules.tasks import verifier\n"
+        "import sys; from pathlib import Path; from specs.loading.loading import read_resolved\n"
+        "from specs.stages.base.artifacts import Item; from training.rules.tasks import verifier\n"
         "spec = read_resolved(Path(sys.argv[1]).read_text()).spec\n"
         "item = Item(id='i', group='g', kind='k', prompt='p', constraint={})\n"
         "print(verifier(spec.task)(item, '1').passed, verifier(spec.task)(item, '2').passed)"
@@ -159,7 +159,7 @@ def test_what_the_spec_says_of_it_is_checked(tmp_path: Path) -> None:
 READS = """
 import sys
 from pathlib import Path
-from specs.session.loading import read_resolved
+from specs.loading.loading import read_resolved
 from training.rules.tasks import verifier
 verifier(read_resolved(Path(sys.argv[1]).read_text()).spec.task)
 """
@@ -191,7 +191,7 @@ def test_reading_a_strangers_run_runs_none_of_its_code(tmp_path: Path, monkeypat
 
 
 ANSWERS = """
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 
 def verify(item, answer):
     return VERDICT

@@ -17,7 +17,7 @@ from reviews.trail.integrity import walk_trail
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
-from specs.errors import AuditDamage
+from specs.system.errors import AuditDamage
 from specs.trail.bodies import FORMS, misfit
 from specs.trail.entry import KINDS, EntryKind
 from testing.factories.bodies import BODIES, NAME, body_of

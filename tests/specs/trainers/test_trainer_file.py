@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from specs.errors import Problem, SpecError
 from specs.stages.recipes.script_file import SCRIPT_BYTES, require_script
+from specs.system.errors import Problem, SpecError
 from specs.trainers import trainer_file
 from specs.trainers.known_keys import Command, known_keys
 from specs.trainers.trainer_file import AsScript, Given, as_script, notes_of

@@ -12,11 +12,11 @@ import pytest
 from reviews.evidence.evidence import Evidence
 from reviews.gate.measurer import measure
 from reviews.stages.critique import critic_checks, pair_checks
-from specs.digests import digest_bytes
-from specs.errors import EvidenceMissing
 from specs.stages.critique.parameters import CritiqueInstructionsParameters, ReviseParameters
 from specs.stages.metric_catalog import METRICS, metrics_of
 from specs.stages.registry import built_in_kinds
+from specs.system.digests import digest_bytes
+from specs.system.errors import EvidenceMissing
 from testing.factories.critic_evidence import (
     BEST_OF_N,
     JUDGED,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from specs.stages.answer_end import Form
+from specs.stages.base.answer_end import Form
+from specs.stages.base.label_scores import LabelScores
+from specs.stages.base.rubric import Rubric
 from specs.stages.critique.parameters import CritiqueInstructionsParameters
-from specs.stages.label_scores import LabelScores
-from specs.stages.rubric import Rubric
 from testing.fixtures.real_model import smollm2_checkpoint
 from training.engines.checkpoint import load
 from training.engines.label_scoring import encode_prompt, labels_of

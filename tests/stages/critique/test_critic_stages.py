@@ -11,11 +11,11 @@ import pytest
 
 from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import run_checks
-from specs.stages.artifacts import Example
+from specs.stages.base.artifacts import Example
+from specs.stages.base.rubric import Rubric
+from specs.stages.base.stage import Kind
 from specs.stages.critique.rows import DroppedPair
 from specs.stages.registry import outputs_of as outputs_due
-from specs.stages.rubric import Rubric
-from specs.stages.stage import Kind
 from testing.factories.critic_evidence import STAGES, bound
 from testing.factories.evidence_on_disk import evidence_of
 from testing.fixtures.critic_jobs import CONSTITUTION, instructions, labelled_items, lines, lively_checkpoint, responses

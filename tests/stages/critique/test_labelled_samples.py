@@ -10,7 +10,7 @@ from reviews.stages.critique.calibration import calibrated
 from reviews.stages.critique.critic_checks import samples_of
 from specs.session.session_spec import SessionSpec
 from specs.session.thresholds import Thresholds
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.registry import Stage
 from testing.factories.critic_evidence import STAGES, labelled_sample
 from testing.factories.evidence_on_disk import resolved_spec

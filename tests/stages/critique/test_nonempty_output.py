@@ -11,13 +11,13 @@ import pytest
 
 from reviews.evidence.evidence import Evidence
 from reviews.gate import check_list
-from specs.digests import Contract
-from specs.session.lint.criterion_rules import KEPT_COUNTS
+from specs.lint.criterion_rules import KEPT_COUNTS
 from specs.stages.critique.kinds import BEST_OF_N_VERIFIED
 from specs.stages.critique.parameters import BestOfNVerifiedParameters
 from specs.stages.generation.rows import GenerationRow
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import STAGE_KINDS
+from specs.system.digests import Contract
 from testing.factories.critic_evidence import KINDS as CRITICS
 from testing.factories.critic_evidence import bound, candidates, chains, critic_evidence
 from testing.factories.evidence_on_disk import evidence_of, heldout_items, prompt_items, samples, write_rows

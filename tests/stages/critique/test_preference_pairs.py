@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specs.digests import digest_value
-from specs.stages.artifacts import NegativeType, Preference
+from specs.stages.base.artifacts import NegativeType, Preference
+from specs.stages.base.stage import Kind
 from specs.stages.critique.parameters import BestOfNParameters, ReviseParameters
 from specs.stages.critique.rows import CandidateRow, ComparisonRow, DroppedPair
 from specs.stages.registry import STAGE_KINDS, outputs_of
-from specs.stages.stage import Kind
+from specs.system.digests import digest_value
 from testing.factories.critic_evidence import Scripted, candidates, chains
 from training.rules.critique.hard_negatives import Best, negatives
 from training.rules.critique.pair_selection import balanced, divided, fault_in, length_bias, log_length_ratio, sifted

@@ -13,11 +13,11 @@ from reviews.evidence.row_reader import read_rows
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
 from reviews.stages.critique.critic_checks import samples_of
-from specs.errors import EvidenceMissing
-from specs.stages.artifacts import Preference
+from specs.stages.base.artifacts import Preference
 from specs.stages.critique.parameters import PairJudge, ReviseParameters
 from specs.stages.critique.rows import DroppedPair
 from specs.stages.registry import STAGE_KINDS, inputs_of, outputs_of
+from specs.system.errors import EvidenceMissing
 from specs.trail.verdict import CheckResult
 from testing.factories.critic_evidence import (
     JUDGED,

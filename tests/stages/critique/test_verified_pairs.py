@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
-from specs.stages.artifacts import Preference
+from specs.stages.base.artifacts import Preference
 from specs.stages.critique.kinds import BEST_OF_N_VERIFIED
 from specs.stages.critique.parameters import BestOfNVerifiedParameters
 from specs.stages.critique.rows import VerifiedRow

@@ -11,8 +11,8 @@ from reviews.checks.definition import listed
 from reviews.gate.check_list import CHECKS, run_checks
 from reviews.gate.measurer import measure
 from reviews.stages.evaluation import benchmark
-from specs.digests import digest_path
-from specs.errors import EvidenceMissing
+from specs.system.digests import digest_path
+from specs.system.errors import EvidenceMissing
 from specs.trail.verdict import CheckResult
 from testing.factories.benchmark_evidence import (
     FLAWS,

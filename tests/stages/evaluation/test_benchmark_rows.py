@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.rows import BenchmarkRow
 from testing.fixtures.small_text import small_model
 from testing.fixtures.stage_jobs import stage_job

@@ -23,12 +23,12 @@ from reviews.stages.evaluation.scorer_admission import (
     matched_pairs,
     verdicts_on,
 )
-from specs.digests import digest_bytes
-from specs.errors import EvidenceMissing
 from specs.session.evaluation_plan import Drift, EvaluationPlan, Gap
 from specs.session.thresholds import Thresholds
-from specs.stages.artifacts import Item
-from specs.stages.metric import MetricSet
+from specs.stages.base.artifacts import Item
+from specs.stages.base.metric import MetricSet
+from specs.system.digests import digest_bytes
+from specs.system.errors import EvidenceMissing
 from specs.trail.verdict import CheckResult
 from testing.factories.evaluation_evidence import (
     choice_rows,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.stages.base.stage import Kind, ModelKind
 from specs.stages.evaluation.rows import EvaluationRow
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.stage import Kind, ModelKind
 from testing.fixtures.critic_jobs import lines
 from testing.fixtures.small_text import WORDS, small_model
 from testing.fixtures.stage_jobs import stage_job

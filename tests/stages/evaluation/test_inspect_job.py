@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from sessions.jobs.benchmarks.inspect_job import inspect
-from specs.digests import digest_bytes
-from specs.errors import ExitCode
-from specs.home import HOME
 from specs.stages.evaluation.rows import BenchmarkRow
+from specs.system.digests import digest_bytes
+from specs.system.errors import ExitCode
+from specs.system.home import HOME
 from testing.fixtures.inspect_library import library, needs_inspect, read_by_library
 from testing.fixtures.sandbox import needs_sandbox
 from testing.fixtures.stage_jobs import stage_job

@@ -14,10 +14,10 @@ from reviews.gate.design_checks import design_checks
 from reviews.gate.measurer import measure
 from reviews.gate.packet import build_packet
 from reviews.stages.evaluation.item_checks import CHECKS, sound
-from specs.digests import digest_bytes
 from specs.session.evaluation_plan import EvaluationPlan, Gap
 from specs.session.thresholds import Thresholds
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.system.digests import digest_bytes
 from specs.trail.verdict import CheckResult
 from testing.factories.evidence_on_disk import N, answers, evidence_of, heldout_items, resolved_spec, write_rows
 from testing.factories.flaws_evaluation import with_plan

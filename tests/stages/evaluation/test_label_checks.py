@@ -11,8 +11,8 @@ from reviews.checks.definition import Found, apply
 from reviews.gate.design_checks import design_checks
 from reviews.stages.evaluation import label_checks
 from reviews.stages.evaluation.label_checks import CHECKS, agrees_with_itself, common_answer, told_of
-from specs.session.loading import load_spec
-from specs.stages.artifacts import Item
+from specs.loading.loading import load_spec
+from specs.stages.base.artifacts import Item
 from specs.trail.verdict import CheckResult
 from testing.factories.evidence_on_disk import evidence_of, heldout_items, resolved_spec
 from testing.factories.task_files import spec_with
@@ -107,7 +107,7 @@ def test_the_design_gate_has_both_checks(tmp_path: Path) -> None:
 
 
 OWN = """
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 STATE = []
 
 def verify(item, answer):

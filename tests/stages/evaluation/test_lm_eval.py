@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.parameters import MultipleChoiceParameters
 from testing.fixtures.critic_jobs import lines
 from testing.fixtures.small_text import small_model

@@ -9,10 +9,10 @@ import pytest
 
 from sessions.jobs.benchmarks.lm_eval_job import lm_eval
 from specs.benchmarks.lm_eval_file import as_script
-from specs.digests import digest_bytes
-from specs.errors import SpecError
-from specs.home import HOME
 from specs.stages.evaluation.rows import BenchmarkRow
+from specs.system.digests import digest_bytes
+from specs.system.errors import SpecError
+from specs.system.home import HOME
 from testing.fixtures.inspect_library import needs_inspect, read_by_library
 from testing.fixtures.sandbox import needs_sandbox
 from testing.fixtures.small_text import small_model

@@ -12,11 +12,11 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.measurer import measure
 from reviews.stages.evaluation.multiple_choice import outcomes
 from reviews.stages.evaluation.perplexity import ratio_interval
-from specs.errors import EvidenceMissing
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.kinds import EVALUATE
 from specs.stages.evaluation.parameters import EvaluateParameters
 from specs.stages.metric_catalog import METRICS
+from specs.system.errors import EvidenceMissing
 from testing.factories.evaluation_evidence import (
     SAID,
     SURPRISE,

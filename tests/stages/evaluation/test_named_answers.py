@@ -8,9 +8,9 @@ import pytest
 
 from reviews.stages.evaluation.scorer_admission import named_answers
 from reviews.stages.evaluation.scorer_checks import admitted
-from specs.errors import EvidenceMissing
-from specs.session.loading import load_spec
-from specs.stages.artifacts import Item
+from specs.loading.loading import load_spec
+from specs.stages.base.artifacts import Item
+from specs.system.errors import EvidenceMissing
 from testing.factories.spec_files import write_spec
 from testing.fixtures.sandbox import needs_sandbox
 

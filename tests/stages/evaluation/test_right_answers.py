@@ -20,9 +20,9 @@ from reviews.gate.check_list import CHECKS
 from reviews.stages.evaluation.answer_checks import CHECKS as ANSWER_CHECKS
 from reviews.stages.evaluation.label_checks import common_answer
 from sessions.report.result import _form  # pyright: ignore[reportPrivateUsage]
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
 from specs.session.thresholds import Thresholds
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from testing.factories.evidence_on_disk import evidence_of, resolved_spec, write_rows
 from testing.factories.judged_evidence import results_of
 from testing.factories.spec_files import write_spec

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from specs.stages.artifacts import Preference
+from specs.stages.base.artifacts import Preference
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from training.rules.finetuning.losses import (
     Response,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from specs.stages.stage import Kind
+from specs.stages.base.stage import Kind
 from testing.fixtures.needed import need
 from testing.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
 from training.jobs.job import Done, Job

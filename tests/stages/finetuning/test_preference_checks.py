@@ -12,7 +12,7 @@ import pytest
 from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import CHECKS
 from reviews.gate.measurer import measure
-from specs.stages.artifacts import Preference
+from specs.stages.base.artifacts import Preference
 from testing.factories.evidence_on_disk import heldout_items, with_manifest, write_rows
 from testing.factories.judged_evidence import results_of
 from testing.factories.preference_evidence import PAIRS, course, dpo_evidence, preferences, scores

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from specs.digests import digest_file, digest_tree
-from specs.extras import install_hint
 from specs.stages.finetuning.parameters import SftParameters
+from specs.system.digests import digest_file, digest_tree
+from specs.system.extras import install_hint
 from testing.fixtures.needed import need
 from testing.fixtures.tiny_training import tiny_checkpoint, train
 from tests.stages.finetuning.test_training import ADAPTER, Killed, dpo_job, judged, sft_job

@@ -20,10 +20,10 @@ import psutil
 import pytest
 
 from reviews.stages.finetuning.replay_checks import differs
-from specs.digests import digest_path
+from specs.stages.base.witness import REPLAYED
 from specs.stages.finetuning.distributed import Distributed, Outer, ReplicaRound
 from specs.stages.finetuning.rows import TrainingRow
-from specs.stages.witness import REPLAYED
+from specs.system.digests import digest_path
 from testing.fixtures.needed import need
 from testing.fixtures.replica_jobs import replica_job, rounds_of
 from testing.fixtures.replica_worker import start

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from reviews.stages.finetuning.replay_checks import differs
+from specs.stages.base.stage import Kind
+from specs.stages.base.witness import REPLAYED
 from specs.stages.finetuning.online_rows import Rollout, RolloutStep
 from specs.stages.finetuning.rows import ReplayedStep
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.stage import Kind
-from specs.stages.witness import REPLAYED
 from testing.fixtures.needed import need
 from testing.fixtures.replica_jobs import ADAPTERS, replica_job, rounds_of
 from testing.fixtures.rollout_jobs import CHANNELS, LORA, witness_of

@@ -13,8 +13,8 @@ from reviews.checks.definition import apply
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.scaling_checks import CHECKS, REPEATS, planned_tokens, worth
 from specs.session.session_spec import SessionSpec
+from specs.stages.base.stage import Range
 from specs.stages.finetuning.parameters import ScalingRule
-from specs.stages.stage import Range
 from testing.factories.evidence_on_disk import evidence_of, prompt_items, resolved_spec
 
 (CHECK,) = CHECKS

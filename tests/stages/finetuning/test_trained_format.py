@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from sessions.wiring import cache_folder
-from specs.session.loading import find_spec, load_spec
+from specs.loading.loading import find_spec, load_spec
 from specs.session.session_spec import SessionSpec, kind_read
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.stages.base.sampling import END_MARK, SHOTS
 from specs.stages.evaluation.parameters import EvaluateParameters
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.generation.parameters import GenerateParameters
-from specs.stages.sampling import END_MARK, SHOTS
 from training.jobs.finetuning.training_texts import Sides, style_of
 from training.rules.prompt_encoding import bare_ids, form_of, item_ids, sample_ids
 from training.rules.prompt_text import answer_prompt

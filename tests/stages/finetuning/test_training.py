@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from specs.digests import digest_file, digest_path, digest_tree
 from specs.stages.finetuning.kinds import DPO, SFT
+from specs.system.digests import digest_file, digest_path, digest_tree
 from testing.factories.evidence_on_disk import evidence_of
 from testing.factories.judged_evidence import results_of
 from testing.fixtures.needed import need

@@ -11,7 +11,7 @@ import pytest
 
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.weights import parameters_of
-from specs.errors import EvidenceMissing
+from specs.system.errors import EvidenceMissing
 from testing.factories.evidence_on_disk import evidence_of, examples, steps, weights, with_manifest, write_rows
 from testing.factories.flaws import with_thresholds
 from testing.factories.judged_evidence import results_of

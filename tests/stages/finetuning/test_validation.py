@@ -15,7 +15,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.measurer import measure
 from reviews.stages.finetuning.replay_checks import _wrong_kept  # pyright: ignore[reportPrivateUsage]
 from reviews.stages.finetuning.validation_checks import CHECKS
-from specs.stages.artifacts import Example
+from specs.stages.base.artifacts import Example
 from specs.stages.finetuning.parameters import SftParameters
 from testing.factories.evidence_on_disk import evidence_of, examples, steps, write_rows
 from training.rules.finetuning.validation_split import divide_examples, measured_after

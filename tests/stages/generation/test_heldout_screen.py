@@ -11,10 +11,10 @@ import pytest
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.heldout_screen import is_screened, screened
 from reviews.trail.store import Store
-from specs.errors import EvidenceMissing
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.generation.kinds import SAMPLE_RESPONSES, SELF_INSTRUCT
+from specs.system.errors import EvidenceMissing
 from testing.factories.evidence_on_disk import heldout_items, resolved_spec
 from testing.factories.judged_evidence import results_of, values_of
 from testing.factories.text_evidence import TEXTS, instruct_rows, text_evidence

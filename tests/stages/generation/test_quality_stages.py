@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from reviews.gate.check_list import run_checks
+from specs.stages.base.stage import Kind
 from specs.stages.registry import outputs_of
-from specs.stages.stage import Kind
 from testing.factories.critic_evidence import STAGES, bound
 from testing.factories.evidence_on_disk import evidence_of, prompt_items
 from testing.fixtures.critic_jobs import CONSTITUTION, labelled_items, lines, lively_checkpoint, responses

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from reviews.stages.generation.residue import DELIMITERS, REFUSALS, Kept, frequent_edges, marks_in, repeats
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from training.items.format_items import TRAIN_TOPICS, build_items
 from training.rules.tasks import worked_example
 
@@ -228,7 +228,8 @@ def test_four_rows_are_too_few_for_a_template() -> None:
 
 def test_edges_come_in_the_same_order_in_every_process() -> None:
     code = (
-        "from reviews.stages.generation.residue import Kept, frequent_edges; from specs.stages.artifacts import Item;"
+        "from reviews.stages.generation.residue import Kept, frequent_edges;"
+        "from specs.stages.base.artifacts import Item;"
         "item = lambda n: Item(id=str(n), group=str(n), kind='k', prompt='p', constraint={});"
         "print(frequent_edges([Kept(item(n), f'so it was {n} and so it is ~~~ @@') for n in range(6)], 0.1))"
     )

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
-from specs.digests import digest_value
-from specs.errors import EvidenceMissing
+from specs.stages.base.kind import StageKind
+from specs.stages.base.row_metric import RowMetric
+from specs.stages.base.sampling import Quality
+from specs.stages.base.sampling_metrics import SAMPLED
+from specs.stages.base.stage import Kind
 from specs.stages.generation.rows import GenerationRow, SelfInstructRow
-from specs.stages.kind import StageKind
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.row_metric import RowMetric
-from specs.stages.sampling import Quality
-from specs.stages.sampling_metrics import SAMPLED
-from specs.stages.stage import Kind
+from specs.system.digests import digest_value
+from specs.system.errors import EvidenceMissing
 from specs.trail.verdict import CheckResult
 from testing.factories.critic_evidence import candidates, chains, critic_evidence
 from testing.factories.evidence_on_disk import evidence_of, samples

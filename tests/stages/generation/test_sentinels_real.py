@@ -12,9 +12,9 @@ import pytest
 from reviews.stages.generation.base_model_check import encoding_fault, followed
 from sessions.wiring import cache_folder
 from specs.session.thresholds import Thresholds
+from specs.stages.base.sampling import SHOTS
 from specs.stages.generation.parameters import BaseModelCheckParameters, SampleResponsesParameters
 from specs.stages.generation.rows import BaseModelCheckRow
-from specs.stages.sampling import SHOTS
 from training.engines.checkpoint import load
 from training.engines.engine import Batched
 from training.engines.token_sampling import Sampling

@@ -15,9 +15,9 @@ from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
 from reviews.gate.packet import build_packet
 from reviews.stages.generation import checks as text
-from specs.digests import digest_bytes
-from specs.errors import EvidenceMissing
 from specs.stages.metric_catalog import METRICS, metrics_of
+from specs.system.digests import digest_bytes
+from specs.system.errors import EvidenceMissing
 from testing.factories.evidence_on_disk import heldout_items, with_manifest
 from testing.factories.judged_evidence import results_of, values_of
 from testing.factories.text_evidence import (

@@ -10,11 +10,11 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 
-from specs.stages.artifacts import Example, Item
+from specs.stages.base.artifacts import Example, Item
+from specs.stages.base.stage import Kind
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import BaseModelCheckRow, SampleResponsesRow, SelfInstructRow
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.stage import Kind
 from testing.fixtures.small_text import list_writer, seed_items, small_model
 from testing.fixtures.stage_jobs import stage_job
 from testing.fixtures.tiny_training import write_lines

@@ -12,7 +12,7 @@ from reviews.checks.definition import apply
 from reviews.evidence.evidence import Evidence
 from reviews.gate.measurer import measure
 from reviews.stages.packaging import bench_checks
-from specs.job_records import Observed
+from specs.jobs.job_records import Observed
 from specs.stages.packaging.kinds import BENCH
 from specs.stages.packaging.rows import BenchRow
 from testing.factories.evaluation_evidence import evidence_with, texts

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from specs.session.loading import load_spec
-from specs.stages.artifacts import Item
+from specs.loading.loading import load_spec
+from specs.stages.base.artifacts import Item
 from specs.stages.packaging import parameters as packaging_parameters
 from specs.stages.packaging.llama_cpp import PACKAGE
 from specs.stages.packaging.parameters import ExportParameters

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from specs.digests import digest_file, digest_path
-from specs.job_records import LEFT, Artifact
-from specs.stages.artifacts import Item
+from specs.jobs.job_records import LEFT, Artifact
+from specs.stages.base.artifacts import Item
 from specs.stages.packaging.parameters import PackageParameters
+from specs.system.digests import digest_file, digest_path
 from testing.fixtures.critic_jobs import lines
 from testing.fixtures.package_here import packages_answer_here
 from testing.fixtures.small_text import small_model

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specs.confinement.program_process import Limits, Program, run_all
-from specs.confinement.program_runner import packed, unpacked
+from specs.system.confinement.program_process import Limits, Program, run_all
+from specs.system.confinement.program_runner import packed, unpacked
 from testing.fixtures.sandbox import needs_sandbox
 
 NAIVE = """

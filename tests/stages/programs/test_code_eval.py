@@ -17,11 +17,11 @@ from reviews.stages.programs import code_eval as judge
 from reviews.statistics.mcnemar import wilson
 from reviews.statistics.pass_at_k import over_problems, pass_at_k
 from sessions.wiring import cache_folder
-from specs.confinement import program_process
-from specs.confinement.program_process import Limits, Program, run_all
-from specs.errors import EvidenceMissing
 from specs.stages.programs.parameters import CodeEvalParameters
 from specs.stages.programs.rows import CodeRow
+from specs.system.confinement import program_process
+from specs.system.confinement.program_process import Limits, Program, run_all
+from specs.system.errors import EvidenceMissing
 from testing.factories.programs_evidence import SHIPPED, code_evidence, code_row, problems, solution_of
 from testing.fixtures.critic_jobs import lines
 from testing.fixtures.sandbox import needs_sandbox

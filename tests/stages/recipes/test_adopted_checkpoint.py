@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from specs.digests import digest_tree
+from specs.system.digests import digest_tree
 from testing.fixtures.tiny_training import tiny_checkpoint
 from training.jobs.recipes.adopt_checkpoint import NotTaken, take_checkpoint
 from training.rules.weight_files import WrongWeights, compare, tensors_of

@@ -24,8 +24,8 @@ from sessions.jobs.process_usage import Watched
 from sessions.jobs.sandbox.code_admission import keep_recipe
 from sessions.jobs.sandbox.recipe_job import SCRIPT
 from sessions.jobs.sandbox.sandbox import Work, arguments, why_not
-from specs.confinement.bubblewrap import Host, find_program, refused_calls, this_host
 from specs.stages.recipes.parameters import RecipeParameters
+from specs.system.confinement.bubblewrap import Host, find_program, refused_calls, this_host
 from testing.factories.recipe_session import RecipeSession, recipe_session
 from testing.fixtures.collected import collected
 from testing.fixtures.recipe_process import CANARY, Ended, run

@@ -14,11 +14,11 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.human_actions import amend
 from sessions.jobs.sandbox.recipe_job import progress_in
 from sessions.wiring import require_machine
-from specs.digests import digest_bytes, digest_path
-from specs.errors import Blocked, UserError
-from specs.job_records import Manifest
-from specs.session.loading import read_resolved
+from specs.jobs.job_records import Manifest
+from specs.loading.loading import read_resolved
 from specs.stages.registry import resolve_parameters
+from specs.system.digests import digest_bytes, digest_path
+from specs.system.errors import Blocked, UserError
 from specs.trail.verdict import Packet
 from testing.factories.spec_files import loads, write_spec
 from testing.factories.spec_files import problems_of as problems

@@ -19,10 +19,10 @@ from sessions.builder.tools.reading_tools import artifacts
 from sessions.jobs import job_environment
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import LocalLauncher
-from specs.confinement import bubblewrap
-from specs.digests import digest_bytes, digest_path
-from specs.errors import Blocked
-from specs.job_records import JobOrder
+from specs.jobs.job_records import JobOrder
+from specs.system.confinement import bubblewrap
+from specs.system.digests import digest_bytes, digest_path
+from specs.system.errors import Blocked
 from specs.trail.builder_tools import LaunchStage, WriteRecipe
 from specs.trail.verdict import Packet
 from testing.factories.recipe_session import RECIPE

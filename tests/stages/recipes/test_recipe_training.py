@@ -15,9 +15,9 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import CHECKS
 from reviews.gate.measurer import measure
 from reviews.gate.packet import build_packet
-from specs.digests import digest_bytes, digest_path
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.stages.registry import outputs_of
+from specs.system.digests import digest_bytes, digest_path
 from specs.trail.verdict import CheckResult
 from testing.factories.evidence_on_disk import evidence_of, examples, heldout_items, with_manifest, write_rows
 from testing.factories.judged_evidence import results_of

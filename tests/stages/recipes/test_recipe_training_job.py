@@ -17,8 +17,8 @@ from sessions.commands.audit.claim_command import show_claim
 from sessions.commands.audit.trail_place import place_of
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import LocalLauncher
-from specs.digests import digest_bytes, digest_path
-from specs.job_records import JobOrder, Manifest
+from specs.jobs.job_records import JobOrder, Manifest
+from specs.system.digests import digest_bytes, digest_path
 from specs.trail.verdict import Packet
 from testing.factories.evidence_on_disk import heldout_items
 from testing.factories.recipe_session import RecipeSession, recipe_session

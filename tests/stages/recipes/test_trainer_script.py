@@ -21,8 +21,8 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.job_environment import JOB_VARIABLES
 from sessions.jobs.sandbox.recipe_job import progress_in
 from sessions.wiring import require_machine
-from specs.errors import Blocked
-from specs.job_records import Manifest
+from specs.jobs.job_records import Manifest
+from specs.system.errors import Blocked
 from specs.trail.verdict import Packet
 from specs.trainers import trainer_file
 from specs.trainers.trainer_file import Given, as_script, notes_of

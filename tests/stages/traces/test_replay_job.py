@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from specs.errors import ExitCode
 from specs.stages.traces.rows import TraceAnswer
+from specs.system.errors import ExitCode
 from testing.factories.trace_evidence import GIVEN, transcripts
 from testing.fixtures.stage_jobs import stage_job
 from testing.fixtures.tiny_training import tiny_checkpoint, write_lines

@@ -12,7 +12,7 @@ import pytest
 from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import CHECKS
 from reviews.gate.measurer import measure
-from specs.errors import EvidenceMissing
+from specs.system.errors import EvidenceMissing
 from testing.factories.evidence_on_disk import write_rows
 from testing.factories.judged_evidence import results_of
 from testing.factories.trace_evidence import GIVEN, answer_rows, states, trace_evidence, transcripts

@@ -2,7 +2,7 @@
 
 import json
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 
 
 def verify(item: Item, answer: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sessions.wiring import cache_folder
-from specs.digests import digest_tree
+from specs.system.digests import digest_tree
 from testing.fixtures.small_text import small_model
 from training.engines import checkpoint as checkpoint_module
 from training.engines.batched import Batch

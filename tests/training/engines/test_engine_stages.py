@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.stages.base.stage import Kind
 from specs.stages.generation.rows import GenerationRow, SampleResponsesRow
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.stage import Kind
 from testing.fixtures.critic_jobs import CONSTITUTION, instructions, labelled_items, lines, responses
 from testing.fixtures.small_text import seed_items, small_model
 from testing.fixtures.stage_jobs import stage_job

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from specs.digests import digest_file
+from specs.system.digests import digest_file
 from testing.fixtures.llama_server import weights
 from testing.fixtures.llama_vocabulary import GOLDEN
 from testing.fixtures.tokenizer_texts import BY_HAND, CHAT, SPECIAL

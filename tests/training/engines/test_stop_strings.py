@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specs.stages.sampling import ROLE_STOPS
+from specs.stages.base.sampling import ROLE_STOPS
 from testing.fixtures.small_text import word_tokenizer
 from training.engines.stop_strings import Found, Watch, find_stop
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from training.items import conversation_items
 from training.items.conversation_items import PATTERNS, build
 from training.rules.tasks import load_items

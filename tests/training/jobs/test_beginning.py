@@ -12,8 +12,8 @@ from threading import Event
 
 import pytest
 
-from specs.digests import digest_path
-from specs.job_records import WITNESS, Challenge
+from specs.jobs.job_records import WITNESS, Challenge
+from specs.system.digests import digest_path
 from testing.factories.sessions_on_disk import first_order
 from training.jobs import job
 from training.jobs.witness import witness
@@ -43,7 +43,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
         time.sleep(0.2)
         return digest_path(path)
 
-    monkeypatch.setattr("specs.digests.digest_path", slowly)
+    monkeypatch.setattr("specs.system.digests.digest_path", slowly)
     monkeypatch.setattr(job, "import_libraries", importing.set)
     monkeypatch.setattr("training.jobs.evaluation.evaluate.evaluate", works)
     monkeypatch.setattr(witness, "bear_witness", works)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sessions.nodes.job_order import prepare_model
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
 from specs.trail.session_bodies import Model
 from testing.factories.spec_files import write_spec
 from testing.fixtures.tiny_training import tiny_checkpoint

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from reviews.stages.finetuning.replay_checks import differs
+from specs.stages.base.stage import Kind
+from specs.stages.base.witness import MERGED_APART, REPLAYED
 from specs.stages.finetuning.rows import ReplayedStep, TrainingRow, ValidationRow
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.stage import Kind
-from specs.stages.witness import MERGED_APART, REPLAYED
 from testing.fixtures.rollout_jobs import witness_of
 from testing.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
 from training.jobs.finetuning.weight_sketch import _places, sketch  # pyright: ignore[reportPrivateUsage]

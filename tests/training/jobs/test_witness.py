@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from specs.stages.artifacts import Item
-from specs.stages.stage import Kind
-from specs.stages.witness import GREEDY_GAP, NUCLEUS, TILTS, Copies
+from specs.stages.base.artifacts import Item
+from specs.stages.base.stage import Kind
+from specs.stages.base.witness import GREEDY_GAP, NUCLEUS, TILTS, Copies
 from testing.fixtures.critic_jobs import lines
 from testing.fixtures.small_text import WORDS, small_model
 from testing.fixtures.stage_jobs import stage_job

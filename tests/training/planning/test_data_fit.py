@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from specs.home import HOME
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
+from specs.system.home import HOME
 from testing.fixtures.command_sessions import called
 from testing.fixtures.tiny_training import tiny_checkpoint
 from training.planning.data_fit import Fault, Unchecked, data_faults

@@ -10,8 +10,8 @@ import pytest
 
 from sessions import runtime
 from sessions.money import estimate
-from specs.errors import Blocked, SpecError
-from specs.session.loading import find_spec, load_spec
+from specs.loading.loading import find_spec, load_spec
+from specs.system.errors import Blocked, SpecError
 from testing.factories.spec_files import loads, write_spec
 from testing.fixtures.command_sessions import called
 from testing.fixtures.quick_session import Silent

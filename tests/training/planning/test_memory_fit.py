@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sessions.jobs import machine_capacity
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
 from specs.session.session_spec import SessionSpec
 from testing.factories.spec_files import write_spec
 from training.planning import memory_fit

@@ -17,12 +17,12 @@ from sessions import runtime
 from sessions.cli import app
 from sessions.money.estimate import estimate
 from sessions.report.live_display import Terminal
-from specs.digests import digest_value
-from specs.session.loading import find_spec, list_profiles, load_spec
+from specs.loading.loading import find_spec, list_profiles, load_spec
 from specs.session.session_spec import ModelSource, ResolvedSpec, kind_read
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.registry import kind_of
+from specs.system.digests import digest_value
 from testing.factories.spec_files import loads, write_spec
 from training.planning import generation_memory
 from training.planning.model_shapes import PUBLISHED

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from specs.stages.base.stage import Kind
 from specs.stages.finetuning.kinds import COMPOSER, GRPO
 from specs.stages.finetuning.online_parameters import GrpoParameters
-from specs.stages.stage import Kind
 from testing.factories.spec_files import loads, write_spec
 from training.planning.disk_space import disk
 from training.planning.stage_plans import plans

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.witness_plan import LIBRARY, LIMIT, PROFILES, Planned, main, planned, share_of
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
 
 
 def plans(name: str, profile: str) -> list[Planned]:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from sessions.nodes.job_order import prepare_model
-from specs.errors import PluginFault
-from specs.session.loading import load_spec
+from specs.loading.loading import load_spec
 from specs.session.session_spec import SessionSpec
+from specs.system.errors import PluginFault
 from testing.factories.spec_files import write_spec
 from testing.fixtures.command_sessions import called
 from testing.fixtures.tiny_training import CHAT, tiny_checkpoint

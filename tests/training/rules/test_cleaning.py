@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from specs.stages.base.sampling import END_MARK, ROLE_STOPS
 from specs.stages.generation.parameters import TRUE_FALSE, SampleResponsesParameters, ScopeRule
-from specs.stages.sampling import END_MARK, ROLE_STOPS
 from training.rules.cleaning import breaks, clean, is_runaway, is_runaway_v1, leak_in, marks_of
 
 STEPS = SampleResponsesParameters().cleaning

@@ -11,8 +11,8 @@ import pytest
 
 from reviews.stages.evaluation.label_checks import distinct_answers
 from sessions.starters.starter import make_starter
-from specs.errors import UserError
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.system.errors import UserError
 from testing.factories.evidence_on_disk import resolved_spec
 from training.rules.tasks.exact_answer import contains_answer, final_answer, last_number, reduced, verify
 

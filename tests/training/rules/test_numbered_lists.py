@@ -131,7 +131,7 @@ def test_shards_and_rounds_draw_differently_and_always_alike() -> None:
 
 
 def test_an_answer_is_asked_for_after_worked_pairs_only_as_bare_text() -> None:
-    from specs.stages.sampling import SHOTS
+    from specs.stages.base.sampling import SHOTS
 
     text = answer_prompt("Name a bird.", SHOTS, "completion")
     assert text.count("###END###") == len(SHOTS) and text.endswith("\n\nInstruction: Name a bird.\nResponse:")

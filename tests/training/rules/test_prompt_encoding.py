@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specs.stages.artifacts import Item, Turn
+from specs.stages.base.artifacts import Item, Turn
 from specs.stages.evaluation.parameters import EvaluateParameters
 from testing.fixtures.small_text import WORDS, word_tokenizer
 from testing.fixtures.tiny_training import CHAT

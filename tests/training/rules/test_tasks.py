@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from specs.stages.artifacts import Example, Item
+from specs.stages.base.artifacts import Example, Item
 from testing.factories.evidence_on_disk import prompt_items
 from training.items.comma_items import build_items as comma_items
 from training.items.comma_items import main as write_comma_items

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specs.digests import digest_file
-from specs.session.loading import load_spec
-from specs.stages.artifacts import Item
+from specs.loading.loading import load_spec
+from specs.stages.base.artifacts import Item
+from specs.system.digests import digest_file
 from training.items.ifeval_items import DATA, DIGEST, PACKAGE, item_of, prompts, read
 from training.rules.tasks import exact_answer, instruction_following, verifier, verifier_cases, write_items
 from training.rules.tasks.instruction_following import (

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from specs.stages.answer_end import Form
+from specs.stages.base.answer_end import Form
+from specs.stages.base.label_scores import Arrangement, decide
+from specs.stages.base.rubric import Rubric
 from specs.stages.critique.parameters import CriticParameters, ShownResponse
 from specs.stages.critique.rows import (
     CalibrationRow,
@@ -14,8 +16,6 @@ from specs.stages.critique.rows import (
     JudgeCalibrationRow,
     contradiction,
 )
-from specs.stages.label_scores import Arrangement, decide
-from specs.stages.rubric import Rubric
 from training.engines.label_scoring import labels_of, score_both
 from training.jobs.witness.label_scores import Judge, judgement
 from training.jobs.witness.scoring import Scoring

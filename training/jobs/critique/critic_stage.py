@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from specs.digests import Contract
-from specs.stages.artifacts import Example, Item
+from specs.stages.base.artifacts import Example, Item
+from specs.stages.base.rubric import Judges
 from specs.stages.critique.parameters import (
     CriticParameters,
     CritiqueInstructionsParameters,
     CritiqueResponsesParameters,
 )
 from specs.stages.critique.rows import CalibrationRow, CritiqueRow
-from specs.stages.rubric import Judges
+from specs.system.digests import Contract
 from training.engines.checkpoint import device_of, load, tokenizer_in
 from training.jobs.critique.critic import Critic, subjects_scored
 from training.jobs.job import Done, Job, batches_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from specs.stages.base.rubric import Rubric
 from specs.stages.critique.parameters import ShownResponse
 from specs.stages.critique.rows import ComparisonRow, JudgeCalibrationRow
-from specs.stages.rubric import Rubric
 from training.engines.checkpoint import device_of, load, tokenizer_in
 from training.jobs.critique.critic import Critic, pairs_scored
 from training.jobs.job import Job, batches_of

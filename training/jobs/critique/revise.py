@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from specs.digests import digest_value
-from specs.job_records import LEFT
+from specs.jobs.job_records import LEFT
+from specs.loading.loading import load_constitution
 from specs.session.constitution import Principle
-from specs.session.loading import load_constitution
-from specs.stages.answer_end import Finish, Form, Ids
-from specs.stages.artifacts import Example
+from specs.stages.base.answer_end import Finish, Form, Ids
+from specs.stages.base.artifacts import Example
 from specs.stages.critique.parameters import ReviseParameters
 from specs.stages.critique.rows import RevisionRound, RevisionRow
+from specs.system.digests import digest_value
 from training.engines.batched import Output
 from training.engines.engine import Engine
 from training.engines.engine_factory import make_engine

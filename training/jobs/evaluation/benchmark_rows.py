@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.rows import BenchmarkRow, ModelCall, Said
 from specs.stages.registry import STAGE_KINDS
 from training.engines.completion_server import Call

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from specs.digests import digest_bytes
 from specs.stages.evaluation.parameters import EvaluateParameters
 from specs.stages.evaluation.rows import EvaluationRow
+from specs.system.digests import digest_bytes
 from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
 from training.jobs.job import Done, Job, batches_of

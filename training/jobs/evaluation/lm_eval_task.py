@@ -15,10 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
-from specs.extras import install_hint
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.parameters import LmEvalTask
 from specs.stages.evaluation.rows import ChoiceRow, ChoiceScore
+from specs.system.extras import install_hint
 from training.jobs.job import refuse
 from training.rules.tasks.choices import DOCUMENT, answer_of, choices_of
 

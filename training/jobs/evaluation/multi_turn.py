@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from specs.job_records import LEFT
-from specs.stages.artifacts import Item
+from specs.jobs.job_records import LEFT
+from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.parameters import MultiTurnParameters
 from specs.stages.evaluation.rows import ConversationRow, Turn
 from training.engines.engine_factory import make_engine

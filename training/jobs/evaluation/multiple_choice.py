@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.parameters import MultipleChoiceParameters
 from specs.stages.evaluation.rows import ChoiceRow, ChoiceScore
 from training.engines.checkpoint import device_of, load, tokenizer_in

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
+from specs.stages.base.label_scores import Arrangement, arrangement, decide
+from specs.stages.base.rubric import Rubric
 from specs.stages.evaluation.parameters import PairwiseJudgeParameters
 from specs.stages.evaluation.rows import DuelRow, EvaluationRow
-from specs.stages.label_scores import Arrangement, arrangement, decide
-from specs.stages.rubric import Rubric
 from training.engines.checkpoint import device_of, load, tokenizer_in
 from training.engines.label_scoring import score_both
 from training.jobs.job import Done, Job, batches_of

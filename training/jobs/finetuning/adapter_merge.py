@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from specs.regular_files import read_regular
+from specs.system.regular_files import read_regular
 from training.engines import checkpoint
 from training.jobs.finetuning.trained_model import Prepared
 from training.jobs.finetuning.trainer_args import logged

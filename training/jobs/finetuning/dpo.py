@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from specs.stages.artifacts import Preference
+from specs.stages.base.artifacts import Preference
 from specs.stages.finetuning.parameters import REFERENCE_FREE, DpoParameters
 from specs.stages.finetuning.rows import PairScore, PreferenceStep
 from training.jobs.finetuning import preference_trainers, trainer_args

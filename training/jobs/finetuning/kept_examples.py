@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from specs.stages.artifacts import Example
+from specs.stages.base.artifacts import Example
 from specs.stages.finetuning.parameters import SftParameters
 from specs.stages.finetuning.rows import ValidationRow
 from training.engines.checkpoint import evaluating

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from specs.job_records import Segment
+from specs.jobs.job_records import Segment
 
 
 class LateReferences:

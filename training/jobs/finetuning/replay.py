@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specs.job_records import LEFT, Segment
+from specs.jobs.job_records import LEFT, Segment
+from specs.stages.base.witness import ROWS
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.finetuning.rows import ReplayedStep
-from specs.stages.witness import ROWS
 from training.engines import checkpoint
 from training.jobs.finetuning import dpo, sft
 from training.jobs.finetuning.adapter_merge import release

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from specs.job_records import LEFT
+from specs.jobs.job_records import LEFT
 from training.engines import checkpoint
 from training.jobs.finetuning.dpo import data_of, scored
 from training.jobs.finetuning.kept_examples import KeptExamples

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from specs.stages.artifacts import Example
+from specs.stages.base.artifacts import Example
 from specs.stages.finetuning.parameters import SftParameters
 from specs.stages.finetuning.rows import TrainingRow
 from training.engines.checkpoint import apart, device_of, evaluating, most_difference

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from specs.extras import install_hint
 from specs.stages.finetuning.parameters import TrainingParameters
+from specs.system.extras import install_hint
 from training.engines import checkpoint
 from training.jobs.job import place, refuse
 

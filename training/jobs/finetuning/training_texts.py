@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Any, Literal, NamedTuple
 
-from specs.stages.artifacts import Turn
+from specs.stages.base.artifacts import Turn
 from specs.stages.finetuning.parameters import TrainingParameters
 from training.rules.prompt_encoding import form_of, require_template
 

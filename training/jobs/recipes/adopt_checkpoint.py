@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from specs.regular_files import open_regular, read_regular
 from specs.system.new_folder import new_folder
-from specs.text import plain
+from specs.system.regular_files import open_regular, read_regular
+from specs.system.text import plain
 from training.engines.checkpoint import UNSTABLE
 from training.rules import weight_files
 from training.rules.code_files import runs_code

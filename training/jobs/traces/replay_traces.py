@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from specs.errors import UserError
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.traces.parameters import ReplayTracesParameters
 from specs.stages.traces.rows import TraceAnswer
+from specs.system.errors import UserError
 from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import Sampling
 from training.jobs.job import Done, Job, batches_of, refuse

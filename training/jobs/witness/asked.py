@@ -6,10 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from specs.job_records import LEFT
-from specs.stages.answer_end import Finish, Ids
-from specs.stages.artifacts import Item
-from specs.stages.witness import Copies
+from specs.jobs.job_records import LEFT
+from specs.stages.base.answer_end import Finish, Ids
+from specs.stages.base.artifacts import Item
+from specs.stages.base.witness import Copies
 from training.engines.token_sampling import Sampling
 from training.jobs.job import Job
 from training.jobs.row_files import Row, read_rows

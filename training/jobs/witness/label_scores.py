@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from specs.digests import digest_bytes
-from specs.stages.answer_end import Form
+from specs.stages.base.answer_end import Form
 from specs.stages.critique.rows import ComparisonRow, CritiqueRow
 from specs.stages.evaluation.rows import DuelRow
+from specs.system.digests import digest_bytes
 from training.engines.label_scoring import encode_prompt, labels_of
 from training.jobs.witness.scoring import Scoring, Stated, Text, differing
 from training.rules.rubric_prompts import Prompts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from specs.stages.witness import TILTS, Token, WitnessRow
+from specs.stages.base.witness import TILTS, Token, WitnessRow
 from training.engines.batched import ends_in, output_of
 from training.engines.stop_strings import Watch
 from training.jobs.witness.asked import Asked, NotAsked

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from specs.digests import Contract
-from specs.stages.witness import Score, ScoredRow
+from specs.stages.base.witness import Score, ScoredRow
+from specs.system.digests import Contract
 from training.jobs.job import Job
 from training.jobs.witness.passes import Context, read_through
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence, Set
 from importlib import import_module
 from typing import Any
 
-from specs.digests import Contract
+from specs.stages.base.witness import ROWS, Copies, WitnessRow
 from specs.stages.registry import STAGE_KINDS
-from specs.stages.witness import ROWS, Copies, WitnessRow
+from specs.system.digests import Contract
 from training.engines.checkpoint import device_of, free, load, tokenizer_in
 from training.jobs.job import Done, Job
 from training.jobs.witness.asked import Asked, Asking, copies_of

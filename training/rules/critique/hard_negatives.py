@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from specs.stages.artifacts import NegativeType, Preference
+from specs.stages.base.artifacts import NegativeType, Preference
 from training.rules.cleaning import refuses
 from training.rules.seeded_order import file_order
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from specs.stages.artifacts import NegativeType, Preference
+from specs.stages.base.artifacts import NegativeType, Preference
 from specs.stages.critique.parameters import Pairing
 from specs.stages.critique.rows import ComparisonRow, DroppedPair, DropReason
 from training.rules.critique.hard_negatives import LEAST_CHARACTERS, words

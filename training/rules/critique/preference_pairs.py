@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
-from specs.stages.artifacts import Example, Preference
+from specs.stages.base.artifacts import Example, Preference
 from specs.stages.critique.parameters import BestOfNParameters, ReviseParameters
 from specs.stages.critique.rows import CandidateRow, ComparisonRow, RevisionRow
 from training.rules.critique.hard_negatives import LEAST_CHARACTERS, Best, negatives

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
-from specs.digests import Contract
 from specs.session.constitution import Constitution, Principle
-from specs.stages.answer_end import Finish, Form
+from specs.stages.base.answer_end import Finish, Form
 from specs.stages.critique.parameters import ReviseParameters
 from specs.stages.critique.rows import RevisionFault, RevisionRow
+from specs.system.digests import Contract
 from training.rules.cleaning import refuses
 from training.rules.rubric_prompts import PROMPTS
 from training.rules.seeded_order import file_order

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from specs.stages.artifacts import Example, Item
+from specs.stages.base.artifacts import Example, Item
 
 
 class Subject(NamedTuple):

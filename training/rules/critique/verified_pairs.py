@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from specs.stages.artifacts import Item, Preference
+from specs.stages.base.artifacts import Item, Preference
 from specs.stages.critique.parameters import BestOfNVerifiedParameters
 from specs.stages.critique.rows import VerifiedRow
 from specs.stages.generation.rows import GenerationRow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, get_args
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 
 Label = Literal["reference", "candidate", "tie"]
 KEYS = ("reference", "candidate", "label")

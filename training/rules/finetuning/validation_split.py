@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from specs.stages.artifacts import Example, Preference
+from specs.stages.base.artifacts import Example, Preference
 from training.rules.seeded_order import drawn
 
 FIFTHS = 5

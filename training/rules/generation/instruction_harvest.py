@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import SelfInstructRow
 from training.rules.numbered_lists import Fate, parse

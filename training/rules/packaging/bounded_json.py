@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from specs.regular_files import open_regular
-from specs.text import one_line
+from specs.system.regular_files import open_regular
+from specs.system.text import one_line
 
 MOST_BYTES = 64_000_000
 """Tokenizers with a vocabulary of 256,000 tokens take about 34 MB."""

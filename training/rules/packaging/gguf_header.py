@@ -11,8 +11,8 @@ import struct
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from specs.regular_files import open_regular
-from specs.text import one_line
+from specs.system.regular_files import open_regular
+from specs.system.text import one_line
 from training.rules.packaging.bounded_json import WrongFile
 
 MOST_KEYS, MOST_TENSORS, MOST_ELEMENTS = 10_000, 100_000, 4_000_000

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from specs.digests import digest_file, list_tree
+from specs.system.digests import digest_file, list_tree
 from training.rules.packaging import lineage_rules, structure_rules, tokenizer_rules, weight_rules
 from training.rules.packaging.checkpoint_folder import CheckpointFolder
 from training.rules.packaging.flaw import Flaw, Layer, NotApplicable, NotRun

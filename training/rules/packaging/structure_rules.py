@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from specs.regular_files import open_regular
+from specs.system.regular_files import open_regular
 from training.rules.code_files import runs_code
 from training.rules.packaging.bounded_json import WrongFile, read_object
 from training.rules.packaging.checkpoint_folder import (

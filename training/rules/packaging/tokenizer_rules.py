@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from specs.errors import PluginFault
+from specs.system.errors import PluginFault
 from training.rules.chat_template import ChatTemplate, Message, TemplateRefusal, template_faults
 from training.rules.packaging.bounded_json import WrongFile
 from training.rules.packaging.checkpoint_folder import (

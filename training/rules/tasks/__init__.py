@@ -8,8 +8,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
-from specs.regular_files import open_regular
-from specs.stages.artifacts import Example, Item
+from specs.stages.base.artifacts import Example, Item
+from specs.system.regular_files import open_regular
 from training.rules.tasks import conversation, exact_answer, format_instructions, instruction_following
 from training.rules.tasks.form import Asked, PluginTask, Verifier, plugin_task
 from training.rules.tasks.format_instructions import KINDS, Judgement

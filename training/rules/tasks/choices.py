@@ -5,7 +5,7 @@ Items for a task of lm-eval also hold the ``document`` that its templates read, 
 
 from __future__ import annotations
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 
 DOCUMENT = "document"
 """The key of the document."""

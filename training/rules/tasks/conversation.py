@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from training.rules.seeded_order import file_order
 from training.rules.tasks.format_instructions import KINDS as FORMS
 from training.rules.tasks.format_instructions import Judgement

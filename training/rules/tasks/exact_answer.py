@@ -17,7 +17,7 @@ import re
 import unicodedata
 from fractions import Fraction
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from training.rules.tasks.format_instructions import Judgement
 
 _QUOTES = "\"'`‘’‚‛“”„‟«»‹›"

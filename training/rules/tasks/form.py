@@ -2,7 +2,7 @@
 
 ``worked_example(item) -> (prompt, answer)`` is shown while sampling; ``known_answers() -> [(item, answer, right)]``
 admit the verifier; ``Item``, a pydantic model, has the fields that its items have. Peergate asks a task that is not its
-own in a process of its own (``specs/confinement/verifier_process.py``).
+own in a process of its own (``specs/system/confinement/verifier_process.py``).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from specs import plugins, task_file
-from specs.confinement import verifier_process
-from specs.errors import PluginFault
-from specs.stages.artifacts import Item
-from specs.text import plain
+from specs.stages.base.artifacts import Item
+from specs.system import plugins
+from specs.system.confinement import task_file, verifier_process
+from specs.system.errors import PluginFault
+from specs.system.text import plain
 from training.rules.tasks.format_instructions import Judgement
 
 Verifier = Callable[[Item, str], Judgement]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 
 MIN_WORDS = 4
 """An answer shorter than this is no answer, whatever its form."""

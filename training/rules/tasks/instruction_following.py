@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from training.rules.tasks.format_instructions import Judgement, Span
 from training.rules.tasks.languages import language_of
 

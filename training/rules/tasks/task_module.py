@@ -13,10 +13,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from specs import plugins, task_file
-from specs.errors import PluginFault
-from specs.stages.artifacts import Item
-from specs.text import plain
+from specs.stages.base.artifacts import Item
+from specs.system import plugins
+from specs.system.confinement import task_file
+from specs.system.errors import PluginFault
+from specs.system.text import plain
 from training.rules.tasks.format_instructions import Judgement
 
 GROUP: plugins.Group = "peergate.tasks"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from training.rules.tasks.form import plugin_task
 from training.rules.tasks.format_instructions import KINDS, prompt_of
 from training.rules.tasks.instruction_following import constraint_of

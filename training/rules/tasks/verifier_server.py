@@ -1,7 +1,7 @@
 """Runs a task's module in the process of its verifier: ``python -m training.rules.tasks.verifier_server``.
 
 The first line of the input says which task, with its text and limits; every other one asks something, and is answered
-by one line. ``specs/confinement/verifier_process.py`` is the other side.
+by one line. ``specs/system/confinement/verifier_process.py`` is the other side.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ class _Serving:
 
     def describe(self) -> Answer:
         """Import the task and say what it brings; raises PluginFault if it cannot be used."""
-        from specs import plugins, task_file
-        from specs.confinement.verifier_limits import VerifierLimits
+        from specs.system import plugins
+        from specs.system.confinement import task_file
+        from specs.system.confinement.verifier_limits import VerifierLimits
         from training.rules.tasks.task_module import task_module
 
         plugins.LOAD_SECONDS = self._hello["load_seconds"]
@@ -58,7 +59,7 @@ class _Serving:
 
     def answer(self, request: Request) -> Answer:
         """Return the answer to a request; raises PluginFault."""
-        from specs.stages.artifacts import Item
+        from specs.stages.base.artifacts import Item
 
         def item() -> Item:
             return Item.model_validate(request["item"])
@@ -80,8 +81,8 @@ class _Serving:
 
 def _send(to: int, request: Request, answer: Callable[[], Answer]) -> None:
     """Write one answer as a line; what goes wrong is one too."""
-    from specs.errors import PluginFault
-    from specs.task_file import TaskFault
+    from specs.system.confinement.task_file import TaskFault
+    from specs.system.errors import PluginFault
 
     try:
         reported_answer = answer()

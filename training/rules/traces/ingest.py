@@ -8,8 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specs.errors import UserError
-from specs.masking import Masker
+from specs.system.errors import UserError
+from specs.system.masking import Masker
 from specs.traces.turn import Account, FileAccount, Turn
 from training.rules.traces.conversation import Conversations, lineage
 from training.rules.traces.message_parts import PartMaker

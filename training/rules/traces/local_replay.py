@@ -7,10 +7,10 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from specs.masking import forms_only
-from specs.stages.artifacts import Item, Preference, Taught
+from specs.stages.base.artifacts import Item, Preference, Taught
 from specs.stages.traces.parameters import ReplayTracesParameters
 from specs.stages.traces.rows import TraceAnswer
+from specs.system.masking import forms_only
 from specs.traces.teachers import Agreement
 from specs.traces.turn import Account
 from training.rules.traces.ingest import ingest

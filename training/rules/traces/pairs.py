@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple, Protocol
 
-from specs.digests import digest_value
+from specs.system.digests import digest_value
 from specs.traces.teachers import Agreement, Pair
 from specs.traces.turn import Turn
 from training.rules.traces.rendering import Action, action_of, read_action, written

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from specs.digests import digest_value
-from specs.traces.family import family_of
+from specs.stages.traces.family import family_of
+from specs.system.digests import digest_value
 from specs.traces.turn import Turn
 from training.rules.traces.history import history, states
 from training.rules.traces.rendering import INSTRUCTIONS, prompt_of, tools_of

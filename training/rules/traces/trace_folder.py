@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from specs.digests import digest_bytes
-from specs.errors import UserError
-from specs.regular_files import read_regular
+from specs.system.digests import digest_bytes
+from specs.system.errors import UserError
+from specs.system.regular_files import read_regular
 from specs.traces.turn import Account, Turn
 from training.rules.traces.ingest import Ingested
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specs.regular_files import open_regular
+from specs.system.regular_files import open_regular
 
 MOST_BYTES = 64 * 2**20
 """Of one line. A longer one is skipped, and never held in memory whole."""

@@ -12,7 +12,7 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.commands.audit.trail_place import Place
 from sessions.report.samples import page_samples as on_page
 from sessions.report.trail_page import page_damage, trail_page
-from specs.errors import EvidenceMissing
+from specs.system.errors import EvidenceMissing
 from testing.fixtures.hostile_trail import plant, small_trail
 from testing.fixtures.quick_session import N
 from tests.sessions.report.test_trail_page import HOSTILE, Page, read

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from specs.stages.base.stage import Kind
 from specs.stages.finetuning.online_rows import Rollout, RolloutStep
-from specs.stages.stage import Kind
 from testing.fixtures.rollout_jobs import prompt_rows, trained
 from testing.fixtures.stage_jobs import stage_job
 from testing.fixtures.tiny_training import preferred, write_lines

@@ -14,7 +14,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import CHECKS
 from reviews.gate.measurer import measure
 from reviews.stages.finetuning.online_checks import _sharers  # pyright: ignore[reportPrivateUsage]
-from specs.stages.stage import Kind
+from specs.stages.base.stage import Kind
 from testing.factories.evidence_on_disk import heldout_items, with_manifest, write_rows
 from testing.factories.judged_evidence import results_of
 from testing.factories.rollout_evidence import course, kept, rollout_evidence, rollouts, sampled, witness_reads

@@ -12,12 +12,12 @@ import pytest
 
 from reviews.checks.witness_checks import wrong_rows
 from reviews.stages.finetuning.replay_checks import differs, same_weights
-from specs.digests import digest_bytes
+from specs.stages.base.stage import Kind
+from specs.stages.base.witness import REPLAYED, WitnessRow
 from specs.stages.finetuning.online_parameters import ComposerParameters, SelfDistillation
 from specs.stages.finetuning.online_rows import KeptAnswer, Rollout, RolloutStep
 from specs.stages.finetuning.rows import ReplayedStep
-from specs.stages.stage import Kind
-from specs.stages.witness import REPLAYED, WitnessRow
+from specs.system.digests import digest_bytes
 from testing.fixtures.rollout_jobs import CHANNELS, LORA, rollout_job, trained, witness_of
 from training.jobs.finetuning.online import channels, hidden_states, losses
 from training.jobs.finetuning.online.channels import Silent

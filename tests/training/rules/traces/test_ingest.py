@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specs.errors import UserError
-from specs.masking import forms_only
+from specs.system.errors import UserError
+from specs.system.masking import forms_only
 from specs.traces.turn import Turn
 from testing.factories.transcripts import Transcript, long_session
 from training.rules.traces.history import by_id, history, states

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sessions.traces.teacher_file import circles
-from specs.errors import UserError
-from specs.masking import forms_only
-from specs.traces.family import family_of
+from specs.stages.traces.family import family_of
+from specs.system.errors import UserError
+from specs.system.masking import forms_only
 from specs.traces.teachers import Teacher, TeacherFile
 from specs.traces.turn import Turn
 from training.rules.traces.history import by_id, history, states

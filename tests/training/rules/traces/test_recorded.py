@@ -19,8 +19,8 @@ import pytest
 from release.record_transcripts.__main__ import PROGRAMS, record
 from release.record_transcripts.invented import DAY, HOME, LONGEST_TEXT
 from release.record_transcripts.scenarios import HELPER_TASK, SCENARIOS, SUMMARY, scripted_texts
-from specs.errors import UserError
-from specs.masking import forms_only
+from specs.system.errors import UserError
+from specs.system.masking import forms_only
 from specs.traces.turn import Text, Thinking, Turn
 from testing.fixtures.agent_programs import program
 from training.rules.traces.history import by_id, history, states

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from specs.stages.artifacts import Item, Preference
+from specs.stages.base.artifacts import Item, Preference
 from specs.stages.finetuning.online_parameters import ComposerParameters, GrpoParameters
 from specs.stages.finetuning.online_rows import Rollout
 from training.engines.batched import ends_in

@@ -11,7 +11,7 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 from specs.stages.finetuning.online_parameters import GrpoParameters, SelfDistillation
 from specs.stages.finetuning.online_rows import Rollout
 from training.engines.batched import output_of

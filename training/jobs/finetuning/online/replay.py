@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from specs.digests import Contract
-from specs.job_records import LEFT
+from specs.jobs.job_records import LEFT
+from specs.stages.base.witness import ROWS, WitnessRow
 from specs.stages.finetuning.online_rows import KeptAnswer, Rollout
 from specs.stages.finetuning.rows import ReplayedStep
-from specs.stages.witness import ROWS, WitnessRow
+from specs.system.digests import Contract
 from training.engines import checkpoint
 from training.engines.token_sampling import Sampling
 from training.jobs.finetuning.adapter_merge import release

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from specs.errors import ExitCode
-from specs.job_records import JobOrder
+from specs.jobs.job_records import JobOrder
+from specs.system.errors import ExitCode
 from training.jobs.finetuning.replicas.outer_weights import trained_parameters
 from training.jobs.finetuning.replicas.replica import Replica, Uncommitted
 from training.jobs.finetuning.replicas.replica_files import (

@@ -18,9 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from specs.errors import ExitCode
-from specs.extras import install_hint
 from specs.stages.finetuning.distributed import Distributed
+from specs.system.errors import ExitCode
+from specs.system.extras import install_hint
 from training.jobs.finetuning.replicas.replica_files import (
     AGAIN,
     Round,

@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specs.digests import Contract
-from specs.job_records import LEFT, Segment
+from specs.jobs.job_records import LEFT, Segment
+from specs.stages.base.witness import ROWS
 from specs.stages.finetuning.distributed import Distributed, ReplicaRound
 from specs.stages.finetuning.rows import ReplayedStep
-from specs.stages.witness import ROWS
+from specs.system.digests import Contract
 from training.engines import checkpoint
 from training.jobs.finetuning.adapter_merge import release
 from training.jobs.finetuning.online.recorded import OtherRollouts

@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from specs.job_records import LEFT
-from specs.stages.artifacts import Item
+from specs.jobs.job_records import LEFT
+from specs.stages.base.artifacts import Item
 from specs.stages.finetuning.online_rows import Rollout
 from specs.stages.finetuning.rows import TrainingRow
 from training.engines import checkpoint

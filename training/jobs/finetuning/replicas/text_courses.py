@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from specs.stages.artifacts import Example
+from specs.stages.base.artifacts import Example
 from specs.stages.finetuning.rows import TrainingRow
 from training.engines import checkpoint
 from training.jobs.finetuning import dpo, sft, trainer_args

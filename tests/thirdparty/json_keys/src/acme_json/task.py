@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from specs.stages.artifacts import Item
+from specs.stages.base.artifacts import Item
 
 
 def verify(item: Any, answer: str) -> bool:

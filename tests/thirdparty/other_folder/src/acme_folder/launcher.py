@@ -16,7 +16,7 @@ from sessions.jobs.engine_launcher import EngineLauncher, EngineStatus
 from sessions.jobs.launcher import Launcher
 from sessions.jobs.transfer.job_transfer import Moving
 from sessions.jobs.transfer.shared_place import Place
-from specs.resources import Resources
+from specs.system.resources import Resources
 
 
 def make(run: Path) -> Launcher:

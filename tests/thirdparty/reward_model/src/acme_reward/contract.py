@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from specs.stages.base.kind import StageKind
+from specs.stages.base.row_metric import Value, count, every, judged, mean, metric, share, where
+from specs.stages.base.stage import Placed
 from specs.stages.finetuning.rows import TrainingRow
-from specs.stages.kind import StageKind
-from specs.stages.row_metric import Value, count, every, judged, mean, metric, share, where
-from specs.stages.stage import Placed
 
 
 class Parameters(Placed):

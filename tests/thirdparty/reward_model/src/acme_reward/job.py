@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from acme_reward.contract import Parameters, Step
+from specs.stages.base.witness import ROWS
 from specs.stages.finetuning.rows import ReplayedStep
-from specs.stages.witness import ROWS
 from training.engines.checkpoint import device_of, load, save
 from training.jobs import saved_steps
 from training.jobs.finetuning.saved_weights import apart_from_end, saved_sketch

@@ -9,8 +9,8 @@ from reviews.checks.definition import Checks, Found, need
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import Measured, share
 from reviews.evidence.row_reader import read_rows
-from specs.stages.artifacts import Item
-from specs.stages.metric import MetricSet
+from specs.stages.base.artifacts import Item
+from specs.stages.base.metric import MetricSet
 
 CHECKS = Checks(("reward_model",))
 

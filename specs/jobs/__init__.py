@@ -1,0 +1,1 @@
+"""What a job is granted, where it runs and what it leaves."""

@@ -1,0 +1,255 @@
+"""What a job reads and leaves: order, items, raw rows, manifest, progress and exit record."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from specs.jobs.code_state import CodeState, MachineUse
+from specs.jobs.grant_and_claim import Grant
+from specs.stages.base.stage import Kind, ModelKind
+from specs.system.confinement.task_file import remember
+from specs.system.confinement.verifier_limits import VerifierLimits
+from specs.system.digests import Contract, Count, Digest, Positive, Quantity, omitted
+
+
+class Artifact(Contract):
+    """A named file or folder with a digest. ``path`` is relative to the run folder, or absolute outside it."""
+
+    name: str
+    path: str
+    digest: Digest
+    bytes: Count
+
+
+class Resumed(Contract):
+    """The saved step of an earlier attempt from which a job resumes."""
+
+    attempt: int
+    step: int
+    path: str
+    """From the run folder on."""
+    digest: Digest
+
+
+WITNESS = ".witness"
+"""What the key of a witness has after that of the job whose work it makes again."""
+LEFT = "left."
+"""Before the name of a judged job's output, where a witness reads it."""
+
+
+class Segment(Contract):
+    """Training steps that follow each other."""
+
+    after: Count
+    """The step whose weights they begin with; 0: those that were granted."""
+    until: Positive
+
+
+class Drawn(Contract):
+    """Which rows of an output are to be made again."""
+
+    of: Count
+    """How many rows the output has."""
+    rows: tuple[Count, ...]
+    """Their places in the file, from 0, in order."""
+
+
+class Challenge(Contract):
+    """Which rows of a job that has ended are to be made again."""
+
+    ended: Digest
+    """The trail's entry of the job's end, from which the rows were drawn: no job can prepare for it."""
+    of: Count
+    """How many rows the job left."""
+    rows: tuple[Count, ...]
+    """Their places in the file, from 0, in order."""
+    segments: tuple[Segment, ...] = omitted(())
+    """Of training: the same rows, by the steps they begin after."""
+    others: dict[str, Drawn] | None = omitted()
+    """The same of outputs beside ``rows`` that hold scores, by name."""
+
+    def drawn(self, output: str) -> Drawn:
+        """Return which rows of an output are to be made again: none of one that is not named."""
+        rows = Drawn(of=self.of, rows=self.rows)
+        return ({"rows": rows} | (self.others or {})).get(output, Drawn(of=0, rows=()))
+
+    @property
+    def unit(self) -> str:
+        """Return what its rows are."""
+        return "steps" if self.segments else "rows"
+
+    def told(self) -> str:
+        """Return what a witness does, after the words "a witness"."""
+        count, of = self.counts()
+        return f"{'trains' if self.segments else 'reads'} {count} of {of} {self.unit} again"
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many rows of all outputs are to be made again, and of how many."""
+        every = [self.drawn(name) for name in ("rows", *(self.others or ()))]
+        return sum(len(value.rows) for value in every), sum(value.of for value in every)
+
+
+class JobOrder(Contract):
+    """The order of a job: what to run, on which inputs, under which grant."""
+
+    schema_version: Literal[1] = 1
+    key: str
+    """``session.stage.attempt``: the idempotency key."""
+    kind: Kind
+    parameters: dict[str, Any]
+    inputs: dict[str, Artifact]
+    task: str
+    grant: Grant
+    code: Digest
+    """Of the code the orchestrator runs: a job that would run another one refuses."""
+    max_seconds: float
+    dead_man_minutes: float | None = omitted()
+    """The job ends itself when no orchestrator was there for this long; None: never."""
+    model_kind: ModelKind | None = omitted()
+    """The kind the spec declares of the model, for prompting; :meth:`declared` fills in what an order leaves out."""
+    resumes: Resumed | None = omitted()
+    """None: the job begins at the beginning."""
+    task_text: str | None = omitted()
+    """Of a task in a file, the file: ``task`` names its digest, and the grant ``task``."""
+    verifier: VerifierLimits = omitted(VerifierLimits())
+    """What the process of a verifier of the user's own may take."""
+    challenge: Challenge | None = omitted()
+    """Set for a witness, which does not do the work: it looks whether the granted weights could have done it."""
+
+    @model_validator(mode="after")
+    def _know_its_task(self) -> JobOrder:
+        remember(self.task, self.task_text, self.verifier)
+        return self
+
+    def granted_key(self) -> str:
+        """Return the key that belongs to the grant: a witness works under that of the job it judges."""
+        return self.grant.key() + (WITNESS if self.challenge else "")
+
+    def declared(self) -> ModelKind | None:
+        """Return the declared kind of the model, which some kinds of orders leave out where it is instruct."""
+        # Imported here: a job's wrapper reads orders, and all stage kinds together take longer to import than it does.
+        from specs.stages.registry import STAGE_KINDS
+
+        unsaid = self.model_kind is None and STAGE_KINDS[self.kind].instruct_unsaid
+        return "instruct" if unsaid else self.model_kind
+
+
+class Manifest(Contract):
+    """What really ran. Written by the job, compared by checks with what was granted."""
+
+    schema_version: Literal[1] = 1
+    key: str
+    kind: Kind
+    parameters: Digest
+    inputs: dict[str, Digest]
+    outputs: dict[str, Digest]
+    code: Digest
+    packages: dict[str, str]
+    device: str
+    device_name: str
+    dtype: str
+    threads: Positive
+    seed: Count
+    tokens: Count
+    wall_s: Quantity
+    peak_rss_mb: Quantity | None = omitted()
+    """Told by jobs of earlier versions; what the wrapper measured is in :class:`ExitRecord`."""
+    effective: dict[str, Any]
+    """Settings read back from the objects that did the work, by parameter name where there is one."""
+    facts: dict[str, Any] = {}
+    """Further things the job saw that checks use (for example the masked share of a batch)."""
+    code_state: CodeState | None = omitted()
+    """Which code ran, as it was when the job began; older manifests hold the digest of ``training`` only."""
+    machine: MachineUse | None = omitted()
+    """What the job used of graphics processors; not told in older manifests."""
+
+
+class Progress(Contract):
+    """One line of ``progress.jsonl``: how far the job is and what it measured on the way (claims, for display)."""
+
+    time: float
+    done: int
+    total: int
+    unit: str
+    note: dict[str, float | str] = {}
+
+    def seconds_left(self, first: Progress) -> float:
+        """Return the seconds left at the speed since an earlier line, 0 where nothing was done since.
+
+        From the first line of a job on it is the speed without the loading of the model.
+        """
+        if self.done <= first.done:
+            return 0.0
+        return (self.total - self.done) * max(self.time - first.time, 1e-3) / (self.done - first.done)
+
+
+class MachineClock(Contract):
+    """What the clocks of the orchestrator's machine say, which all of its processes read."""
+
+    boot: str
+    """The start of the machine, as its system names it."""
+    up_s: float
+    """For so long it has been up, by a clock that nobody sets; the time for which it was suspended counts."""
+    time: float
+    """The time of day, which may be set."""
+
+
+CLOCK_TOLERANCE_S = 60.0
+
+CLOCK_TOLERANCE_SHARE = 0.01
+"""How far a job's own clock may be from the orchestrator's: a start, an end seen late, and clocks that drift."""
+
+
+class Observed(Contract):
+    """How long a job can have run, by the clocks of the orchestrator and not by its own."""
+
+    at_least_s: Quantity
+    """For so long its process was seen alive on this machine; 0 where the process is elsewhere."""
+    at_most_s: Quantity
+    """From the launch to when its end was seen, by any orchestrator."""
+    clock_set_s: float | None = omitted()
+    """By how much the machine's clock was set meanwhile; None where the job may have read another clock."""
+
+    def spare(self) -> float:
+        """Return how many seconds a clock of the job may be off."""
+        return CLOCK_TOLERANCE_S + CLOCK_TOLERANCE_SHARE * self.at_most_s
+
+    def fits(self, seconds: float) -> bool:
+        """Say whether a job's own account of its time can be so."""
+        return seconds >= 0 and self.at_least_s - self.spare() <= seconds <= self.at_most_s + self.spare()
+
+    def bounded(self, seconds: float) -> float:
+        """Return the time to pay for: the job's own account where it fits, else the nearest that was observed.
+
+        It is never less than its process was seen alive.
+        """
+        return max(seconds if self.fits(seconds) else min(seconds, self.at_most_s), self.at_least_s)
+
+
+class ExitRecord(Contract):
+    """How the job ended, written by its wrapper. ``code`` is negative for a signal.
+
+    ``dead_man``: the job was ended because no orchestrator was there for longer than the spec allows.
+    """
+
+    schema_version: Literal[1] = 1
+    key: str
+    code: int
+    reason: Literal["exited", "signal", "timeout", "cancelled", "refused", "dead_man"]
+    started: float
+    ended: float
+    host: str
+    log: Digest
+    log_left_out: int = omitted(0)
+    """Bytes that were printed and are not in the log."""
+    cpu_s: float | None = omitted()
+    """Processor time of the stage and of what it started and waited for."""
+    peak_rss_mb: float | None = omitted()
+    """The most memory in MiB: that of all its processes together, looked at once a second, or that of the largest."""
+
+    @property
+    def seconds(self) -> float:
+        """How long the job ran by its own account; infinite where the two times are further apart than floats go."""
+        return self.ended - self.started

@@ -1,0 +1,119 @@
+"""Rules on the two arms of the analysis and on its controls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specs.session.session_spec import SessionSpec
+from specs.stages.registry import Stage, arm_of, kind_of, names_where
+from specs.system.yaml.problems import LintProblem, Loc, suggest
+
+
+def lint_arms(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Baseline and treatment measure different checkpoints on the same items in the same way, in order."""
+    names = [stage.name for stage in spec.stages]
+    kinds = " or ".join(names_where("arm"))
+    able = [stage.name for stage in spec.stages if kind_of(stage).arm]
+    arms = ("baseline", spec.analysis.baseline), ("treatment", spec.analysis.treatment)
+    for arm, name in arms:
+        if name not in names:
+            hint = suggest(name, able, f"{kinds} stages")
+            yield LintProblem(("analysis", arm), f"there is no stage '{name}'", hint)
+        elif name not in able:
+            message = f"'{name}' is a stage of kind {spec.stage(name).kind}; an arm is an {kinds} stage"
+            yield LintProblem(("analysis", arm), message, f"{kinds} stages: {', '.join(able) or 'none'}")
+        elif (reference := spec.stage(name).inputs.get("items", "heldout")) != "heldout":
+            place: Loc = ("stages", names.index(name), "inputs", "items")
+            yield LintProblem(place, f"the {arm} reads '{reference}', the analysis registers heldout", "read heldout")
+    if all(name in able for _, name in arms):
+        yield from _compare(spec, *(names.index(name) for _, name in arms))
+
+
+def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
+    """A control is both arms once more, before the treatment is judged, with another history and nothing else."""
+    if not spec.analysis.controls:
+        return
+    stages = {stage.name: stage for stage in spec.stages}
+    first, last = stages.get(spec.analysis.baseline), stages.get(spec.analysis.treatment)
+    if first is None or last is None or kind_of(first).arm is None or kind_of(last).arm is None:
+        return  # Reported as an arm that is not one.
+    if controlled(first) is None or controlled(last) is None:
+        yield LintProblem(("analysis", "controls"), "the arms hold no conversations", "remove the controls")
+        return
+    order = [stage.name for stage in spec.stages]
+    for number, control in enumerate(spec.analysis.controls):
+        histories: dict[str, str] = {}
+        for side, name, arm in (("before", control.before, first), ("after", control.after, last)):
+            loc: Loc = ("analysis", "controls", number, side)
+            stage = stages.get(name)
+            if stage is None or controlled(stage) is None:
+                able = [stage.name for stage in spec.stages if controlled(stage)]
+                text = "there is no stage" if stage is None else f"a stage of kind {stage.kind} is no control:"
+                yield LintProblem(loc, f"{text} '{name}'", suggest(name, able, f"{first.kind} stages"))
+                continue
+            histories[name] = stage.parameters.history
+            yield from _control(loc, stage, arm)
+            if order.index(name) > order.index(last.name):
+                message = f"'{name}' comes after the treatment '{last.name}', which it is there to judge"
+                yield LintProblem(loc, message, "move it before")
+        if len(set(histories.values())) > 1:
+            message = "history is " + " and ".join(f"{history} at '{name}'" for name, history in histories.items())
+            yield LintProblem(("analysis", "controls", number), message, "both sides of a control have the same")
+
+
+def controlled(stage: Stage) -> tuple[str, str] | None:
+    """Return the parameter that a control changes, and its value in an arm; None where the kind has no controls."""
+    arm = kind_of(stage).arm
+    return arm.control if arm else None
+
+
+def _control(loc: Loc, stage: Stage, arm: Stage) -> Iterator[LintProblem]:
+    """Yield where a control differs from its arm in more than the history, or not in that."""
+    if stage.parameters.history == "whole":
+        yield LintProblem(loc, f"'{stage.name}' shows the whole history", "a control has history: shuffled or none")
+    for what in ("model", "items"):
+        ours, theirs = stage.inputs.get(what), arm.inputs.get(what)
+        if ours and theirs and ours != theirs:
+            message = f"'{stage.name}' reads the {what} '{ours}', its arm '{arm.name}' reads '{theirs}'"
+            yield LintProblem(loc, message, "only the history differs")
+    ours = stage.parameters.model_copy(update={"history": arm.parameters.history})
+    for name in type(ours).model_fields:
+        if name != "seed" and getattr(ours, name) != getattr(arm.parameters, name):
+            values = f"{getattr(ours, name)} at '{stage.name}' and {getattr(arm.parameters, name)} at its arm"
+            yield LintProblem(loc, f"{name} is {values}", "only the history differs")
+
+
+def _compare(spec: SessionSpec, baseline: int, treatment: int) -> Iterator[LintProblem]:
+    first, second = spec.stages[baseline], spec.stages[treatment]
+    if first.kind != second.kind:
+        message = f"the baseline '{first.name}' is a stage of kind {first.kind}, the treatment one of {second.kind}"
+        yield LintProblem(("analysis", "treatment"), message, "both arms are of one kind")
+        return
+    if baseline >= treatment:
+        same = "are the same stage" if baseline == treatment else f"are in the wrong order: '{second.name}' runs first"
+        yield LintProblem(("analysis", "treatment"), f"baseline and treatment {same}", "the baseline comes first")
+        return
+    yield from _metric(spec, second)
+    for name in type(first.parameters).model_fields:
+        ours, theirs = getattr(second.parameters, name), getattr(first.parameters, name)
+        if ours != theirs and name != "seed":
+            loc: Loc = ("stages", treatment, "parameters", name)
+            message = f"{name} is {ours} here and {theirs} at the baseline '{first.name}'"
+            yield LintProblem(loc, message, "both arms are evaluated the same way")
+    model = second.inputs.get("model")
+    if model is not None and model == first.inputs.get("model"):
+        message = f"both arms evaluate '{model}', so they cannot differ"
+        yield LintProblem(("stages", treatment, "inputs", "model"), message, "evaluate the trained checkpoint")
+
+
+def _metric(spec: SessionSpec, arm: Stage) -> Iterator[LintProblem]:
+    """The registered metric is the one of the arms, and what they measure is the task and no control."""
+    metric, primary_metric = arm_of(arm).metric, spec.analysis.primary_metric
+    if primary_metric != metric:
+        message = f"primary_metric is {primary_metric}, the arms are {arm.kind} stages"
+        yield LintProblem(("analysis", "primary_metric"), message, f"write primary_metric: {metric}")
+    alike = spec.stage(spec.analysis.baseline).parameters == arm.parameters  # Otherwise told as a difference.
+    if controlled(arm) and arm.parameters.history != "whole" and alike:
+        loc: Loc = ("stages", [stage.name for stage in spec.stages].index(arm.name), "parameters", "history")
+        message = f"history is {arm.parameters.history}: an arm that is not shown its conversation is a control"
+        yield LintProblem(loc, message, "write history: whole, or name the stage under analysis.controls")

@@ -1,0 +1,91 @@
+"""Rules on a stage that names a pilot: it does the same on more data, and has to meet the same rates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from specs.session.session_spec import SessionSpec
+from specs.stages.base.stage import Criterion
+from specs.stages.metric_catalog import METRICS
+from specs.stages.registry import Stage
+from specs.system.yaml.problems import LintProblem, suggest
+
+SIZES = frozenset(
+    {
+        *("target", "over_generation", "shards", "calls_per_round", "max_rounds", "abort_after"),
+        *("max_instructions", "samples_per_instruction", "shard_size"),
+        *("max_prompts", "samples_per_prompt", "samples", "max_examples", "revisions", "batch_size"),
+    }
+)
+"""Parameters that say how much is written and how it is divided, not what one text is written like."""
+
+
+def differing(ours: Mapping[str, Any], pilots: Mapping[str, Any]) -> list[str]:
+    """Return the parameters, sizes left out, in which a stage differs from its pilot."""
+    absent = object()
+    names = sorted((ours.keys() | pilots.keys()) - SIZES)
+    return [name for name in names if ours.get(name, absent) != pilots.get(name, absent)]
+
+
+def lint_pilot(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:
+    """A stage that names a pilot does the same on more data, and must meet the rates that the pilot had to meet."""
+    if stage.pilot is None:
+        return
+    order = [earlier.name for earlier in spec.stages]
+    alike = [earlier.name for earlier in spec.stages[:index] if earlier.kind == stage.kind]
+    if stage.pilot in alike:
+        pilot = spec.stage(stage.pilot)
+        yield from _same(stage, pilot)
+        yield from _held(stage, pilot)
+        return
+    sentence = "comes later" if stage.pilot in order[index:] else "is no earlier stage"
+    if stage.pilot in order[:index]:
+        sentence = f"is of kind {spec.stage(stage.pilot).kind}"
+    message = f"'{stage.pilot}' {sentence}; a pilot is an earlier stage of kind {stage.kind}"
+    yield LintProblem(("pilot",), message, suggest(stage.pilot, alike, "there are"))
+
+
+def _same(stage: Stage, pilot: Stage) -> Iterator[LintProblem]:
+    """Inputs, parameters and ranges are those of the pilot; sizes may differ."""
+    if stage.inputs != pilot.inputs:
+        message = f"reads {dict(stage.inputs)}, its pilot '{pilot.name}' {dict(pilot.inputs)}"
+        yield LintProblem(("inputs",), message, "what was tried is what is done")
+    ours, theirs = stage.parameters.model_dump(mode="json"), pilot.parameters.model_dump(mode="json")
+    for name in differing(ours, theirs):
+        message = f"{name} is {ours.get(name)} here and {theirs.get(name)} at the pilot '{pilot.name}'"
+        yield LintProblem(("parameters", name), message, "only sizes may differ")
+    for name in differing(stage.ranges, pilot.ranges):
+        message = f"the range of {name} is not that of the pilot '{pilot.name}'"
+        yield LintProblem(("ranges",), message, "what may be moved there may be moved here")
+    for name in differing(stage.choices, pilot.choices):
+        message = f"the choices of {name} are not those of the pilot '{pilot.name}'"
+        yield LintProblem(("choices",), message, "what may be chosen there may be chosen here")
+
+
+def _held(stage: Stage, pilot: Stage) -> Iterator[LintProblem]:
+    """Every criterion of the pilot on a rate is one of the stage too, or a stricter one is."""
+    for criterion in pilot.gate.criteria:
+        metric = METRICS.get(criterion.metric)
+        if (
+            metric is None
+            or metric.unit != "fraction"
+            or any(_holds(current_criterion, criterion) for current_criterion in stage.gate.criteria)
+        ):
+            continue
+        message = f"its pilot '{pilot.name}' must meet '{criterion}', and this stage need not"
+        yield LintProblem(("gate",), message, "repeat the criterion, or write a stricter one")
+
+
+def _holds(ours: Criterion, pilots: Criterion) -> bool:
+    """Say whether what meets the first criterion meets the other one."""
+    if ours.metric != pilots.metric:
+        return False
+    try:
+        (sign, value), (text, limit) = ours.bound(), pilots.bound()
+    except ValueError:  # Told as a criterion without one bound.
+        return True
+    if sign[0] != text[0]:
+        return False
+    stricter = value > limit if sign[0] == ">" else value < limit
+    return stricter or (value == limit and (sign == text or "=" in text))

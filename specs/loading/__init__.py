@@ -1,0 +1,1 @@
+"""Reading a spec and the files it names into one resolved spec."""

@@ -1,0 +1,1 @@
+"""What every stage kind is made of: stages, rows, metrics, artifacts."""

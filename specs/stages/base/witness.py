@@ -1,0 +1,150 @@
+"""What a witness leaves of each answer and score it read again, and how far two honest readings may be apart.
+
+The job's answers are forced through the granted weights, so nothing is sampled twice: each token of a greedy answer
+must have the largest logit, each token of a sampled one must look drawn from the granted distribution.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from specs.system.digests import Contract, Count, Positive
+
+ROWS = "witness"
+"""The name of a witness's file of rows."""
+MISSED_SHARE = 0.05
+"""Rows are drawn so that a job with this share of rows made otherwise ..."""
+CONFIDENCE = 0.95
+"""... is found out with this probability."""
+ROWS_ON_GPU = 400
+"""So many rows of a file are read on a GPU, or all if there are fewer: a hundredth of wrong ones is found with 98 %."""
+SAMPLED_TOKENS = 1500
+"""Of sampled answers at least as many rows are drawn as hold about so many tokens: how they were drawn shows in few of
+them. Measured by ``python -m bench.witness_samples``."""
+
+REPLAYED_SHARE = 0.1
+"""Of all training steps: half of it is the opening that a witness replays, and parts between snapshots are drawn until
+it is reached."""
+FIRST_STEPS = 2
+"""Steps of the opening at least."""
+LEAST_SHARE = 0.25
+"""Of an attempt's time limit: how long a witness may take at least. It has what the job left of it."""
+
+GREEDY_GAP: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.5}
+"""By the type of the weights, how far below the largest logit a greedily chosen token may be read: batches and padding
+change the order of sums. Measured on honest answers by ``python -m bench.witness``."""
+NUCLEUS: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.1}
+"""Likewise, how far past the border of the nucleus the probability before a sampled token may reach."""
+FALSE_ALARM = 1e-4
+"""The share of honest stages that the tests of their sampled answers may fail at most, all of them together."""
+TILTS = (0.5, 0.7, 0.85, 0.95, 1.05, 1.2, 1.5, 2.5)
+"""Other temperatures that the drawn tokens are compared with, as powers of the granted distribution: the granted
+temperature divided by the other one."""
+
+SCORE_GAP: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.5}
+"""By the type of the weights, how many nats the log-probability of a token may be read apart; of n tokens together
+the square root of n times as many. Measured by ``python -m bench.witness_scores``."""
+SCORE_SPREAD: dict[str, float] = {"float32": 2e-4, "bfloat16": 0.15}
+"""The same of all scores together, as the root of their mean square: it finds weights that differ a little."""
+SPREAD_ROWS = 16
+"""Of fewer rows it is not asked: chance moves it too far."""
+
+
+class Replayed(NamedTuple):
+    """How far a step may be from the same step trained again, as shares: honest repeats differ in the order of sums."""
+
+    loss: float
+    gradient: float
+    """Of its norm."""
+    update: float
+    """Of the movement of single weights. Wide, because Adam moves a weight by the sign of a gradient that is noise."""
+
+
+REPLAYED: dict[str, Replayed] = {"float32": Replayed(1e-3, 1e-2, 0.25), "bfloat16": Replayed(0.02, 0.1, 0.5)}
+"""By the type of the weights. Measured by ``python -m bench.witness_training``, with the instructions of another
+processor too: adapters of a tiny model then move 0.08 apart."""
+SAVED_APART = 1e-5
+"""Of their norm. Saved weights are the trained ones, bit by bit, but a sum depends on its order."""
+MERGED_APART: dict[str, float] = {"float32": 1e-5, "bfloat16": 0.006}
+"""By the type of the weights, how far a merged layer may be from base plus adapters: one rounding."""
+PAIR_APART: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.05}
+"""Of a response's log-probability, in other batches."""
+LOSS_FACTOR, LOSS_SPARE = 2.0, 0.2
+"""How many times as large as the end of the curve, and nats more, the loss of the saved weights may be on examples they
+were trained on."""
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Probability = Annotated[float, Field(ge=0, le=1.000001)]
+
+
+class Token(Contract):
+    """One sampled token under the granted distribution, cut to its nucleus."""
+
+    before: Probability
+    """The probability of all tokens that are likelier."""
+    own: Probability
+    tilted: Annotated[tuple[Finite, ...], Field(min_length=len(TILTS), max_length=len(TILTS))]
+    """For each of :data:`TILTS`, the logarithm of the sum of the distribution's probabilities to that power."""
+
+
+class Copies(Contract):
+    """How many other answers to the same prompt are the same, token by token.
+
+    Of two answers that were both read again, only the later one counts the other.
+    """
+
+    of: Positive
+    same: Count
+
+
+class WitnessRow(Contract):
+    """One answer as the granted weights read it."""
+
+    unique_by = ("row", "part")
+
+    row: Count
+    """Its place in the job's file of rows, from 0."""
+    part: str = ""
+    """Which answer of the row, where it holds several."""
+    tokens: Count
+    """Tokens that were chosen, the end token included."""
+    text: bool
+    """Whether the row's text is that of its token ids."""
+    ending: bool
+    """Whether an answer of these ids ends here and as the row says."""
+    again: bool = False
+    """Whether it is due to repeat another row, drawn by the same random numbers: it then says nothing more of them."""
+    gap: Annotated[Finite, Field(ge=0)] | None
+    """Of a greedy answer: how far its worst token is below the largest logit."""
+    beyond: Finite | None = None
+    """Of a sampled answer: how far its worst token lies past the border of the nucleus; negative inside."""
+    drawn: tuple[Token, ...] | None = None
+    """Of a sampled answer, each token in order."""
+    copies: Copies | None = None
+    """Of a sampled answer; None where no other answer to its prompt counts."""
+
+
+class Score(Contract):
+    """The log-probability of some tokens, in nats."""
+
+    stated: Finite
+    """As the row of the job has it."""
+    read: Finite
+    """As the granted weights give it."""
+    tokens: Positive
+
+
+class ScoredRow(Contract):
+    """One row of scores as the granted weights give them; a line beside those of answers."""
+
+    unique_by = ("output", "row")
+
+    output: str
+    """The job's file of rows that it is in."""
+    row: Count
+    """Its place in that file, from 0."""
+    differs: tuple[str, ...]
+    """What of the row, its scores left out, is not what the granted inputs, or its own scores, make it."""
+    scores: dict[str, Score]

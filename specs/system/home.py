@@ -1,0 +1,32 @@
+"""Where this copy of Peergate lies. Only this module counts folders upwards: one that moves would count wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+HOME = Path(__file__).resolve().parents[2]
+"""The folder that holds the packages: a checkout, or ``site-packages``."""
+PACKAGES = ("agents", "reviews", "sessions", "specs", "training")
+SHARED_FILES = ("constitution.yaml",)
+"""Files beside the packages that shipped specs name: every wheel holds them."""
+
+
+def from_elsewhere(packages: tuple[str, ...]) -> Iterator[tuple[str, Path | None]]:
+    """Yield the packages, and the loaded modules of them, that this process takes from elsewhere, with their folder.
+
+    A digest of the files in :data:`HOME` says nothing of them. A package that is not found has no folder.
+    """
+    for name in packages:
+        spec = find_spec(name)
+        where = Path(spec.origin).resolve().parent.parent if spec and spec.origin else None
+        if where != HOME:
+            yield name, where
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if "." in name and name.partition(".")[0] in packages and file and not Path(file).is_relative_to(HOME):
+            where = Path(file).resolve().parent
+            if not where.is_relative_to(HOME):
+                yield name, where

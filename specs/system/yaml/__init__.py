@@ -1,0 +1,1 @@
+"""YAML with positions, and problems with the line they are on."""
