@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.audit.verify import verify_run
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from reviews.trail.integrity import walk_trail
 from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.trail import Trail

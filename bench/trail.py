@@ -30,7 +30,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from reviews.audit.export import export_run, verify_export
-from reviews.trail import tree as merkle
+from reviews.trail.chain import tree as merkle
 from reviews.trail.integrity import Walk, walk_trail
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.query import Wanted, select

@@ -16,9 +16,9 @@ from reviews.gate.check_list import all_checks
 from reviews.gate.conditions import obligations
 from reviews.gate.gate_decision import carried, looked_up, settle
 from reviews.gate.loosening_check import amendment_checks
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.retractions import JUDGEMENTS, retracted
-from reviews.trail.store import Store
 from reviews.trail.trail import Trail
 from sessions.money import ledger
 from sessions.money.estimate import require_disk_limit

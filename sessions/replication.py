@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from reviews.checks.measuring_code import measuring_files
 from reviews.comparison.seed_comparison import Replication, one_seed, replicated, seeded
 from reviews.evidence.gather import find, registered_spec
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions import runtime

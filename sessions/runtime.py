@@ -18,8 +18,8 @@ from reviews.checks.measuring_code import measuring_files
 from reviews.gate.human_answers import last_question, why_no_retry
 from reviews.gate.reviewer import Unanswered
 from reviews.reviewers.process.confinement import is_confined
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.pointer import database_of, pointer_of
 from reviews.trail.trail import Trail
 from sessions.disk_errors import no_room, telling_no_room

@@ -16,7 +16,7 @@ from reviews.evidence.gather import gather
 from reviews.gate.panel import Panel
 from reviews.gate.reviewer import Reviewer
 from reviews.reviewers.process.client import ReviewerProcess
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.jobs.launcher import Launcher
 from sessions.report.live_display import Terminal

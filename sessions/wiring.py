@@ -21,8 +21,8 @@ from reviews.gate.reviewer import Reviewer
 from reviews.reviewers.person import Person
 from reviews.reviewers.process.client import ReviewerProcess
 from reviews.reviewers.process.reviewer_proxy import party
-from reviews.trail.keys import KeyFolder
-from reviews.trail.store import Store
+from reviews.trail.chain.keys import KeyFolder
+from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.exports.mirrors import Mirrors
 from sessions.jobs import machine_capacity

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from reviews.trail import keys
+from reviews.trail.chain import keys
 from reviews.trail.tables.sqlite_table import SqliteTable
 from sessions.report import plots
 from testing.fixtures import postgres_server

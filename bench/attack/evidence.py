@@ -15,8 +15,8 @@ from typing import Any
 from bench.attack.exports import BATCH, build_verifier, go_codes, missing_packages, original, python_code
 from bench.attack.forged_trail import Original, Step, copied, forged, steps_of
 from bench.attack.outcome import Outcome
-from reviews.trail.envelope import open_envelope, seal, signatures_text
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import open_envelope, seal, signatures_text
+from reviews.trail.chain.store import Store
 from specs.trail.bodies import FORMS
 from specs.trail.key_policy import SIGNERS
 from specs.trail.stored_evidence import EVIDENCE, stored_evidence

@@ -18,8 +18,8 @@ from bench.attack import forged_policies, forgeries
 from bench.attack.forged_trail import Original, copied, forged, rewrite, spoiled_base64
 from bench.attack.outcome import Outcome
 from reviews.audit.export import export_run, verify_export
-from reviews.trail.keys import KeyFolder
-from reviews.trail.tiles import CHECKPOINT, is_export
+from reviews.trail.chain.keys import KeyFolder
+from reviews.trail.chain.tiles import CHECKPOINT, is_export
 from sessions.report.trail_page import trail_page
 from testing.factories.fuzzing import mutated
 from testing.fixtures.quick_session import drive, open_quick, quick_session

@@ -15,11 +15,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.audit.export import PROOFS
-from reviews.trail import tree as merkle
-from reviews.trail.envelope import EnvelopeSignature, entry_of, open_envelope, pae, payload_of, seal, signatures_text
-from reviews.trail.keys import KeyFolder, SigningKey, load_key, public_pem
-from reviews.trail.signed_head import LOG_KEY, Checkpoint, NoteKey, parse_note, sign_text
-from reviews.trail.tiles import CHECKPOINT, Proof, bundles_of, read_bundles, tiles_of
+from reviews.trail.chain import tree as merkle
+from reviews.trail.chain.envelope import (
+    EnvelopeSignature,
+    entry_of,
+    open_envelope,
+    pae,
+    payload_of,
+    seal,
+    signatures_text,
+)
+from reviews.trail.chain.keys import KeyFolder, SigningKey, load_key, public_pem
+from reviews.trail.chain.signed_head import LOG_KEY, Checkpoint, NoteKey, parse_note, sign_text
+from reviews.trail.chain.tiles import CHECKPOINT, Proof, bundles_of, read_bundles, tiles_of
 from specs.system.digests import canonical_bytes
 from specs.trail.entry import Entry
 from specs.trail.key_policy import SIGNERS, Role

@@ -13,8 +13,8 @@ from bench.flaws.lying import Machine, lying
 from bench.flaws.operator import AUDIT, Answer, Change, Operator
 from bench.flaws.small_specs import APPROVED, Variation, registered, write_spec
 from reviews.audit.verify import verify_run
-from reviews.trail import keys
-from reviews.trail.store import Store
+from reviews.trail.chain import keys
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions import human_actions, wiring
 from sessions.report.live_display import Terminal

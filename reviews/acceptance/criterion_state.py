@@ -14,9 +14,9 @@ from typing import Any, Literal, NamedTuple
 from reviews.evidence.defect_waves import SHIP_CHECKS
 from reviews.evidence.gather import find, registered_spec
 from reviews.gate.conditions import lifted_checks
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.retractions import retracted
-from reviews.trail.store import Store
 from specs.session.acceptance import AcceptanceCriterion
 from specs.session.session_spec import SessionSpec
 from specs.stages.base.metric import Metric

@@ -14,9 +14,9 @@ from reviews.acceptance.criterion_state import acceptance_of
 from reviews.evidence.gather import evaluating, evaluations, find, is_in_force, registered_spec
 from reviews.gate.conditions import lifted_checks
 from reviews.gate.human_answers import is_override
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.retractions import retracted
-from reviews.trail.store import Store
 from specs.jobs.job_records import Manifest
 from specs.session.acceptance import AcceptanceCriterion
 from specs.session.session_spec import SessionSpec

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.audit.pruning import pruned_weights
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from specs.stages.base.witness import ROWS
 from specs.system.digests import canonical_bytes, digest_file, digest_path
 from specs.system.regular_files import read_regular

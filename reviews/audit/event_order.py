@@ -13,9 +13,9 @@ from reviews.gate.conditions import open_for
 from reviews.gate.human_answers import answer_effect, is_design_again, is_without_verdict, overrides
 from reviews.gate.packet import DESIGN
 from reviews.gate.panel import NAME as PANEL
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.retractions import JUDGEMENTS, newest_judgement, retracted
-from reviews.trail.store import Store
 from specs.jobs.job_records import WITNESS, JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import resolve_parameters

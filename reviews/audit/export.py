@@ -13,16 +13,16 @@ from pathlib import Path
 
 from reviews.audit.audit_files import Compared, Tree, shown, tree_of
 from reviews.audit.verify import Audit, check_meaning, read_walk
-from reviews.trail import tree as merkle
 from reviews.trail.anchors import Anchor
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain import tree as merkle
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.keys import public_pem
+from reviews.trail.chain.signed_head import parse_note
+from reviews.trail.chain.store import Store
+from reviews.trail.chain.tiles import CHECKPOINT, Proof, bundles_of, read_bundles, tiles_of
 from reviews.trail.integrity import Walk, log_keys
-from reviews.trail.keys import public_pem
-from reviews.trail.signed_head import parse_note
-from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.trail_file import TrailFile
-from reviews.trail.tiles import CHECKPOINT, Proof, bundles_of, read_bundles, tiles_of
 from specs.system.digests import digest_file
 from specs.system.errors import AuditDamage, PeergateError, UserError
 from specs.system.new_folder import new_folder

@@ -11,8 +11,8 @@ from reviews.audit.metric_lines import parts_of
 from reviews.evidence.gather import find, gather, registered_spec
 from reviews.evidence.readable_evidence import Shelf, Texts
 from reviews.requests.kept_texts import KeptTexts
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from specs.system.strict_json import strings_in
 from specs.trail.requested_review import LOOKS, AskedEntry
 

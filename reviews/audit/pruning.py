@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from reviews.evidence.gather import find
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from specs.jobs.job_records import JobOrder
 from specs.stages.base.stage import WEIGHTS
 from specs.stages.registry import STAGE_KINDS

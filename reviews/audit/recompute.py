@@ -24,8 +24,8 @@ from reviews.gate.panel import member_answer, merge
 from reviews.gate.reviewer import no_verdict
 from reviews.reviewers.checklist import Checklist
 from reviews.stages.programs.code_eval import why_not_run
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from specs.loading.loading import read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.metric import MetricSet

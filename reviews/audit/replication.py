@@ -7,8 +7,8 @@ from pathlib import Path
 
 from reviews.comparison.seed_comparison import one_seed, replicated, seeded
 from reviews.evidence.gather import find
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from specs.system.errors import PeergateError
 from specs.trail.session_bodies import Replicated, Replication

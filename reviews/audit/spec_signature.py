@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from reviews.trail.envelope import Recorded
-from reviews.trail.keys import Signer, is_signed
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.keys import Signer, is_signed
 from specs.system.digests import canonical_bytes
 from specs.trail.key_policy import Policy
 from specs.trail.session_bodies import SpecSignature

@@ -17,15 +17,15 @@ from reviews.audit.event_order import code_damage, launch_damage, order_damage, 
 from reviews.audit.pruning import not_witnessed_again, prune_damage, pruned_weights
 from reviews.audit.recompute import FORMLESS, formless, rederive, spec_at_hand
 from reviews.audit.replication import replication_damage
+from reviews.audit.request_audit import requests_damage
 from reviews.audit.spec_signature import signature_damage
 from reviews.evidence.gather import find, registered_code
-from reviews.requests.request_audit import requests_damage
 from reviews.trail.anchors import Anchor, Findings, check_anchors, check_policy
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.file_seal import seal_damage, seal_path
 from reviews.trail.integrity import Walk, walk_trail
 from reviews.trail.recorded_code import unknown_code
-from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.pointer import pointer_path
 from specs.loading.loading import missing_plugins

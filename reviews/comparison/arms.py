@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from reviews.comparison.subgroups import Pair, beyond, counted, each_kind, ruled
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import Measured
+from reviews.evidence.subgroups import Pair, beyond, counted, each_kind, ruled
 from reviews.stages.evaluation.judged_answers import both_arms, both_sides, paired
 from reviews.statistics import mcnemar
 from specs.system.errors import EvidenceMissing

@@ -6,8 +6,8 @@ from typing import Any
 
 from reviews.checks.definition import Checks, Found, manifest_of, need
 from reviews.comparison.arms import controlled
-from reviews.comparison.subgroups import counted
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.subgroups import counted
 from specs.jobs.job_records import Manifest
 from specs.stages.base.metric import MetricSet
 from specs.system.errors import EvidenceMissing

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from reviews.checks.definition import Checks, Found, manifest_of
 from reviews.comparison.paired_tests import carried_out, is_shown, outcomes, power_of
-from reviews.comparison.subgroups import Pair, counted
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.subgroups import Pair, counted
 from reviews.stages.judge import Change, judge_of
 from reviews.statistics.mcnemar import benjamini_hochberg
 from reviews.statistics.paired_binary import is_non_inferior

@@ -6,8 +6,8 @@ from fractions import Fraction
 from typing import Any
 
 from reviews.checks.definition import Checks, Found, Limit, manifest_of, need_exact, unless
-from reviews.comparison.subgroups import counted
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.subgroups import counted
 from reviews.evidence.weight_lineage import NAMED, trained_from
 from reviews.stages.evaluation.judged_answers import both_arms, paired
 from specs.jobs.job_records import Manifest

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.comparison.arms import pairs_of
-from reviews.comparison.subgroups import Pair, counted
 from reviews.evidence.gather import find, gather, registered_spec
+from reviews.evidence.subgroups import Pair, counted
 from reviews.statistics.seed_variance import OverSeeds, over_seeds
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.retractions import newest_judgement
-from reviews.trail.store import Store
 from specs.session.session_spec import ResolvedSpec
 from specs.system.digests import digest_value
 from specs.system.errors import EvidenceMissing, UserError

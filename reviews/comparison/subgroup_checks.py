@@ -5,8 +5,8 @@ from __future__ import annotations
 from reviews.checks.definition import Checks, Found, Limit, need, need_exact
 from reviews.checks.leakage_checks import too_few_groups
 from reviews.comparison.arms import pairs_of
-from reviews.comparison.subgroups import each_kind, gain_over_kinds, interval_over_groups, without_each_kind
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.subgroups import each_kind, gain_over_kinds, interval_over_groups, without_each_kind
 from specs.stages.base.metric import MetricSet
 from specs.system.exact import exact, holds
 

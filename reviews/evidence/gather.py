@@ -15,9 +15,9 @@ from pydantic import ValidationError
 from reviews.evidence.defect_waves import due_at
 from reviews.evidence.evidence import Arm, Evidence, Witness
 from reviews.evidence.weight_lineage import lineages
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.retractions import retracted, standing
-from reviews.trail.store import Store
 from specs.jobs.grant_and_claim import Claim, Grant
 from specs.jobs.job_records import Artifact, ExitRecord, JobOrder, Manifest, Observed
 from specs.loading.loading import read_resolved

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from reviews.evidence.gather import load_items
 from reviews.evidence.text_overlap import Overlap, find_overlaps
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.base.artifacts import Item
 from specs.stages.registry import Stage, kind_of, outputs_of

@@ -19,7 +19,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.heldout_screen import sees_heldout
 from reviews.evidence.row_lines import Part, ranges
 from reviews.evidence.row_queries import MOST_READABLE, Rows
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.answer_end import TOKEN_IDS
 from specs.system.errors import EvidenceMissing

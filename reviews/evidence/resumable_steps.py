@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reviews.evidence.gather import find
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from specs.jobs.job_records import ExitRecord, JobOrder
 from specs.stages.registry import STAGE_KINDS
 

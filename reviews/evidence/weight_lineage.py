@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from specs.jobs.job_records import JobOrder
 from specs.session.session_spec import SessionSpec
 from specs.stages.recipes.parameters import RecipeParameters

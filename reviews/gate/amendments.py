@@ -15,7 +15,7 @@ from reviews.checks.measuring_code import measuring_code
 from reviews.evidence.gather import registered_code
 from reviews.gate.human_answers import waits_for_budget
 from reviews.gate.packet import build_design_packet
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from reviews.trail.retractions import retracted
 from specs.session.session_spec import ResolvedSpec
 from specs.system.text import plain

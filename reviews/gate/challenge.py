@@ -11,8 +11,8 @@ from math import ceil, comb
 from typing import Any, NamedTuple
 
 from reviews.evidence.gather import find
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from specs.jobs.job_records import LEFT, WITNESS, Artifact, Challenge, Drawn, ExitRecord, JobOrder, Manifest, Segment
 from specs.stages.base.witness import CONFIDENCE, FIRST_STEPS, MISSED_SHARE, REPLAYED_SHARE, ROWS_ON_GPU, SAMPLED_TOKENS
 from specs.stages.registry import STAGE_KINDS

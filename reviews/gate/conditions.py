@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from reviews.evidence.gather import is_in_force
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from reviews.trail.retractions import standing
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.metric import Metric, MetricSet

@@ -9,8 +9,8 @@ from reviews.evidence.gather import NOT_STARTED
 from reviews.gate.conditions import why_not_carried
 from reviews.gate.decide import decide
 from reviews.gate.packet import DESIGN, resolvable
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.stage import Range
 from specs.system.digests import Digest

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from reviews.gate.conditions import open_for
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from reviews.trail.retractions import newest_judgement, next_attempt, standing
 from reviews.trail.trail import Trail
 from specs.jobs.grant_and_claim import Grant

@@ -9,7 +9,7 @@ from reviews.evidence.gather import find, is_in_force
 from reviews.gate.conditions import open_for
 from reviews.gate.grants import opened_by
 from reviews.gate.packet import DESIGN
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from reviews.trail.retractions import next_attempt, standing
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import PeergateError

@@ -9,9 +9,9 @@ from reviews.evidence.gather import accepted_attempt, find
 from reviews.gate.amendments import AMENDMENT, changes
 from reviews.gate.check_list import all_checks
 from reviews.gate.packet_derivation import check_design
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.retractions import standing
-from reviews.trail.store import Store
 from specs.session.session_spec import ResolvedSpec
 from specs.system.exact import exact
 from specs.trail.verdict import CheckResult, Packet

@@ -14,8 +14,8 @@ from reviews.gate.conditions import condition_results, lifted_checks
 from reviews.gate.design_checks import design_checks
 from reviews.gate.packet import build_packet, evidence_digest
 from reviews.gate.reviewer import turned
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.metric import MetricSet
 from specs.system.errors import EvidenceMissing

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from reviews.gate.reviewer import Reviewer
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from specs.trail.no_verdict import HELP, NoVerdict
 from specs.trail.verdict import Condition, Finding, Verdict, Vote
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reviews.evidence.readable_evidence import Texts
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from specs.system.digests import Digest
 from specs.trail.requested_review import AskedEntry, ReadFile
 

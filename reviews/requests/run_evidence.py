@@ -15,8 +15,8 @@ from reviews.evidence.gather import gather, registered_spec
 from reviews.evidence.readable_evidence import Shelf
 from reviews.evidence.row_lines import Part
 from reviews.requests.file_reading import Reader
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import is_trail
 from specs.session.session_spec import ResolvedSpec

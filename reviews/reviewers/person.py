@@ -14,8 +14,8 @@ from reviews.evidence.gather import find, registered_spec
 from reviews.gate.panel import Answer, disagree, member_answer, merge
 from reviews.gate.reviewer import Unanswered
 from reviews.reviewers.vendors.verdict_answer import to_verdict
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from specs.system.errors import ReviewerUnavailable, UserError
 from specs.system.text import one_line

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from reviews.trail.anchors import read_anchor
+from reviews.trail.chain.store import write_durably
 from reviews.trail.integrity import Walk
-from reviews.trail.store import write_durably
 from specs.system.errors import AuditDamage, PeergateError, UserError
 
 BRANCH = "peergate-heads"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from reviews.trail.chain.signed_head import Checkpoint, parse_key, parse_note, who_signed
 from reviews.trail.integrity import Walk
-from reviews.trail.signed_head import Checkpoint, parse_key, parse_note, who_signed
 from specs.system.errors import UserError
 from specs.system.regular_files import read_regular
 from specs.trail.key_policy import Policy

@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from reviews.trail.chain.store import write_durably
 from reviews.trail.integrity import Walk
-from reviews.trail.store import write_durably
 from reviews.trail.tables.pointer import pointer_path
 from specs.system.digests import canonical_bytes, digest_file
 from specs.system.regular_files import read_regular

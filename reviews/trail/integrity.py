@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from reviews.trail import tree as merkle
-from reviews.trail.envelope import Opened, Recorded, entry_of, open_envelope, pae
-from reviews.trail.keys import is_signed, key_id
-from reviews.trail.signed_head import LOG_KEY, Checkpoint, NoteKey, parse_key, parse_note, who_signed
+from reviews.trail.chain import tree as merkle
+from reviews.trail.chain.envelope import Opened, Recorded, entry_of, open_envelope, pae
+from reviews.trail.chain.keys import is_signed, key_id
+from reviews.trail.chain.signed_head import LOG_KEY, Checkpoint, NoteKey, parse_key, parse_note, who_signed
 from reviews.trail.tables.trail_file import Stored, TrailFile
 from specs.system.digests import canonical_bytes, digest_bytes
 from specs.system.errors import UserError

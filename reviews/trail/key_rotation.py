@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reviews.trail.keys import KeyFolder, key_id
-from reviews.trail.store import sync_folder
+from reviews.trail.chain.keys import KeyFolder, key_id
+from reviews.trail.chain.store import sync_folder
 from reviews.trail.trail import Trail
 from specs.system.errors import UserError
 from specs.trail.key_policy import Policy, PolicyKey, Role

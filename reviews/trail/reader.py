@@ -8,8 +8,8 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from reviews.trail import tree as merkle
-from reviews.trail.envelope import Recorded, recorded, seal
+from reviews.trail.chain import tree as merkle
+from reviews.trail.chain.envelope import Recorded, recorded, seal
 from reviews.trail.tables.open_table import open_table
 from reviews.trail.tables.trail_file import Row
 from specs.system.digests import digest_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from specs.trail.entry import EntryKind
 
 JUDGEMENTS: tuple[EntryKind, ...] = ("decision", "human")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-from reviews.trail import envelope
-from reviews.trail import tree as merkle
-from reviews.trail.envelope import MAX_ENTRY_BYTES, Recorded
-from reviews.trail.keys import APART, KeyFolder, Signer, key_id
-from reviews.trail.signed_head import LOG_KEY, Checkpoint, NoteKey, sign_text
+from reviews.trail.chain import envelope
+from reviews.trail.chain import tree as merkle
+from reviews.trail.chain.envelope import MAX_ENTRY_BYTES, Recorded
+from reviews.trail.chain.keys import APART, KeyFolder, Signer, key_id
+from reviews.trail.chain.signed_head import LOG_KEY, Checkpoint, NoteKey, sign_text
 from reviews.trail.tables.trail_file import Stored
 from specs.system.digests import digest_bytes
 from specs.system.errors import PeergateError, UserError

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from reviews.trail import tree as merkle
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain import tree as merkle
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.keys import KeyFolder
 from reviews.trail.file_seal import write_seal
 from reviews.trail.integrity import Walk
-from reviews.trail.keys import KeyFolder
 from reviews.trail.reader import TrailReader
 from reviews.trail.signing import Edge, New, SignerApart, new_policy, signed_entry, signed_note, signer_of
 from reviews.trail.tables.trail_file import Stored

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from reviews.acceptance.criterion_state import Acceptance, CriterionState, State, acceptance_of
 from reviews.evidence.gather import accepted_attempt, registered_spec
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from sessions.acceptance.effort import gpus_of
 from sessions.acceptance.siblings import Sibling, siblings_of
 from sessions.diagnosis.actions import minutes_of

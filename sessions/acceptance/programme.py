@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from reviews.acceptance.criterion_state import CriterionState, State, acceptance_of
 from reviews.evidence.gather import registered_spec
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.acceptance.backlog import Backlog, Item, backlog_of
 from sessions.acceptance.effort import Effort, effort_of

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 from reviews.acceptance.criterion_state import Acceptance, acceptance_of
 from reviews.evidence.gather import is_in_force, registered_spec
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from sessions.acceptance.siblings import Sibling, siblings_of
 from specs.system.errors import UserError
 from specs.system.text import plain

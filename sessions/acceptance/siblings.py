@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from reviews.evidence.defect_waves import defects_in, family_of
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import kind_of
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from reviews.evidence.gather import find
 from reviews.gate.conditions import open_for
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from reviews.trail.retractions import retracted
 from sessions.builder.redaction import Wall
 from sessions.builder.stage_view import opener_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 
 MOST_CALLS = 120
 """Calls in one phase of one attempt."""

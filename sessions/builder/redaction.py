@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Protocol
 
 from reviews.evidence.heldout_screen import sees_heldout as sees_heldout
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from sessions.builder.phrase_match import Protected
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.artifacts import Item

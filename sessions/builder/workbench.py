@@ -13,7 +13,7 @@ from typing import Any
 
 from agents.turns import ToolCall, ToolResult, Turn
 from agents.workbench_protocol import PastTurn
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from sessions.builder.brief import write_brief
 from sessions.builder.loop_detection import SAME_RESULTS, PhaseRecord
 from sessions.builder.redaction import Wall

@@ -16,8 +16,8 @@ from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
 from reviews.gate.packet import DESIGN
 from reviews.gate.packet_derivation import check_design
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen
 from sessions.commands.output import print_block, print_json, print_line

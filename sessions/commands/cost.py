@@ -8,7 +8,7 @@ import typer
 
 from reviews.evidence.gather import find, registered_spec
 from reviews.gate.human_answers import waits_for_budget
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from reviews.trail.retractions import newest_judgement
 from sessions.commands.audit.trail_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs

@@ -9,8 +9,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from reviews.evidence.gather import registered_spec
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions import human_actions
 from sessions.commands.options import DEFAULT_RUNS, By, Run, Runs, SomeRun, chosen

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from reviews.trail.store import write_durably
+from reviews.trail.chain.store import write_durably
 from sessions.commands.options import Json
 from sessions.commands.output import print_json, print_line
 from sessions.run.run_layout import session_name

@@ -13,7 +13,7 @@ import typer
 from reviews.comparison.seed_comparison import Seeded, seeded, together
 from reviews.evidence.gather import registered_spec
 from reviews.statistics.seed_variance import OverSeeds
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.audit.trail_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, complete_run

@@ -17,8 +17,8 @@ from reviews.acceptance.criterion_state import acceptance_of
 from reviews.evidence.gather import registered_spec
 from reviews.gate.conditions import obligations
 from reviews.gate.human_answers import waits_for_budget
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.acceptance.backlog import acceptance_lines
 from sessions.commands.audit.trail_place import session_at

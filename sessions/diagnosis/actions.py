@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from reviews.checks.remedies import remedy_of_result
 from reviews.evidence.gather import find
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from sessions.diagnosis.attempts import Attempt
 from sessions.diagnosis.causes import binding, detector_of, fired
 from specs.session.session_spec import ResolvedSpec

@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from reviews.evidence.gather import find
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.measure import by_step, loss_of
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from sessions.jobs.untrusted_files import NotReadable, read_end
 from sessions.report.result import checks_of
 from specs.jobs.job_records import JobOrder, Manifest, Progress

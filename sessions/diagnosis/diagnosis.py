@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from reviews.checks.definition import Check, apply
 from reviews.checks.remedies import remedy_of_result
 from reviews.evidence.gather import gather, registered_spec
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.diagnosis.actions import Action, actions_for
 from sessions.diagnosis.attempts import Attempt, Curves, attempt_of, newest_of

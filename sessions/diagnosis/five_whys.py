@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from reviews.checks.job_endings import log_lines
 from reviews.evidence.gather import find
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from sessions.diagnosis.attempts import Attempt
 from sessions.diagnosis.causes import DEPTHS, IN_WORDS, binding, detector_of, fired, rows_in_words, steps_in
 from sessions.report.result import checks_of, comparison_of

@@ -12,8 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from reviews.trail.chain.store import Store
 from reviews.trail.integrity import walk_trail
-from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries, read_trail
 from sessions.exports.source import Source
 from sessions.run.run_layout import STORE, TRAIL, require_run

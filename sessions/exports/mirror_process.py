@@ -14,7 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from reviews.trail.store import write_durably
+from reviews.trail.chain.store import write_durably
 from sessions.exports.formats import FORMATS
 from sessions.exports.tracked_run import Tracked, tracked_of
 from specs.system.extras import install_hint

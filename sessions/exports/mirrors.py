@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import get_args
 
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.exports.formats import FORMATS
 from sessions.exports.source import Source

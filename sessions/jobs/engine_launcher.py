@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
-from reviews.trail.store import write_durably
+from reviews.trail.chain.store import write_durably
 from sessions.jobs.heartbeat import Silence
 from sessions.jobs.job_state import (
     WHY,

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from reviews.trail.store import sync_folder, write_durably
+from reviews.trail.chain.store import sync_folder, write_durably
 from sessions.jobs.untrusted_files import read_end
 from specs.jobs.job_records import ExitRecord, JobOrder, Progress
 from specs.system.digests import digest_bytes

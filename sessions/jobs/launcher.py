@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from reviews.gate import grants
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import write_durably
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import write_durably
 from reviews.trail.trail import Trail
 from sessions.jobs.claim import clock_here
 from sessions.jobs.sandbox import code_admission

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from reviews.trail.store import write_durably
+from reviews.trail.chain.store import write_durably
 from sessions.jobs import machine_capacity
 from sessions.jobs.claim import is_alive
 from sessions.jobs.heartbeat import Silence

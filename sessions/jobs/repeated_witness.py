@@ -21,8 +21,8 @@ from reviews.evidence.evidence import Evidence, Witness
 from reviews.evidence.gather import gather
 from reviews.gate.challenge import Again, witness_order
 from reviews.gate.check_list import CHECKS
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store, write_durably
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store, write_durably
 from sessions.jobs.job_state import POLL_S
 from sessions.jobs.launcher import JobState, Launcher, job_folder
 from sessions.jobs.local_launcher import LocalLauncher

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from reviews.trail.store import write_durably
+from reviews.trail.chain.store import write_durably
 from sessions.jobs import orphans, process_usage
 from sessions.jobs.claim import this_process
 from sessions.jobs.gpu_use import GpuUse

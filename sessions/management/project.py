@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from reviews.evidence.gather import registered_spec
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store, write_durably
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store, write_durably
 from reviews.trail.tables.open_table import read_entries
 from sessions.builder.redaction import Wall, without_heldout
 from sessions.builder.tools.tool_context import Refused

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, get_args
 
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from specs.session.session_spec import Budget
 from specs.stages.registry import Stage, kind_of
 

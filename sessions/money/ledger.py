@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from reviews.trail.trail import Trail
 from sessions.money.accounts import AMENDMENT, TOLERANCE_USD, Accounts, Party
 from specs.jobs.job_records import WITNESS

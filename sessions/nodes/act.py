@@ -9,7 +9,7 @@ from pathlib import Path
 
 from reviews.gate import grants
 from reviews.gate.human_answers import BY_PEOPLE, overrides
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from sessions.builder.stage_view import open_stage
 from sessions.jobs.job_state import POLL_S
 from sessions.jobs.launcher import JobState, job_folder, submit

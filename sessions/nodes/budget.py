@@ -12,7 +12,7 @@ from reviews.evidence.gather import is_in_force
 from reviews.gate.grants import latest_opening
 from reviews.gate.human_answers import answer_effect, design_attempt, waits_for_budget
 from reviews.gate.packet import DESIGN
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from sessions.nodes.position import after_answer
 from sessions.report import report
 from sessions.session import Session, State

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reviews.evidence.gather import load_items
-from reviews.trail.envelope import Recorded, recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded, recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import pointer_of
 from reviews.trail.tables.trail_file import reading

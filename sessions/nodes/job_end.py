@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import write_durably
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import write_durably
 from sessions.jobs import orphans
 from sessions.jobs.claim import clock_here
 from sessions.jobs.launcher import JobState, job_folder

@@ -16,7 +16,7 @@ from reviews.gate.human_answers import answer_effect, design_attempt, last_quest
 from reviews.gate.measurer import measure as measure_rows
 from reviews.gate.packet import DESIGN, build_design_packet
 from reviews.gate.packet_derivation import check_design, derive_packet
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from sessions.diagnosis.diagnosis import gate_line
 from sessions.money import ledger
 from sessions.nodes.budget import go_on

@@ -12,7 +12,7 @@ from reviews.gate.reviewer import Found, Reviewer
 from reviews.reviewers.process import messages
 from reviews.reviewers.process.reviewer_proxy import ModelApart
 from reviews.reviewers.vendors.looking import MOST_CALLS
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.session import Session
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from reviews.gate.human_answers import is_design_again
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from sessions.session import Route, State
 
 _AFTER: dict[str, Route] = {"revise": "again", "escalate": "human"}

@@ -13,8 +13,8 @@ from reviews.gate.packet_derivation import verdict_again
 from reviews.gate.panel import NAME, Answer, Panel, disagree, member_answer, merge
 from reviews.gate.reviewer import Answered, Exchange, PaidReviewer, Reviewer, facts_of, no_verdict
 from reviews.reviewers.process import messages, reviewer_proxy
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from sessions.money import ledger
 from sessions.nodes.lookups import may_look
 from sessions.session import Cancelled, Paused, Session

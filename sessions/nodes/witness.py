@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.gate.challenge import witness_order
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from sessions.jobs import orphans
 from sessions.jobs.launcher import JobState, job_folder, submit_witness
 from sessions.jobs.untrusted_files import is_own_file

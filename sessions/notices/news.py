@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reviews.gate.packet import DESIGN
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from sessions.money import ledger
 from sessions.report.next_steps import waiting_for
 from sessions.report.overview import is_waiting

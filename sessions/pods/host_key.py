@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from reviews.trail.store import write_durably
+from reviews.trail.chain.store import write_durably
 from sessions.pods.connection import ALIAS, CONNECT_S, Connection, HostKeyRefused, environment, failure
 from specs.system.text import plain
 

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from reviews.trail.anchor_places import note_name
 from reviews.trail.anchors import Anchor, read_anchor, read_policy
+from reviews.trail.chain.store import write_durably
 from reviews.trail.signing import origin_of
-from reviews.trail.store import write_durably
 from sessions.pods.connection import Connection
 from sessions.pods.pod_file import PodFile, read_address
 from specs.session.session_spec import ResolvedSpec

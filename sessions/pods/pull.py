@@ -26,9 +26,9 @@ from reviews.audit.pruning import pruned_weights
 from reviews.audit.verify import Audit, verify_run
 from reviews.trail.anchor_places import keep_in_folder
 from reviews.trail.anchors import check_policy
+from reviews.trail.chain.store import Store, write_durably
 from reviews.trail.file_seal import seal_path
 from reviews.trail.integrity import Walk, walk_trail
-from reviews.trail.store import Store, write_durably
 from reviews.trail.tables.open_table import read_trail
 from sessions.jobs.transfer.received_files import OtherBytes, resume, safe_parts, take_whole
 from sessions.pods.connection import Channel, PodRefused

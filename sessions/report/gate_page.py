@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from reviews.checks.remedies import remedy_of_result
 from reviews.evidence.gather import find
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from sessions.report.next_steps import has_training
 from sessions.report.report import gate_of
 from sessions.report.result import checks_of

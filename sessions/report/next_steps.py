@@ -12,8 +12,8 @@ from reviews.evidence.gather import find, is_in_force, registered_spec
 from reviews.evidence.weight_lineage import is_trained
 from reviews.gate.decide import JOB_EXIT
 from reviews.gate.human_answers import is_without_verdict, why_no_retry
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from sessions.report.overview import waits_for_verdict
 from sessions.report.result import checks_of, question
 from specs.jobs.job_records import ExitRecord

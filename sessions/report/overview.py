@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from reviews.gate.human_answers import waits_for_budget
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from reviews.trail.retractions import newest_judgement
 from reviews.trail.tables.open_table import read_entries
 from sessions.run.lease import is_running

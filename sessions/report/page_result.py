@@ -9,8 +9,8 @@ from reviews.acceptance.scorecard import scorecard_of
 from reviews.audit.witness_needs import witness_needs
 from reviews.evidence.gather import evaluations, is_in_force, registered_spec
 from reviews.gate.human_answers import last_question
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from sessions.money import ledger
 from sessions.report.overview import Overview, summary
 from sessions.report.result import comparison_of, question, result_in_words, result_of, why_it_ended

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reviews.evidence.weight_lineage import Made, lineages
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from specs.jobs.job_records import JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.session.thresholds import Thresholds

@@ -22,9 +22,9 @@ from reviews.evidence.row_reader import read_rows
 from reviews.gate.conditions import obligations
 from reviews.gate.human_answers import is_override
 from reviews.reviewers.checklist import NOT_JUDGED
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store, write_durably
 from reviews.trail.recorded_code import code_lines
-from reviews.trail.store import Store, write_durably
 from reviews.trail.tables.open_table import read_entries
 from sessions.diagnosis import curve_plots
 from sessions.diagnosis.diagnosis import Diagnosis

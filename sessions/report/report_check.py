@@ -22,9 +22,9 @@ from reviews.evidence.gather import gather
 from reviews.evidence.row_lines import BASELINE, ROWS, Part
 from reviews.evidence.weight_lineage import Lineage
 from reviews.gate.measurer import measure
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.recorded_code import code_lines
-from reviews.trail.store import Store
 from sessions.report.report import REPORT_JSON, REPORT_MARKDOWN, render
 from specs.jobs.grant_and_claim import ClaimResult
 from specs.stages.base.metric import Metric, MetricSet

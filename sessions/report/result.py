@@ -9,8 +9,8 @@ from reviews.acceptance.scorecard import scorecard_of
 from reviews.evidence.gather import find, is_in_force
 from reviews.gate.human_answers import last_question, overrides, waits_for_budget
 from reviews.stages.evaluation.benchmark_checks import SCORES
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from sessions.report.overview import is_waiting, waits_for_verdict
 from specs.jobs.job_records import WITNESS, JobOrder
 from specs.session.session_spec import ResolvedSpec, SessionSpec

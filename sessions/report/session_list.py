@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reviews.trail.envelope import Recorded, read_statement
+from reviews.trail.chain.envelope import Recorded, read_statement
+from reviews.trail.chain.store import write_durably
 from reviews.trail.file_seal import differs, seal_path
-from reviews.trail.store import write_durably
 from reviews.trail.tables.pointer import Pointer, database_of, pointer_of
 from reviews.trail.tables.trail_file import holds_trail, reading
 from sessions.jobs.heartbeat import mark_of

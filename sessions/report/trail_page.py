@@ -20,10 +20,10 @@ from markupsafe import Markup
 
 from reviews.audit.export import PAGE, STORE
 from reviews.gate.human_answers import is_override
-from reviews.trail.envelope import Recorded, open_envelope, recorded, signatures_text
-from reviews.trail.signed_head import parse_note
-from reviews.trail.store import Store
-from reviews.trail.tiles import CHECKPOINT, read_bundles
+from reviews.trail.chain.envelope import Recorded, open_envelope, recorded, signatures_text
+from reviews.trail.chain.signed_head import parse_note
+from reviews.trail.chain.store import Store
+from reviews.trail.chain.tiles import CHECKPOINT, read_bundles
 from sessions.report import timeline
 from sessions.report.overview import when
 from sessions.report.template import FOLDER, template

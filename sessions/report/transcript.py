@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from agents.turns import Turn
 from reviews.gate.packet import DESIGN
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from sessions.report.overview import when
 from specs.system import markdown
 from specs.system.errors import EvidenceMissing

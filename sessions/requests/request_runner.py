@@ -18,8 +18,8 @@ from reviews.requests.rules.file_review import review_by_rule
 from reviews.requests.rules.rule_findings import Material
 from reviews.requests.rules.scorecard import score
 from reviews.requests.run_evidence import RunEvidence
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.money import ledger
 from sessions.nodes.reviewer_call import exchange_facts

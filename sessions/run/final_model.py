@@ -10,9 +10,9 @@ from typing import NamedTuple
 from reviews.audit.pruning import pruned_weights
 from reviews.evidence.gather import accepted_attempt, find, registered_spec
 from reviews.evidence.weight_lineage import NAMED
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.integrity import walk_trail
-from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries, read_trail
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from specs.session.session_spec import SessionSpec

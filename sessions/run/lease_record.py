@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from reviews.trail.store import write_durably
+from reviews.trail.chain.store import write_durably
 from sessions.jobs.heartbeat import mark_of
 from specs.system.digests import Contract
 

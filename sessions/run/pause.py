@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
-from reviews.trail.store import write_durably
+from reviews.trail.chain.store import write_durably
 from reviews.trail.tables.open_table import read_entries
 from sessions.run.run_layout import TRAIL
 from specs.system.errors import LeaseHeld, PeergateError

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reviews.audit.pruning import not_witnessed_again, pruned_weights, saved_steps, weights_left
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store, sync_folder
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store, sync_folder
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.run.lease import lease

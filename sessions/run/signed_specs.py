@@ -7,8 +7,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from reviews.audit.spec_signature import is_spec_signed, sign_spec
-from reviews.trail.keys import FOLDER, KeyFolder
-from reviews.trail.store import write_durably
+from reviews.trail.chain.keys import FOLDER, KeyFolder
+from reviews.trail.chain.store import write_durably
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.stage import TASKS
 from specs.stages.registry import kind_of

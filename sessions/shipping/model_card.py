@@ -12,7 +12,7 @@ from jinja2 import Template
 
 from reviews.evidence.gather import find
 from reviews.stages.finetuning.lineage_checks import LINEAGE
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from sessions.report.report import REPORT_JSON
 from sessions.report.template import template
 from sessions.run.final_model import FinalModel

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from reviews.audit.export import export_run
 from reviews.evidence.gather import accepted_attempt, find, registered_spec
-from reviews.trail.envelope import Recorded
-from reviews.trail.keys import KeyFolder
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.keys import KeyFolder
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.report.trail_page import trail_page
 from sessions.run.final_model import FinalModel, copy_model

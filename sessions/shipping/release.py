@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reviews.trail.envelope import PAYLOAD_TYPE, pae
-from reviews.trail.keys import Signer, is_signed, key_id
+from reviews.trail.chain.envelope import PAYLOAD_TYPE, pae
+from reviews.trail.chain.keys import Signer, is_signed, key_id
 from specs.system.digests import canonical_bytes, digest_file, list_tree
 from training.rules.packaging.bounded_json import WrongFile, parse_object, read_object
 

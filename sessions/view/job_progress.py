@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from reviews.evidence.gather import find
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from sessions.jobs.launcher import job_folder
 from sessions.jobs.untrusted_files import read_end
 from specs.jobs.job_records import WITNESS, Progress

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reviews.trail.anchors import Anchor
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
+from reviews.trail.chain.tiles import CHECKPOINT
 from reviews.trail.file_seal import seal_path
-from reviews.trail.store import Store
 from reviews.trail.tables.pointer import pointer_of
-from reviews.trail.tiles import CHECKPOINT
 from sessions.commands.audit.trail_place import Place
 from sessions.jobs.heartbeat import mark_of
 from sessions.report.overview import OPEN, Overview, damaged, running, summary

@@ -11,8 +11,8 @@ from reviews.evidence.gather import registered_spec
 from reviews.gate.conditions import obligations
 from reviews.gate.human_answers import is_override
 from reviews.gate.packet import DESIGN
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from sessions.report.next_steps import remedies, waiting_for
 from sessions.report.overview import waits_for_verdict
 from sessions.report.page_result import page_result, page_scorecard

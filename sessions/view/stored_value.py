@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from specs.system.errors import EvidenceMissing, UserError
 from specs.system.masking import current
 from specs.system.regular_files import read_regular

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reviews.gate.packet import DESIGN
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from sessions.view.job_progress import running_key
 from specs.jobs.job_records import WITNESS
 

@@ -9,11 +9,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from reviews.trail import tree as merkle
-from reviews.trail.envelope import EnvelopeSignature, entry_of, pae, payload_of, signatures_text
+from reviews.trail.chain import tree as merkle
+from reviews.trail.chain.envelope import EnvelopeSignature, entry_of, pae, payload_of, signatures_text
+from reviews.trail.chain.keys import KeyFolder, load_key
+from reviews.trail.chain.signed_head import LOG_KEY, Checkpoint, NoteKey, sign_text
 from reviews.trail.file_seal import seal_path
-from reviews.trail.keys import KeyFolder, load_key
-from reviews.trail.signed_head import LOG_KEY, Checkpoint, NoteKey, sign_text
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.trail_file import Stored
 from specs.system.digests import canonical_bytes, digest_bytes, digest_file

@@ -19,13 +19,13 @@ from reviews.audit import verify
 from reviews.audit.export import PROOFS, verify_export
 from reviews.audit.verify import verify_run
 from reviews.trail.anchors import Anchor, check_anchors, check_policy, read_anchor, read_policy
-from reviews.trail.envelope import entry_of, open_envelope, payload_of
+from reviews.trail.chain.envelope import entry_of, open_envelope, payload_of
+from reviews.trail.chain.keys import load_key
+from reviews.trail.chain.signed_head import parse_key, parse_note, who_signed
+from reviews.trail.chain.tiles import read_bundles
 from reviews.trail.integrity import Walk, log_keys, walk_trail
-from reviews.trail.keys import load_key
-from reviews.trail.signed_head import parse_key, parse_note, who_signed
 from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.tables.query import Wanted, select
-from reviews.trail.tiles import read_bundles
 from reviews.trail.trail import Trail
 from sessions.report.trail_page import page_damage
 from specs.system.errors import PeergateError

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from reviews.gate.grants import mint, opened_by
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.jobs.sandbox.code_admission import keep_recipe
 from specs.jobs.job_records import Artifact, JobOrder

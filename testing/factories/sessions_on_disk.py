@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.gate.grants import mint, opened_by
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from reviews.trail.retractions import next_attempt
 from reviews.trail.trail import Trail
 from specs.jobs.grant_and_claim import Grant

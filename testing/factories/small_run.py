@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.report import report
 from specs.stages.base.metric import Metric, MetricSet

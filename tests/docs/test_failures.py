@@ -20,7 +20,7 @@ from reviews.gate.panel import Answer, merge
 from reviews.reviewers.checklist import Checklist
 from reviews.stages.evaluation.scorer_admission import DEFAULTS, admission, labelled_cases, verdicts_on
 from reviews.statistics.mcnemar import benjamini_hochberg, cohens_h, exact_mcnemar, wilson
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from specs.jobs.grant_and_claim import Claim
 from specs.stages.base.artifacts import Item
 from specs.stages.base.stage import Criterion

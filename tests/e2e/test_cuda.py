@@ -13,7 +13,7 @@ import pytest
 from bench.flaws.run_many import planted, twin
 from bench.flaws.session import Ended
 from bench.flaws.small_specs import CHANGES, tiny_model
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from sessions.jobs.machine_capacity import gpus
 from testing.fixtures.command_sessions import SPEC, entries, peergate, write_small_spec
 

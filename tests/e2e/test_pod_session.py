@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reviews.audit.verify import verify_run
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from sessions.pods.pod_record import Place, place_of
 from sessions.pods.pull import verify
 from specs.jobs.job_records import Manifest

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from sessions.pods.pod_record import place_of
 from sessions.pods.pull import verify as pod_copy
 from specs.stages.finetuning.distributed import ReplicaRound

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from specs.jobs.job_records import JobOrder
 from testing.fixtures.command_sessions import (
     CANARY,

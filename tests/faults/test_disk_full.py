@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from reviews.audit.verify import verify_run
+from reviews.trail.chain.store import Store
 from reviews.trail.integrity import walk_trail
-from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries, read_trail
 from sessions.disk_errors import no_room, telling_no_room
 from sessions.report.overview import is_waiting

@@ -63,7 +63,7 @@ os.fsync = lambda file: (time.sleep(0.04), quick(file))
 KILLED_IN_THE_STORE = """
 import os, signal, sys
 from pathlib import Path
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 
 def die(file):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -32,7 +32,7 @@ def arm(environ: Mapping[str, str]) -> None:
 
 def without_claim() -> None:
     """Let every wrapper believe that the job is its own. It says who it is, or its stage would refuse."""
-    from reviews.trail.store import write_durably
+    from reviews.trail.chain.store import write_durably
     from sessions.jobs import wrapper
     from sessions.jobs.claim import this_process
 
@@ -57,7 +57,7 @@ def _count(at: int, path: str | None) -> None:
     import sessions.jobs.engine_launcher
     import sessions.jobs.launcher
     import sessions.jobs.local_launcher
-    from reviews.trail import store
+    from reviews.trail.chain import store
     from reviews.trail.trail import Trail
 
     moment = 0

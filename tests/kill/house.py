@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from reviews.audit.verify import Audit, verify_run
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import keep_database
 from testing.fixtures import postgres_server, ray_cluster

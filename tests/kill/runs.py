@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.evidence.gather import accepted_attempt
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from sessions.report.overview import is_waiting
 from specs.jobs.job_records import WITNESS
 from specs.stages.base.metric import MetricSet

@@ -56,7 +56,7 @@ def wire(weights: Path) -> None:
     import sessions.report.plots
     import sessions.runtime
     import sessions.wiring
-    from reviews.trail import keys
+    from reviews.trail.chain import keys
     from sessions.jobs import wrapper
     from sessions.jobs.engine_launcher import EngineLauncher
     from specs.system.digests import digest_path

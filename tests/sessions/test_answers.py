@@ -15,8 +15,8 @@ from reviews.gate.human_answers import answer_effect, last_question
 from reviews.gate.packet import DESIGN
 from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import reviewer_proxy
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.jobs.launcher import JobState

@@ -12,7 +12,7 @@ import pytest
 
 from reviews.evidence.gather import gather
 from reviews.gate.check_list import run_checks
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.nodes.heldout_use import _prompts, _shared, used_elsewhere  # pyright: ignore[reportPrivateUsage]
 from specs.stages.base.artifacts import Item

@@ -13,8 +13,8 @@ import pytest
 from bench.flaws.lying import Machine
 from bench.flaws.small_specs import KINDS, _right, tiny_model  # pyright: ignore[reportPrivateUsage]
 from reviews.audit.verify import verify_run
-from reviews.trail import keys
-from reviews.trail.store import Store
+from reviews.trail.chain import keys
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions import runtime

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reviews.reviewers.checklist import Checklist
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.report.result import why_it_ended
 from specs.system.digests import Digest

@@ -14,9 +14,9 @@ import pytest
 from reviews.audit.verify import Audit, verify_run
 from reviews.checks import measuring_code
 from reviews.comparison.seed_comparison import OneSeed, Replication, Seeded, replicated
-from reviews.comparison.subgroups import Pair
 from reviews.evidence.gather import find, registered_spec
-from reviews.trail.store import Store
+from reviews.evidence.subgroups import Pair
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions import replication, runtime

@@ -14,8 +14,8 @@ import pytest
 
 from reviews.audit.lookup_check import lookup_damage
 from reviews.evidence.readable_evidence import Answer, Shelf
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from specs.jobs.job_records import JobOrder
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.command_sessions import CANARY, called, entries, environment, verify

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.builder.tools.reading_tools import artifacts
 from sessions.pods.install import bundle_of

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from reviews.trail.tables.open_table import read_entries
 from specs.system.confinement.task_file import pinned
 from specs.system.home import HOME, PACKAGES

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from reviews.reviewers.process import messages
 from reviews.reviewers.process.confinement import command, environment
-from reviews.trail.keys import key_id
+from reviews.trail.chain.keys import key_id
 from specs.system.errors import PeergateError, ReviewerUnavailable, UserError
 from specs.system.text import plain
 from specs.system.vendors.parties import Reviewer
@@ -86,7 +86,7 @@ def _nothing(look: messages.Look) -> messages.Looked:
 class ReviewerProcess:
     """The reviewer of one session: started when it is first needed, kept for the session, replaced when it is lost.
 
-    A :class:`reviews.trail.keys.Signer` that signs only its own verdicts.
+    A :class:`reviews.trail.chain.keys.Signer` that signs only its own verdicts.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from reviews.trail.keys import EARLIER
+from reviews.trail.chain.keys import EARLIER
 from specs.session.reviewer_vendor import key_variable
 from specs.system.confinement import bubblewrap
 from specs.system.home import HOME

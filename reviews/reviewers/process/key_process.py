@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from reviews.trail.keys import create_key, load_key
+from reviews.trail.chain.keys import create_key, load_key
 from specs.system.errors import UserError
 
 

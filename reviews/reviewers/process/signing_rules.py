@@ -26,8 +26,8 @@ from reviews.gate.reviewer import (
 )
 from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import messages
-from reviews.trail.envelope import entry_of, open_envelope, pae, seal
-from reviews.trail.keys import EARLIER, SigningKey, is_signed, load_key
+from reviews.trail.chain.envelope import entry_of, open_envelope, pae, seal
+from reviews.trail.chain.keys import EARLIER, SigningKey, is_signed, load_key
 from specs.system.digests import digest_bytes
 from specs.system.errors import Blocked, PeergateError, UserError
 from specs.system.masking import current, without_secrets

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from reviews.comparison.subgroups import Pair
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import in_order, items_of, task_of
 from reviews.evidence.once import once
 from reviews.evidence.row_reader import read_rows
+from reviews.evidence.subgroups import Pair
 from reviews.stages.evaluation.benchmark_rows import Sampled, sampled
 from reviews.stages.evaluation.multi_turn import Held, held
 from specs.stages.base.artifacts import Item

@@ -8,9 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 from reviews.checks.definition import Checks, Found, Limit, listed, need, need_exact
-from reviews.comparison.subgroups import Pair, counted
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
+from reviews.evidence.subgroups import Pair, counted
 from reviews.stages.evaluation.judged_answers import Answered, both_arms, paired
 from reviews.stages.evaluation.scorer_admission import (
     MOST_NAMED,

@@ -6,8 +6,8 @@ import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reviews.trail import envelope
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain import envelope
+from reviews.trail.chain.envelope import Recorded
 from reviews.trail.tables.pointer import pointer_of
 from reviews.trail.tables.sqlite_table import SqliteTable
 from reviews.trail.tables.trail_file import Stored, TrailFile, holds_trail, reading

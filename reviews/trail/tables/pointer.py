@@ -15,8 +15,8 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from reviews.trail.keys import FOLDER
-from reviews.trail.store import write_durably
+from reviews.trail.chain.keys import FOLDER
+from reviews.trail.chain.store import write_durably
 from specs.system.digests import Contract, digest_value
 from specs.system.errors import AuditDamage, UserError
 from specs.system.masking import know, secrets_of_address

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 from uuid import UUID, uuid4
 
-from reviews.trail.envelope import recorded
-from reviews.trail.store import write_durably
+from reviews.trail.chain.envelope import recorded
+from reviews.trail.chain.store import write_durably
 from reviews.trail.tables.pointer import Pointer, database_of, pointer_path
 from reviews.trail.tables.postgres_connection import BEGIN, Database, connected
 from reviews.trail.tables.trail_file import HeadRow, Row, Stored, TrailFile

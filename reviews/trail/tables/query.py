@@ -13,13 +13,13 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reviews.trail import envelope
-from reviews.trail.envelope import Recorded
-from reviews.trail.signed_head import parse_note
+from reviews.trail.chain import envelope
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.signed_head import parse_note
+from reviews.trail.chain.tiles import CHECKPOINT, is_export, read_bundles
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.pointer import pointer_of
 from reviews.trail.tables.trail_file import SCHEMA, holds_trail, reading
-from reviews.trail.tiles import CHECKPOINT, is_export, read_bundles
 from specs.system.digests import canonical_bytes
 from specs.system.errors import AuditDamage, PeergateError
 from specs.system.regular_files import read_regular

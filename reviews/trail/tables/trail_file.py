@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reviews.trail import envelope
+from reviews.trail.chain import envelope
 from specs.system.text import plain
 
 FORMAT = 2

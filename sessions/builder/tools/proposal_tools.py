@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.gather import registered_spec
-from reviews.trail.store import write_durably
+from reviews.trail.chain.store import write_durably
 from sessions.builder.tools.stage_tools import keep_note
 from sessions.builder.tools.tool_context import Refused, Work
 from sessions.run.signed_specs import DRAFT

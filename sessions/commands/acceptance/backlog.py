@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from reviews.acceptance.criterion_state import Acceptance
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.acceptance.backlog import Backlog, backlog_of
 from sessions.acceptance.retrospective import Retrospective, retrospective_of

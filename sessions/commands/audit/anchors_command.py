@@ -14,15 +14,15 @@ import typer
 from reviews.requests import request_record
 from reviews.trail.anchor_places import keep_by_command, keep_in_folder, keep_in_git
 from reviews.trail.anchors import Anchor, Findings, check_anchors, read_anchor
+from reviews.trail.chain.keys import FOLDER, KeyFolder, create_key, load_key
+from reviews.trail.chain.signed_head import COSIGNER_KEY, Checkpoint, NoteKey, cosign_text, parse_note
+from reviews.trail.chain.store import write_durably
+from reviews.trail.chain.tiles import CHECKPOINT, is_export, read_bundles
 from reviews.trail.integrity import Walk, walk_trail
 from reviews.trail.key_rotation import rotate
-from reviews.trail.keys import FOLDER, KeyFolder, create_key, load_key
-from reviews.trail.signed_head import COSIGNER_KEY, Checkpoint, NoteKey, cosign_text, parse_note
-from reviews.trail.store import write_durably
 from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.tables.pointer import is_trail, pointer_of, pointer_path
 from reviews.trail.tables.trail_file import holds_trail, reading
-from reviews.trail.tiles import CHECKPOINT, is_export, read_bundles
 from reviews.trail.trail import Trail
 from sessions.commands.audit.trail_place import folder_of
 from sessions.commands.options import DEFAULT_RUNS, By, Runs, TrailRun

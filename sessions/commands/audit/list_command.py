@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from reviews.trail.tables.query import Wanted
 from sessions.commands.audit.trail_place import Place, place_of
 from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeTrail, TrailRun, spread

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
+from reviews.trail.chain.tiles import is_export
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import is_trail
 from reviews.trail.tables.query import Found, Wanted, select
-from reviews.trail.tiles import is_export
 from sessions.commands.options import DEFAULT_RUNS, chosen
 from sessions.run.run_layout import STORE, TRAIL, require_run, trail_name
 from specs.system.errors import UserError

@@ -13,7 +13,7 @@ import typer
 from reviews.audit.export import verify_export
 from reviews.audit.verify import Audit, verify_run
 from reviews.trail.anchors import read_anchor, read_policy
-from reviews.trail.tiles import is_export
+from reviews.trail.chain.tiles import is_export
 from sessions.commands.audit.again_command import Asked, repeat
 from sessions.commands.audit.again_command import tell as tell_again
 from sessions.commands.audit.claim_command import show_claim

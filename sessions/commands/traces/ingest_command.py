@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from reviews.trail.store import write_durably
+from reviews.trail.chain.store import write_durably
 from sessions.commands.options import Json
 from sessions.commands.output import print_json, print_line, print_table, say
 from sessions.disk_errors import telling_no_place

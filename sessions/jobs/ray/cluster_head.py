@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 from filelock import FileLock
 
-from reviews.trail.store import write_durably
+from reviews.trail.chain.store import write_durably
 from sessions.jobs import machine_capacity
 from sessions.jobs.claim import lives, read_record, this_process
 from sessions.jobs.heartbeat import BEAT, Absence, Silence

@@ -8,7 +8,7 @@ from pathlib import Path
 from reviews.evidence.gather import registered_spec
 from reviews.gate.conditions import lifted_checks
 from reviews.stages.recipes.checks import SANDBOX
-from reviews.trail.store import Store, write_durably
+from reviews.trail.chain.store import Store, write_durably
 from reviews.trail.trail import Trail
 from sessions.jobs.sandbox import sandbox
 from sessions.jobs.sandbox.recipe_job import ALLOWED, SCRIPT

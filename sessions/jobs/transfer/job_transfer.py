@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from reviews.trail.store import write_durably
+from reviews.trail.chain.store import write_durably
 from sessions.jobs.heartbeat import BEAT
 from sessions.jobs.job_state import key_of, parse_exit, read_order, shared_key
 from sessions.jobs.transfer.shared_place import TABLE_BYTES, Place, Table, read_table

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from reviews.trail.store import sync_folder
+from reviews.trail.chain.store import sync_folder
 from specs.system.digests import digest_path
 
 NAME_BYTES = 200

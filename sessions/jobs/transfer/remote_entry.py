@@ -18,7 +18,7 @@ from pathlib import Path
 
 import platformdirs
 
-from reviews.trail.store import write_durably
+from reviews.trail.chain.store import write_durably
 from sessions.jobs import orphans
 from sessions.jobs.claim import this_process
 from sessions.jobs.heartbeat import beat

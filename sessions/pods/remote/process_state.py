@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from reviews.trail.store import write_durably
+from reviews.trail.chain.store import write_durably
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.claim import lives, read_record, started_ticks, this_process
 from sessions.jobs.heartbeat import mark_of

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reviews.comparison.subgroups import Pair, each_kind
 from reviews.evidence.gather import gather
+from reviews.evidence.subgroups import Pair, each_kind
 from reviews.stages.evaluation.judged_answers import Answered, answered
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import EvidenceMissing
 from training.rules.tasks.conversation import said_in

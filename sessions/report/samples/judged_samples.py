@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from reviews.evidence.gather import gather, registered_spec
 from reviews.stages.evaluation.judged_answers import Answered, answered
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from sessions.report.samples.compared_arms import arms_of
 from sessions.terminal import masked_line
 from specs.system.errors import EvidenceMissing, UserError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from sessions.report.samples.judged_samples import Sample, samples_of
 from specs.system.errors import EvidenceMissing
 from training.rules.tasks.conversation import said_in

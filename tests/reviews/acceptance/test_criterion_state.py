@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reviews.acceptance.criterion_state import Acceptance, acceptance_of
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from specs.loading.loading import load_spec, shipped
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.packaging import parameters as packaging_parameters

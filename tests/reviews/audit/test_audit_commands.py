@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.query import Wanted, select
 from reviews.trail.trail import Trail

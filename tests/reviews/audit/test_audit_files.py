@@ -17,7 +17,7 @@ from bench.attack.outcome import Outcome
 from reviews.audit.audit_files import UNNAMED, named_in_store, tree_of
 from reviews.audit.export import export_run, verify_export
 from reviews.audit.verify import Audit, verify_run
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from reviews.trail.tables.open_table import read_entries
 from sessions.report.trail_page import trail_page
 from specs.system.digests import canonical_bytes, digest_file

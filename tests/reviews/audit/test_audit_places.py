@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from reviews.audit.export import export_run
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.query import Wanted
 from sessions.commands.audit import (
     list_command,

@@ -13,8 +13,8 @@ from agents.playbook import Playbook
 from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
 from reviews.audit.export import export_run
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.audit.claim_command import show_claim
 from sessions.commands.audit.trail_place import place_of

@@ -15,11 +15,11 @@ import pytest
 from reviews.audit.export import PROOFS, verify_export
 from reviews.audit.verify import verify_run
 from reviews.trail.anchors import read_anchor, read_policy
+from reviews.trail.chain.keys import KeyFolder, load_key
+from reviews.trail.chain.tiles import bundles_of, read_bundles, tile_name, tiles_of
 from reviews.trail.integrity import walk_trail
 from reviews.trail.key_rotation import rotate
-from reviews.trail.keys import KeyFolder, load_key
 from reviews.trail.tables.open_table import read_trail
-from reviews.trail.tiles import bundles_of, read_bundles, tile_name, tiles_of
 from reviews.trail.trail import Trail
 from sessions.run.lease import lease
 from specs.system.errors import UserError

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from reviews.audit.export import PAGE, derived_files
+from reviews.trail.chain.keys import KeyFolder
+from reviews.trail.chain.tiles import CHECKPOINT, bundles_of
 from reviews.trail.integrity import Walk
 from reviews.trail.key_rotation import rotate
-from reviews.trail.keys import KeyFolder
 from reviews.trail.tables.open_table import read_trail
-from reviews.trail.tiles import CHECKPOINT, bundles_of
 from reviews.trail.trail import Trail
 from specs.trail.key_policy import Role
 from testing.factories.forgery import Rows, chained, entries_of, head_of, rows_of, signed

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from reviews.trail.envelope import entry_of
-from reviews.trail.keys import KeyFolder
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import entry_of
+from reviews.trail.chain.keys import KeyFolder
+from reviews.trail.chain.store import Store
 from specs.jobs.job_records import JobOrder
 from specs.system.digests import canonical_bytes, digest_bytes
 from testing.factories.forgery import Rows, chained, keys_of, put, rows_of

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from reviews.gate.packet import DESIGN
 from reviews.reviewers.person import summary
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.cli import app
 from sessions.report import report, transcript

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from reviews.audit.export import export_run, verify_export
-from reviews.trail.signed_head import parse_note
+from reviews.trail.chain.signed_head import parse_note
+from reviews.trail.chain.tiles import read_bundles
 from reviews.trail.tables.open_table import read_trail
-from reviews.trail.tiles import read_bundles
 from reviews.trail.trail import Trail
 from sessions.report.trail_page import trail_page
 from testing.fixtures.quick_session import drive, open_quick, quick_session

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from reviews.comparison import arms, subgroup_checks
-from reviews.comparison.subgroups import Pair
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.subgroups import Pair
 from reviews.gate.design_checks import design_checks
 from reviews.stages.evaluation.item_checks import sizes_of
 from testing.factories.evidence_on_disk import (

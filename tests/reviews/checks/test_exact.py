@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reviews.checks import definition
-from reviews.comparison.subgroups import Part
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import Measured, metric_of
+from reviews.evidence.subgroups import Part
 from reviews.gate.check_list import CHECKS, run_checks
 from reviews.gate.decide import decide
 from reviews.gate.measurer import measure

@@ -15,8 +15,8 @@ from reviews.checks import measuring_code, registration_checks
 from reviews.evidence.gather import gather
 from reviews.gate.check_list import CHECKS
 from reviews.gate.design_checks import DESIGN_CHECKS
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.human_actions import amend
 from sessions.report.overview import overview

@@ -9,8 +9,8 @@ import pytest
 
 from reviews.audit.event_order import launch_damage
 from reviews.evidence.resumable_steps import same_work, sources, takeover_damage
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from specs.jobs.grant_and_claim import Grant
 from specs.jobs.job_records import Artifact, ExitRecord, JobOrder, Resumed
 from specs.system.digests import digest_bytes

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from reviews.evidence.gather import find
 from reviews.gate.challenge import drawn, sample_size, tokens_in, witness_order
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from specs.jobs.job_records import JobOrder
 from specs.stages.base.stage import Kind

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reviews.gate.grants import VALID_SECONDS, latest_opening, opened_by, verify
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from sessions.jobs.launcher import JobState, job_folder, submit
 from specs.jobs.grant_and_claim import Grant
 from specs.jobs.job_records import JobOrder

@@ -9,8 +9,8 @@ import pytest
 
 from reviews.evidence.gather import registered_spec
 from reviews.gate.loosening_check import amendment_checks
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from specs.jobs.job_records import JobOrder

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reviews.gate.panel import Answer, disagree, member_answer, merge
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from specs.system.digests import digest_bytes
 from specs.trail.entry import Entry
 from specs.trail.no_verdict import NoVerdict

@@ -18,7 +18,7 @@ from reviews.gate.reviewer import Answered, Exchange
 from reviews.reviewers.vendors.model_exchange import read_part
 from reviews.reviewers.vendors.review_model import Model, make_model
 from reviews.reviewers.vendors.verdict_answer import Answer, answer_form, to_verdict
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import ENDPOINT_KEYS

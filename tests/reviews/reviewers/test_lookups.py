@@ -18,7 +18,7 @@ from reviews.gate.gate_decision import settle
 from reviews.gate.reviewer import Found, Looking
 from reviews.reviewers.vendors import looking as looking_module
 from reviews.reviewers.vendors.review_model import ModelReviewer, model_reviewer
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from specs.system.digests import digest_bytes
 from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import KEYS

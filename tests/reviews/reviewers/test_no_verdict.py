@@ -20,8 +20,8 @@ from reviews.gate.panel import Panel
 from reviews.reviewers.process import messages
 from reviews.reviewers.process.client import ReviewerProcess
 from reviews.reviewers.vendors.looking import MOST_CALLS
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.cli import app
 from sessions.nodes.lookups import may_look

@@ -15,10 +15,10 @@ from reviews.gate.reviewer import Unanswered, no_verdict
 from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.person import Person, ask_at_the_terminal, give, summary, template
 from reviews.reviewers.vendors.verdict_answer import to_verdict
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.keys import load_key
+from reviews.trail.chain.store import Store
 from reviews.trail.integrity import walk_trail
-from reviews.trail.keys import load_key
-from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
 from specs.system.errors import UserError

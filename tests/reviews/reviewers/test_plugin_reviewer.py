@@ -15,7 +15,7 @@ from reviews.reviewers.process.confinement import environment
 from reviews.reviewers.process.reviewer_proxy import ModelApart, party
 from reviews.reviewers.vendors import plugin_reviewer
 from reviews.reviewers.vendors.looking import ANSWER_BYTES
-from reviews.trail.keys import create_key
+from reviews.trail.chain.keys import create_key
 from sessions.pods.pod_plan import keys_of
 from specs.lint.party_rules import lint_reviewer
 from specs.lint.rules import lint

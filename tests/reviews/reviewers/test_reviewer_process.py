@@ -18,7 +18,7 @@ import pytest
 from reviews.reviewers.process import client, confinement, messages, reviewer_proxy
 from reviews.reviewers.process.client import Birth, Child, ReviewerProcess
 from reviews.reviewers.process.reviewer_proxy import party
-from reviews.trail.keys import create_key, key_apart, load_key
+from reviews.trail.chain.keys import create_key, key_apart, load_key
 from sessions.jobs.job_environment import job_environment
 from sessions.nodes import judge
 from specs.system.errors import PeergateError, ReviewerUnavailable, UserError
@@ -141,7 +141,7 @@ def test_what_is_wrong_with_the_key_is_told_and_nothing_is_signed(key: Path) -> 
         key_apart(key)
     assert key_apart(key, make=True) == load_key(key).public
     with pytest.raises(PeergateError, match="opened by its own process only"):
-        from reviews.trail.keys import KeyFolder
+        from reviews.trail.chain.keys import KeyFolder
 
         KeyFolder(key.parent).signer("reviewer")
 

@@ -14,9 +14,9 @@ from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import messages, reviewer_proxy
 from reviews.reviewers.process.messages import Spoken
 from reviews.reviewers.process.reviewer_proxy import party
-from reviews.trail.envelope import Recorded, pae, payload_of
-from reviews.trail.keys import is_signed, load_key
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded, pae, payload_of
+from reviews.trail.chain.keys import is_signed, load_key
+from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from specs.system.digests import digest_bytes
 from specs.system.errors import ReviewerUnavailable

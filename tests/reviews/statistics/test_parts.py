@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom
 
-from reviews.comparison.subgroups import Pair, each_kind, interval_over_groups, without_each_kind
+from reviews.evidence.subgroups import Pair, each_kind, interval_over_groups, without_each_kind
 from reviews.statistics.mcnemar import (
     RESAMPLES,
     benjamini_hochberg,

@@ -18,7 +18,7 @@ import pytest
 from reviews.audit import verify
 from reviews.audit.verify import verify_run
 from reviews.trail.anchors import Anchor
-from reviews.trail.keys import KeyFolder
+from reviews.trail.chain.keys import KeyFolder
 from reviews.trail.signing import new_policy
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.trail_file import Stored

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from reviews.audit.verify import verify_run
+from reviews.trail.chain.store import Store
 from reviews.trail.recorded_code import code_lines, unknown_code
-from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions import preflight, runtime
 from specs.jobs.job_records import Manifest

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reviews.trail.envelope import (
+from reviews.trail.chain.envelope import (
     MAX_ENTRY_BYTES,
     EnvelopeSignature,
     entry_of,
@@ -20,7 +20,7 @@ from reviews.trail.envelope import (
     seal,
     signatures_text,
 )
-from reviews.trail.keys import KeyFolder, key_id, public_pem
+from reviews.trail.chain.keys import KeyFolder, key_id, public_pem
 from specs.system.digests import canonical_bytes
 from specs.trail.entry import EMPTY_ROOT, Entry
 

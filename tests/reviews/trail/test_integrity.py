@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from reviews.trail.chain.keys import key_id
+from reviews.trail.chain.signed_head import parse_note
 from reviews.trail.integrity import Walk, log_keys, walk_trail
-from reviews.trail.keys import key_id
-from reviews.trail.signed_head import parse_note
 from reviews.trail.signing import signed_note
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail

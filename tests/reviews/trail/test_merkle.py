@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reviews.trail.tree import (
+from reviews.trail.chain.tree import (
     EMPTY_ROOT,
     Frontier,
     Tree,

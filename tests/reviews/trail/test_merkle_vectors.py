@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from reviews.trail.tree import (
+from reviews.trail.chain.tree import (
     Tree,
     leaf_hash,
     prove_inclusion,

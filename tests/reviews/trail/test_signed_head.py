@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reviews.trail.signed_head import (
+from reviews.trail.chain.signed_head import (
     COSIGNER_KEY,
     LOG_KEY,
     Checkpoint,
@@ -41,7 +41,7 @@ NOTE = str(SIGNED).encode()
 
 
 def test_a_key_of_the_reference_implementation_is_read_and_its_signature_holds() -> None:
-    from reviews.trail.keys import is_signed
+    from reviews.trail.chain.keys import is_signed
 
     key = parse_key(GO_KEY)
     assert (key.name, key.kind, str(key)) == ("PeterNeumann", LOG_KEY, GO_KEY)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reviews.trail.store import Store, write_durably
+from reviews.trail.chain.store import Store, write_durably
 from specs.system.digests import canonical_bytes, digest_bytes, digest_value
 from specs.system.errors import AuditDamage, EvidenceMissing
 from specs.trail.entry import GENESIS, Head

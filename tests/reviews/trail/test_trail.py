@@ -18,16 +18,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reviews.trail.envelope import MAX_ENTRY_BYTES, EnvelopeSignature, pae, signatures_text
+from reviews.trail.chain.envelope import MAX_ENTRY_BYTES, EnvelopeSignature, pae, signatures_text
+from reviews.trail.chain.keys import KeyFolder
+from reviews.trail.chain.signed_head import parse_note
+from reviews.trail.chain.tree import leaf_hash, root_of
 from reviews.trail.file_seal import seal_path
 from reviews.trail.integrity import Walk, walk_trail
-from reviews.trail.keys import KeyFolder
-from reviews.trail.signed_head import parse_note
 from reviews.trail.signing import signed_note
 from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.tables.trail_file import Stored
 from reviews.trail.trail import Trail
-from reviews.trail.tree import leaf_hash, root_of
 from specs.system.digests import digest_bytes, digest_file
 from specs.system.errors import AuditDamage, PeergateError, UserError
 from specs.trail.entry import EMPTY_ROOT, GENESIS, Head

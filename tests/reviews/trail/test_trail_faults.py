@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from reviews.trail.chain.store import Store
 from reviews.trail.file_seal import seal_path
 from reviews.trail.integrity import walk_trail
-from reviews.trail.store import Store
 from reviews.trail.tables import sqlite_table
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail

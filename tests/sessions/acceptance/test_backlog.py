@@ -10,7 +10,7 @@ import pytest
 
 from reviews.audit.verify import verify_run
 from reviews.evidence.gather import registered_spec
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.acceptance.backlog import Backlog, backlog_of
 from sessions.acceptance.siblings import siblings_of

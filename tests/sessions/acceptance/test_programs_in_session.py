@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reviews.audit.verify import verify_run
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.acceptance.backlog import backlog_of
 from sessions.wiring import require_machine

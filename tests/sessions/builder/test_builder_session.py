@@ -16,8 +16,8 @@ import pytest
 
 from agents.model_builder import ModelBuilder
 from reviews.audit.verify import verify_run
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions import runtime
 from sessions.run.run_layout import STORE, TRAIL

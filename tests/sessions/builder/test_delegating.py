@@ -11,7 +11,7 @@ import pytest
 from agents.turns import ToolResult
 from agents.workbench_protocol import Workbench
 from reviews.audit.verify import verify_run
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from sessions.builder.helper_workbench import SHOWN
 from sessions.run.run_layout import STORE, TRAIL
 from specs.system.errors import BuilderUnavailable

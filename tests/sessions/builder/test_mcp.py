@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 
 from agents.external_builder import Answer, Exchange
 from agents.turns import ToolResult
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from sessions.builder.mcp.session_driver import Target, find_target
 from sessions.builder.mcp.tool_server import what_was_launched
 from specs.system.errors import UserError

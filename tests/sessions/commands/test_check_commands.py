@@ -19,7 +19,7 @@ from reviews.gate.check_list import CHECKS, offered_checks, run_checks
 from reviews.gate.design_checks import DESIGN_CHECKS, design_checks
 from reviews.gate.loosening_check import CHECKS as AMENDMENT_CHECKS
 from reviews.gate.measurer import measure
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.commands import check
 from specs.stages.base.metric import MetricSet

@@ -22,7 +22,7 @@ from reviews.stages.finetuning import (
     preference_checks,
     validation_checks,
 )
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.diagnosis import diagnosis as diagnosing
 from sessions.diagnosis.actions import LIKELY, POSSIBLE, SURE

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from reviews.evidence.gather import registered_spec
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.exports.mirrors import EVERYWHERE, FOLDER, RECORD, Mirrors, _Mirror  # pyright: ignore[reportPrivateUsage]

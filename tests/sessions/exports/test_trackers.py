@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.exports.formats import FORMATS
 from sessions.exports.source import Source

@@ -12,7 +12,7 @@ import pytest
 from bench.flaws.session import run_session
 from bench.flaws.small_specs import Variation, tiny_model
 from reviews.audit.verify import verify_run
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from sessions import wiring
 from sessions.jobs.launcher import JobState, Launcher
 from specs.jobs.job_records import Manifest

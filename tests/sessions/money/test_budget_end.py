@@ -17,8 +17,8 @@ from reviews.gate import grants
 from reviews.gate.gate_decision import settle
 from reviews.gate.reviewer import Answered, Exchange
 from reviews.reviewers.checklist import Checklist
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.commands import run as commands

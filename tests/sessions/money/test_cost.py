@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.commands.cost import cost
 from sessions.money import ledger

@@ -14,7 +14,7 @@ import pytest
 
 from reviews.audit.audit_files import named_in_store
 from reviews.gate.reviewer import Exchange
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.jobs.job_environment import job_environment
 from sessions.money import ledger

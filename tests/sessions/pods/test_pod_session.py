@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from reviews.audit.verify import verify_run
-from reviews.trail.keys import KeyFolder
+from reviews.trail.chain.keys import KeyFolder
 from reviews.trail.tables.open_table import read_entries
 from sessions.pods.connection import Channel
 from sessions.pods.lifecycle import down

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from reviews.trail.envelope import payload_of, recorded
+from reviews.trail.chain.envelope import payload_of, recorded
 from reviews.trail.key_rotation import rotate
 from reviews.trail.tables.postgres_table import begin_log
 from reviews.trail.tables.trail_file import SCHEMA

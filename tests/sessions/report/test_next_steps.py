@@ -13,7 +13,7 @@ from reviews.checks.remedies import REMEDIES, remedy_of
 from reviews.evidence.gather import registered_spec
 from reviews.gate.check_catalog import listing
 from reviews.gate.human_answers import last_question
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.report.next_steps import answers_to, remedies, why_the_same
 from specs.jobs.job_records import JobOrder

@@ -15,7 +15,7 @@ import pytest
 
 from reviews.gate.packet import DESIGN
 from reviews.reviewers.checklist import Checklist
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.report.trail_page import trail_page
 from specs.trail.verdict import Finding, Packet, Span, Verdict

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reviews.evidence.gather import registered_spec
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.report import result
 from sessions.run.run_layout import STORE, TRAIL

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from reviews.acceptance.scorecard import Scorecard, scorecard_of
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.report.page_result import page_scorecard
 from sessions.report.report_check import ReportCheck

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reviews.evidence.gather import gather, registered_spec
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.seeds import seeds
 from specs.jobs.job_records import JobOrder

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from agents.playbook import Playbook
 from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.cli import app
 from sessions.report.transcript import MARKDOWN, Transcript, lines_of, markdown_of, rendered

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from reviews.audit.request_audit import requests_damage
 from reviews.requests import file_reading
-from reviews.requests.request_audit import requests_damage
 from reviews.requests.run_evidence import run_texts
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from sessions.report.requested_page import page
 from sessions.requests.consult_context import Desk
 from sessions.requests.review_functions import adversarial_review, ask_review, request_review

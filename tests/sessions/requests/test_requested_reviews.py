@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from reviews.audit.request_audit import requests_damage
 from reviews.audit.verify import verify_run
 from reviews.requests import request_record
-from reviews.requests.request_audit import requests_damage
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.money import ledger

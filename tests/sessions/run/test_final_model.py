@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reviews.evidence.gather import registered_spec
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.status import print_summary
 from sessions.run.final_model import FinalModel, final_model

@@ -43,7 +43,7 @@ from sessions.report import plots
 from sessions.run import lease, lease_record
 from testing.fixtures.quick_session import QuickLauncher, Silent, quick_session
 from testing.fixtures.reviewer_here import key_here
-from reviews.trail import keys
+from reviews.trail.chain import keys
 
 run, lease_record.LEASE_S, lease.BEAT_EVERY_S = Path(sys.argv[1]), float(sys.argv[2]), 0.1
 keys.key_apart, plots.draw = key_here, lambda *_: []

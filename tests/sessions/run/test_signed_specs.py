@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from reviews.audit.spec_signature import sign_spec, signature_damage
-from reviews.trail.keys import FOLDER, KeyFolder
+from reviews.trail.chain.keys import FOLDER, KeyFolder
 from reviews.trail.tables.open_table import read_entries
 from sessions import runtime
 from sessions.run.signed_specs import SIGNED, find_signature, keep_signature, require_signature, use_signature

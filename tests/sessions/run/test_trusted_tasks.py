@@ -13,7 +13,7 @@ import pytest
 from bench.attack.strangers import READING, UNCONFINED, canary_code
 from reviews.audit.verify import verify_run
 from reviews.gate.challenge import Again
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.repeated_witness import Repetition
 from sessions.run.signed_specs import trust_spec

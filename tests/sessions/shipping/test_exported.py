@@ -15,7 +15,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.gather import gather
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.nodes import job_end
 from sessions.shipping.release import read_release

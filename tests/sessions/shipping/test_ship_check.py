@@ -31,7 +31,7 @@ def states(stdout: str) -> dict[str, str]:
 
 def signed(folder: Path) -> str:
     """Sign a folder with a key of its own, and return the id of the key."""
-    from reviews.trail.keys import create_key, load_key
+    from reviews.trail.chain.keys import create_key, load_key
 
     create_key(folder.parent / "key.pem")
     return write_release(folder, {"session": "small"}, load_key(folder.parent / "key.pem")).key_id

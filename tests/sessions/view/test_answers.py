@@ -10,8 +10,8 @@ import pytest
 
 from agents.playbook import Playbook
 from agents.workbench_protocol import Workbench
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.audit.trail_place import Place
 from sessions.run.lease import is_running

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.report.trail_page import trail_page
 from sessions.view.places import Scope

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reviews.trail.envelope import Recorded
+from reviews.trail.chain.envelope import Recorded
 from sessions.commands.status import job_in_words
 from sessions.jobs.launcher import job_folder
 from sessions.view.job_progress import MOST_CURVES, progress_of, running_job, running_key

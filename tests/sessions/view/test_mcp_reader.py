@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.audit.trail_place import Place
 from sessions.report.report import steps_of

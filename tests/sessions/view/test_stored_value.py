@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from sessions.view.stored_value import ROWS_AT_ONCE, RowFiles, value_lines
 from specs.system.errors import EvidenceMissing, UserError
 

@@ -17,7 +17,7 @@ from agents.workbench_protocol import Workbench
 from reviews.gate.panel import Panel
 from reviews.reviewers.checklist import Checklist
 from reviews.trail.anchors import read_anchor
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.commands.audit.trail_place import Place

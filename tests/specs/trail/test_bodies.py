@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reviews.audit.recompute import rederive
+from reviews.trail.chain.store import Store
 from reviews.trail.integrity import walk_trail
-from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
 from specs.system.errors import AuditDamage

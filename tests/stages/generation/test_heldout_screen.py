@@ -10,7 +10,7 @@ import pytest
 
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.heldout_screen import is_screened, screened
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.artifacts import Item
 from specs.stages.generation.kinds import SAMPLE_RESPONSES, SELF_INSTRUCT

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from reviews.audit.verify import verify_run
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.nodes import act
 from sessions.report.overview import overview

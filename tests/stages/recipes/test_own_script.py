@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reviews.audit.verify import verify_run
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.human_actions import amend
 from sessions.jobs.sandbox.recipe_job import progress_in

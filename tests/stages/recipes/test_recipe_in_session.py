@@ -12,7 +12,7 @@ from agents.playbook import Playbook
 from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
 from reviews.audit.verify import verify_run
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions import human_actions
 from sessions.builder.tools.reading_tools import artifacts

@@ -14,7 +14,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.grants import mint
 from reviews.gate.measurer import measure
 from reviews.gate.packet import build_packet
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from sessions.jobs.launcher import submit
 from sessions.jobs.sandbox import code_admission, sandbox
 from sessions.jobs.sandbox.code_admission import keep_recipe

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from reviews.audit.verify import verify_run
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from specs.jobs.job_records import Manifest
 from specs.stages.recipes.script_file import PACKAGES

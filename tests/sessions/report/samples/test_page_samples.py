@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reviews.audit.export import PAGE, export_run
-from reviews.trail.store import Store
+from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.audit.trail_place import Place
 from sessions.report.samples import page_samples as on_page

@@ -15,8 +15,8 @@ from reviews.requests.ask_policy import policy_answer, policy_digest
 from reviews.requests.citations import Places
 from reviews.requests.kept_texts import as_file
 from reviews.requests.registered_values import Registered
-from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
 from specs.system.errors import EvidenceMissing, PeergateError
 from specs.system.strict_json import strings_in
 from specs.trail.bodies import FORMS

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from reviews.trail.store import write_durably
+from reviews.trail.chain.store import write_durably
 from specs.system.errors import PeergateError, UserError
 from specs.system.regular_files import read_regular
 from specs.trail.key_policy import ROLES, Role

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from reviews.trail.keys import is_signed
+from reviews.trail.chain.keys import is_signed
 from specs.system.errors import UserError
 
 Sign = Callable[[bytes], bytes]

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from reviews.trail import tree
-from reviews.trail.signed_head import Checkpoint
+from reviews.trail.chain import tree
+from reviews.trail.chain.signed_head import Checkpoint
 from specs.system.errors import UserError
 from specs.system.regular_files import read_regular
 

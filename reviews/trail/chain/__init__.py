@@ -1,0 +1,1 @@
+"""The records of a trail: stored entries, their Merkle tree, signed heads, keys and stored files."""
