@@ -10,7 +10,7 @@ from reviews.evidence.gather import find, registered_spec
 from reviews.gate.human_answers import waits_for_budget
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.retractions import newest_judgement
-from sessions.commands.audit.trail_place import session_at
+from sessions.commands.named_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.money.accounts import PARTIES, Accounts

@@ -101,7 +101,8 @@ def _manage(folder: str, runs: Path, pods: Path, http: str | None, token_file: P
 def _let_read(target: str | None, runs: Path, http: str | None, token_file: Path | None) -> None:
     """Serve states, numbers, gates and curves until the client leaves or Ctrl-C."""
     try:
-        from sessions.commands.audit.trail_place import Place, session_at
+        from sessions.commands.audit.trail_place import Place
+        from sessions.commands.named_place import session_at
         from sessions.run.run_layout import TRAIL
         from sessions.view.mcp_reader import SessionReader, make_server
         from sessions.view.places import Scope

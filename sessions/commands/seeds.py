@@ -15,7 +15,7 @@ from reviews.evidence.gather import registered_spec
 from reviews.statistics.seed_variance import OverSeeds
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.commands.audit.trail_place import session_at
+from sessions.commands.named_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, complete_run
 from sessions.commands.output import print_json, print_line, print_table, say
 from sessions.report.live_display import Terminal

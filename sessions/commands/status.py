@@ -21,7 +21,7 @@ from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.acceptance.backlog import acceptance_lines
-from sessions.commands.audit.trail_place import session_at
+from sessions.commands.named_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, complete_run
 from sessions.commands.output import print_indented, print_json, print_line, print_table
 from sessions.diagnosis import curve_plots

@@ -15,7 +15,7 @@ import typer
 
 from reviews.trail.anchors import read_anchor
 from reviews.trail.chain.tiles import is_export
-from sessions.commands.audit.trail_place import place_of
+from sessions.commands.named_place import place_of
 from sessions.commands.options import DEFAULT_RUNS, NEWEST, By, Runs, complete_run
 from sessions.commands.output import print_line
 from sessions.run.run_layout import TRAIL

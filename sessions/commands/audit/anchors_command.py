@@ -24,7 +24,7 @@ from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.tables.pointer import is_trail, pointer_of, pointer_path
 from reviews.trail.tables.trail_file import holds_trail, reading
 from reviews.trail.trail import Trail
-from sessions.commands.audit.trail_place import folder_of
+from sessions.commands.named_place import folder_of
 from sessions.commands.options import DEFAULT_RUNS, By, Runs, TrailRun
 from sessions.commands.output import print_line
 from sessions.disk_errors import telling_no_place

@@ -12,7 +12,8 @@ import typer
 
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.tables.query import Wanted
-from sessions.commands.audit.trail_place import Place, place_of
+from sessions.commands.audit.trail_place import Place
+from sessions.commands.named_place import place_of
 from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeTrail, TrailRun, spread
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.terminal import masked_line

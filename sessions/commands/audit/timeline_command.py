@@ -12,7 +12,8 @@ import typer
 
 from reviews.audit.export import export_run
 from sessions.commands.audit.list_command import when
-from sessions.commands.audit.trail_place import Place, place_of
+from sessions.commands.audit.trail_place import Place
+from sessions.commands.named_place import place_of
 from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeRun, SomeTrail, TrailRun
 from sessions.commands.output import print_json, print_line
 from sessions.disk_errors import telling_no_place

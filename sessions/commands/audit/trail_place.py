@@ -9,12 +9,9 @@ from typing import Any, NamedTuple
 
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
-from reviews.trail.chain.tiles import is_export
 from reviews.trail.tables.open_table import read_entries
-from reviews.trail.tables.pointer import is_trail
 from reviews.trail.tables.query import Found, Wanted, select
-from sessions.commands.options import DEFAULT_RUNS, chosen
-from sessions.run.run_layout import STORE, TRAIL, require_run, trail_name
+from sessions.run.run_layout import STORE
 from specs.system.errors import UserError
 
 
@@ -64,34 +61,6 @@ class Place(NamedTuple):
                 hint += f"; a number of the report is traced by `peergate audit show {self.folder} claim {wanted}`"
             raise UserError(f"no entry '{wanted}'", hint=hint)
         return result
-
-
-def session_at(path: Path | None, runs: Path = DEFAULT_RUNS) -> Place:
-    """Return the run folder of a session that a person means: by path, by its name in ``runs``, or the newest there.
-
-    Raises:
-        UserError: there is no session.
-        Blocked: it cannot be read.
-    """
-    run = require_run(chosen(path, runs))
-    return Place(run, run / TRAIL)
-
-
-def place_of(path: Path | None, runs: Path = DEFAULT_RUNS) -> Place:
-    """Return the place a person means: by path, by a name in ``runs``, or the newest session; UserError without it."""
-    run = folder_of(path, runs)
-    if is_export(run):
-        return Place(run, run)
-    trail = run / trail_name(run)
-    if not is_trail(trail):
-        hint = "name a session, a run folder, a folder of requested reviews, or an export; --runs names their folder"
-        raise UserError("there is no trail", where=str(run), hint=hint)
-    return Place(run, trail)
-
-
-def folder_of(path: Path | None, runs: Path) -> Path:
-    """Return the folder a person means, an export's too; nothing says that it has a trail."""
-    return path if path is not None and is_export(path) else chosen(path, runs)
 
 
 _WAY = ("plan", "grant", "launch", "exit", "metrics", "checks", "packet", "verdict", "decision")

@@ -18,7 +18,8 @@ from sessions.commands.audit.again_command import Asked, repeat
 from sessions.commands.audit.again_command import tell as tell_again
 from sessions.commands.audit.claim_command import show_claim
 from sessions.commands.audit.list_command import as_data
-from sessions.commands.audit.trail_place import folder_of, place_of, way_of
+from sessions.commands.audit.trail_place import way_of
+from sessions.commands.named_place import folder_of, place_of
 from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeTrail, TrailRun, spread
 from sessions.commands.output import print_block, print_json, print_line, say
 from sessions.report.trail_page import page_damage

@@ -11,7 +11,7 @@ import typer
 
 from reviews.reviewers.person import give, summary, template, waiting
 from reviews.trail.trail import Trail
-from sessions.commands.audit.trail_place import session_at
+from sessions.commands.named_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs
 from sessions.commands.output import print_json, print_line
 from specs.system.errors import UserError

@@ -19,7 +19,7 @@ from sessions.commands.audit import (
     timeline_command,
     verify_command,
 )
-from sessions.commands.audit.trail_place import place_of
+from sessions.commands.named_place import place_of
 from sessions.requests.consult_context import Desk
 from sessions.requests.review_functions import ask_review
 from sessions.run.run_layout import REVIEWS

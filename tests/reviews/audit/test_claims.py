@@ -17,7 +17,7 @@ from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.audit.claim_command import show_claim
-from sessions.commands.audit.trail_place import place_of
+from sessions.commands.named_place import place_of
 from sessions.report import report
 from sessions.report.report_check import ReportCheck
 from specs.jobs.grant_and_claim import Claim

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sessions.commands.audit import again_command
-from sessions.commands.audit.trail_place import place_of
+from sessions.commands.named_place import place_of
 from sessions.jobs import repeated_witness
 from sessions.jobs.launcher import JobState
 from specs.jobs.job_records import ExitRecord, JobOrder, Manifest

@@ -14,7 +14,7 @@ from reviews.audit.verify import verify_run
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.audit.claim_command import show_claim
-from sessions.commands.audit.trail_place import place_of
+from sessions.commands.named_place import place_of
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import LocalLauncher
 from specs.jobs.job_records import JobOrder, Manifest
