@@ -51,7 +51,7 @@ def main() -> int:
         command = [
             sys.executable,
             "-m",
-            "sessions.cli",
+            "sessions.commands.cli",
             "start",
             str(spec),
             "--name",

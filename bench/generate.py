@@ -39,7 +39,7 @@ def main() -> int:
     namespace = parser.parse_args()
     import torch
 
-    from sessions.wiring import cache_folder
+    from sessions.runtime.wiring import cache_folder
     from specs.stages.generation.parameters import SampleResponsesParameters
     from training.engines.batched import Output
     from training.engines.checkpoint import load

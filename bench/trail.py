@@ -35,7 +35,7 @@ from reviews.trail.integrity import Walk, walk_trail
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.query import Wanted, select
 from reviews.trail.trail import Trail
-from sessions.report.trail_page import trail_page
+from sessions.pages.report.trail_page import trail_page
 
 APPENDS = 400
 BODY = {"what": "settle", "job": "bench.stage.1", "party": "job", "stage": "stage", "usd": 0.25, "seconds": 12.5}
@@ -201,9 +201,20 @@ def search(run: Path, count: int) -> list[bool]:
         runs = [spent(lambda element=value: select(path, element, 1000)) for _ in range(5)]
         told(f"{what}, of {count:,}, wall time", min(wall for wall, _ in runs), "s")
         flags.append(told("  processor's time", min(busy for _, busy in runs), "s", 0.3))
-    command = [sys.executable, "-m", "sessions.cli", "audit", "list", str(run), "--stage", "stage7", "--limit", "20"]
+    command = [
+        sys.executable,
+        "-m",
+        "sessions.commands.cli",
+        "audit",
+        "list",
+        str(run),
+        "--stage",
+        "stage7",
+        "--limit",
+        "20",
+    ]
     best = min(timed(lambda: subprocess.run(command, check=True, capture_output=True)) for _ in range(3))
-    start = [sys.executable, "-m", "sessions.cli", "audit", "list", "--help"]
+    start = [sys.executable, "-m", "sessions.commands.cli", "audit", "list", "--help"]
     bare = min(timed(lambda: subprocess.run(start, check=True, capture_output=True)) for _ in range(3))
     told("  the same through the command line", best, "s")
     told("  of which the start of the command line", bare, "s")

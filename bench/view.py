@@ -22,12 +22,12 @@ from reviews.evidence.gather import gather
 from reviews.stages.evaluation.judged_answers import both_sides
 from reviews.trail.file_seal import seal_path
 from reviews.trail.tables.open_table import read_entries
-from sessions.report.samples.judged_samples import Sample, Samples
-from sessions.report.session_list import INDEX
-from sessions.view import samples as view_samples
-from sessions.view.places import Read, Scope
-from sessions.view.samples import SampleReader
-from sessions.view.trail_state import checked_trail
+from sessions.pages.report.samples.judged_samples import Sample, Samples
+from sessions.pages.report.session_list import INDEX
+from sessions.pages.view import samples as view_samples
+from sessions.pages.view.places import Read, Scope
+from sessions.pages.view.samples import SampleReader
+from sessions.pages.view.trail_state import checked_trail
 from testing.fixtures.quick_session import drive, no_plots, open_quick, quick_session
 from testing.fixtures.view_client import Client
 

@@ -14,8 +14,8 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-from sessions.view.places import Scope
-from sessions.view.serving import Bound
+from sessions.pages.view.places import Scope
+from sessions.pages.view.serving import Bound
 from testing.fixtures.browser import browser
 from testing.fixtures.hostile_trail import small_trail
 from testing.fixtures.quick_session import drive, no_plots, open_quick, quick_session

@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 from reviews.trail.tables.open_table import read_entries
-from sessions.report.overview import find_runs
+from sessions.pages.report.overview import find_runs
+from sessions.pages.view.places import Scope
+from sessions.pages.view.serving import Bound
 from sessions.run.run_layout import TRAIL
-from sessions.view.places import Scope
-from sessions.view.serving import Bound
 from specs.system.errors import PeergateError
 from testing.fixtures.browser import Page, browser
 

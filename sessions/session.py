@@ -19,7 +19,7 @@ from reviews.reviewers.process.client import ReviewerProcess
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.jobs.launcher import Launcher
-from sessions.report.live_display import Terminal
+from sessions.pages.report.live_display import Terminal
 from sessions.run.pause import CANCEL, PAUSE
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.metric import MetricSet

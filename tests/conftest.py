@@ -19,7 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from reviews.trail.chain import keys
 from reviews.trail.tables.sqlite_table import SqliteTable
-from sessions.report import plots
+from sessions.pages.report import plots
 from testing.fixtures import postgres_server
 from testing.fixtures.reviewer_here import key_here
 

@@ -20,7 +20,7 @@ from bench.attack.outcome import Outcome
 from reviews.audit.export import export_run, verify_export
 from reviews.trail.chain.keys import KeyFolder
 from reviews.trail.chain.tiles import CHECKPOINT, is_export
-from sessions.report.trail_page import trail_page
+from sessions.pages.report.trail_page import trail_page
 from testing.factories.fuzzing import mutated
 from testing.fixtures.quick_session import drive, open_quick, quick_session
 

@@ -18,7 +18,7 @@ from bench.attack.forged_trail import rewrite
 from bench.attack.outcome import Outcome
 from reviews.audit.export import export_run, verify_export
 from reviews.audit.verify import Audit, verify_run
-from sessions.report.trail_page import page_damage, trail_page
+from sessions.pages.report.trail_page import page_damage, trail_page
 from sessions.run.run_layout import STORE, TRAIL
 
 FLIPS = 3

@@ -28,8 +28,8 @@ from bench.attack.planted import Planted, Plants, squeezed
 from reviews.gate.reviewer import Reviewer
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState
-from sessions.report.live_display import Terminal
-from sessions.terminal import MaskedStream
+from sessions.pages.report.live_display import Terminal
+from sessions.run.terminal import MaskedStream
 from specs.jobs.job_records import ExitRecord
 from specs.loading.loading import load_spec
 from specs.system import masking
@@ -343,7 +343,7 @@ def _peergate(
 ) -> None:
     """Run a command and take what it prints."""
     home = Path(__file__).parents[2]
-    command = [sys.executable, "-m", "sessions.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "sessions.commands.cli", *map(str, arguments)]
     own = dict(os.environ) | {"PYTHONPATH": str(home)} | (environ or {})
     done = subprocess.run(command, capture_output=True, cwd=cwd or home, env=own, check=False, timeout=300)
     if b"Traceback" in done.stderr:

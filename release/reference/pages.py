@@ -14,10 +14,10 @@ import typer
 import reviews.statistics
 from release.reference.contract_pages import entry_page, kind_page, spec_page, stage_pages
 from reviews.gate.check_catalog import listing
-from sessions.cli import app
+from sessions.commands.cli import app
 from sessions.commands.contract_fields import docstring, fields_of, table
 from sessions.commands.lazy_group import commands_of
-from sessions.report.overview import EXIT_CODES
+from sessions.pages.report.overview import EXIT_CODES
 from specs.session.thresholds import Thresholds
 from specs.system.errors import EXIT_MEANINGS, VERIFY_EXIT_MEANINGS, ExitCode, PeergateError
 

@@ -11,7 +11,7 @@ from reviews.trail.retractions import retracted
 from sessions.builder.redaction import Wall
 from sessions.builder.stage_view import opener_of
 from sessions.builder.tools.tool_context import Work
-from sessions.money import ledger
+from sessions.run.money import ledger
 from sessions.session import Session
 from specs.jobs.grant_and_claim import StageView
 from specs.session.session_spec import Budget

@@ -7,7 +7,7 @@ import time
 from sessions.builder.tools.reading_tools import MOST_READABLE, find_artifact
 from sessions.builder.tools.tool_context import Work
 from sessions.builder.workbench import SessionWorkbench
-from sessions.money import ledger
+from sessions.run.money import ledger
 from specs.system.vendors.untrusted_text import enclose
 from specs.trail.builder_tools import HELPER_TOOLS, HelperTask, Tool
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from reviews.evidence.gather import accepted_attempt
 from reviews.gate import grants
 from reviews.trail.chain.envelope import Recorded
-from sessions.money.estimate import forecasts
+from sessions.run.money.estimate import forecasts
 from sessions.session import Session
 from specs.jobs.grant_and_claim import StageView
 from specs.lint.pilot_rules import SIZES

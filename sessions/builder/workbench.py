@@ -22,7 +22,7 @@ from sessions.builder.tools import CARRY_OUT
 from sessions.builder.tools.review_tools import tell
 from sessions.builder.tools.stage_tools import SENT_BACK, kept_as, note_key
 from sessions.builder.tools.tool_context import MOST_ARGUMENTS, OpenHelper, Refused, Work, read_arguments
-from sessions.money import ledger
+from sessions.run.money import ledger
 from sessions.session import Cancelled, Paused, Session
 from specs.jobs.grant_and_claim import StageView
 from specs.stages.registry import Stage

@@ -22,7 +22,7 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen
 from sessions.commands.output import print_block, print_json, print_line
 from sessions.run.run_layout import STORE, TRAIL
-from sessions.terminal import masked_line
+from sessions.run.terminal import masked_line
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import known_names
 from specs.system.errors import EvidenceMissing, ExitCode, UserError

@@ -13,9 +13,9 @@ from reviews.trail.retractions import newest_judgement
 from sessions.commands.named_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs
 from sessions.commands.output import print_json, print_line, print_table
-from sessions.money.accounts import PARTIES, Accounts
-from sessions.money.ledger import active_hours
-from sessions.terminal import masked_line
+from sessions.run.money.accounts import PARTIES, Accounts
+from sessions.run.money.ledger import active_hours
+from sessions.run.terminal import masked_line
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import Stage
 from specs.system.resources import attempt_usd, held_hours

@@ -12,15 +12,15 @@ from reviews.evidence.gather import registered_spec
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions import human_actions
 from sessions.commands.options import DEFAULT_RUNS, By, Run, Runs, SomeRun, chosen
 from sessions.commands.output import print_line
 from sessions.commands.run import carry_on
 from sessions.commands.status import print_ways_out
-from sessions.report.live_display import Terminal
-from sessions.report.next_steps import waiting_for
+from sessions.pages.report.live_display import Terminal
+from sessions.pages.report.next_steps import waiting_for
 from sessions.run.run_layout import STORE, TRAIL
-from sessions.terminal import masked_line
+from sessions.run.terminal import masked_line
+from sessions.runtime.runtime import human_actions
 from specs.loading.loading import find_spec
 from specs.system.errors import ExitCode, UserError
 

@@ -72,8 +72,8 @@ def init(
     if (columns or drop) and data is None:
         raise UserError("are for rows of your own", where="--columns and --drop", hint="--data FILE")
     # Slow: the power of the test needs scipy.
-    from sessions.starters.self_check import require_accepted
-    from sessions.starters.starter import SMALL, make_starter, source_of
+    from sessions.commands.starters.self_check import require_accepted
+    from sessions.commands.starters.starter import SMALL, make_starter, source_of
 
     named = session_name(name, _name_of(folder))
     first = source_of(model, folder, "--model") if model else SMALL

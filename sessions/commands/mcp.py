@@ -17,7 +17,7 @@ from specs.system.errors import ExitCode, UserError
 from specs.system.extras import install_hint
 
 if TYPE_CHECKING:
-    from sessions.builder.mcp.transports import TokenKind, Transport
+    from sessions.mcp.transports import TokenKind, Transport
 
 
 app = typer.Typer()
@@ -67,9 +67,9 @@ def serve(
         _manage(target, runs, pods, http, token_file)
         return
     try:
-        from sessions.builder.mcp.session_driver import Serving, find_target
-        from sessions.report.overview import find_runs
+        from sessions.pages.report.overview import find_runs
         from sessions.run.private_files import warn_of_readers
+        from sessions.runtime.session_driver import Serving, find_target
         from sessions.session import Paused
     except ModuleNotFoundError as error:
         raise UserError(f"package '{error.name}' is not installed", hint=install_hint("mcp")) from error
@@ -92,7 +92,7 @@ def _manage(folder: str, runs: Path, pods: Path, http: str | None, token_file: P
     if not Path(folder).is_dir():
         raise UserError("--manage needs a folder of specs", where=folder)
     try:
-        from sessions.management.server import serve as serve_management
+        from sessions.mcp.management.server import serve as serve_management
     except ModuleNotFoundError as error:
         raise UserError(f"package '{error.name}' is not installed", hint=install_hint("mcp")) from error
     serve_management(_transport(http, token_file, "manage"), Path(folder), runs, pods)
@@ -101,11 +101,11 @@ def _manage(folder: str, runs: Path, pods: Path, http: str | None, token_file: P
 def _let_read(target: str | None, runs: Path, http: str | None, token_file: Path | None) -> None:
     """Serve states, numbers, gates and curves until the client leaves or Ctrl-C."""
     try:
-        from sessions.commands.audit.trail_place import Place
         from sessions.commands.named_place import session_at
+        from sessions.mcp.reader.mcp_reader import SessionReader, make_server
+        from sessions.pages.trail_place import Place
+        from sessions.pages.view.places import Scope
         from sessions.run.run_layout import TRAIL
-        from sessions.view.mcp_reader import SessionReader, make_server
-        from sessions.view.places import Scope
     except ModuleNotFoundError as error:
         raise UserError(f"package '{error.name}' is not installed", hint=install_hint("mcp")) from error
     place = None
@@ -122,7 +122,7 @@ def _let_read(target: str | None, runs: Path, http: str | None, token_file: Path
 
 
 def _transport(http: str | None, token_file: Path | None, kind: TokenKind = "build") -> Transport:
-    from sessions.builder.mcp.transports import Http, Stdio, read_token
+    from sessions.mcp.transports import Http, Stdio, read_token
 
     if http is None:
         if token_file is not None:

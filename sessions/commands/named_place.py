@@ -6,8 +6,8 @@ from pathlib import Path
 
 from reviews.trail.chain.tiles import is_export
 from reviews.trail.tables.pointer import is_trail
-from sessions.commands.audit.trail_place import Place
 from sessions.commands.options import DEFAULT_RUNS, chosen
+from sessions.pages.trail_place import Place
 from sessions.run.run_layout import TRAIL, require_run, trail_name
 from specs.system.errors import UserError
 

@@ -146,7 +146,7 @@ def chosen(path: Path | None, runs: Path) -> Path:
         return run_folder(path, runs)
     # Slow: reads trails, or a database.
     from sessions.commands.output import say
-    from sessions.report.session_list import newest
+    from sessions.pages.report.session_list import newest
 
     run = newest(runs)
     say(f"session {run.name}, the newest in {runs}")

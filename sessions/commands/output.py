@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from sessions.terminal import masked_line
+from sessions.run.terminal import masked_line
 from specs.system.errors import PeergateError, SpecError
 from specs.system.masking import current
 from specs.system.text import block, json_text, plain

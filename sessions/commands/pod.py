@@ -37,7 +37,7 @@ from sessions.pods.pod_file import PodFile, read_address, read_pod_file
 from sessions.pods.pod_plan import gpus_of
 from sessions.pods.pod_record import Place, PodRecord, place_of
 from sessions.run.run_layout import TRAIL, session_name
-from sessions.terminal import masked_line
+from sessions.run.terminal import masked_line
 from specs.loading.loading import find_spec, load_spec, read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import ExitCode, UserError
@@ -195,7 +195,7 @@ def attach(name: PodName, pods: Pods = DEFAULT_PODS) -> NoReturn:
 def _told(ended: Ended, place: Place, pods: Path) -> ExitCode:
     """Print how the session ended and return its exit code."""
     # Slow: takes a second to import.
-    from sessions.report.overview import EXIT_CODES, is_waiting, overview
+    from sessions.pages.report.overview import EXIT_CODES, is_waiting, overview
 
     again = f"`peergate pod start {place.name}{_option(pods)}`"
     status = ended.status

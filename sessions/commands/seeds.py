@@ -18,8 +18,8 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.commands.named_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, complete_run
 from sessions.commands.output import print_json, print_line, print_table, say
-from sessions.report.live_display import Terminal
-from sessions.report.overview import overview
+from sessions.pages.report.live_display import Terminal
+from sessions.pages.report.overview import overview
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from sessions.session import Paused
 from specs.session_words import session_words, shown_path
@@ -103,7 +103,7 @@ def replicate(
     effect and its 95 % interval over seeds and items is above 0. Typed again, it continues where it was.
     """
     # Slow: the session graph.
-    from sessions.replication import count_seeds, first_of, plan_seeds, record_seeds, run_seeds
+    from sessions.runtime.replication import count_seeds, first_of, plan_seeds, record_seeds, run_seeds
 
     path = chosen(run, runs)
     if (folder := first_of(path)) != path:

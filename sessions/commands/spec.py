@@ -14,7 +14,7 @@ import typer
 from sessions.commands.contract_fields import docstring, fields_of, nested_contracts
 from sessions.commands.options import DEFAULT_RUNS, HERE, By, Json, Profile, Runs, SpecName
 from sessions.commands.output import print_json, print_line
-from sessions.money.estimate import estimate
+from sessions.run.money.estimate import estimate
 from sessions.run.signed_specs import keep_signature, needs_signature, trust_spec
 from specs.lint.evaluation_rules import notes
 from specs.loading.loading import default_profile, find_spec, list_profiles, load_spec
@@ -59,7 +59,7 @@ def check(
     honours = "named" if unconfined and not needs_signature(path) else "trusted"
     checked, refused = _loaded(path, profiles, as_json, honours)
     # Slow: the checks of the gate.
-    from sessions.preflight import data_fit, design_forecast, machine_warnings
+    from sessions.runtime.preflight import data_fit, design_forecast, machine_warnings
 
     gates = {name: design_forecast(resolved_spec) for name, resolved_spec in checked.items()}
     here = refused.get(profile or default_profile(path))
@@ -100,7 +100,7 @@ def _loaded(
         SpecError: with every problem; as JSON they are printed, and the command ends.
         PluginFault: what the spec uses of other distributions cannot be imported.
     """
-    from sessions.preflight import require_startable
+    from sessions.runtime.preflight import require_startable
 
     problems: list[Problem] = []
     checked: dict[str | None, ResolvedSpec] = {}
@@ -273,7 +273,7 @@ def sign(spec: SpecName, runs: Runs = DEFAULT_RUNS, profile: Profile = None, by:
     path = find_spec(spec)
     resolved = load_spec(path, profile)
     # Slow: the checks of the gate.
-    from sessions.preflight import design_forecast
+    from sessions.runtime.preflight import design_forecast
 
     for line in (*_spec_lines(resolved), *design_forecast(resolved).lines(), *_signed_lines(resolved)):
         print_line(f"  {line}")

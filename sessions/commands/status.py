@@ -24,24 +24,24 @@ from sessions.commands.acceptance.backlog import acceptance_lines
 from sessions.commands.named_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, complete_run
 from sessions.commands.output import print_indented, print_json, print_line, print_table
-from sessions.diagnosis import curve_plots
-from sessions.diagnosis.diagnosis import diagnose as diagnose_run
-from sessions.diagnosis.diagnosis import nothing_begun
-from sessions.diagnosis.pages import lines_of as diagnosis_lines
-from sessions.money import ledger
-from sessions.money.accounts import Accounts
-from sessions.report.next_steps import WayOut, answers_to, remedies, waiting_for
-from sessions.report.overview import Overview, find_runs, overview, waits_for_verdict
-from sessions.report.page_result import page_result, page_scorecard
-from sessions.report.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
-from sessions.report.result import further_seeds, question, result_of
-from sessions.report.session_list import everywhere, listed
-from sessions.report.terminal_report import print_report
-from sessions.report.transcript import Transcript, lines_of
+from sessions.pages.diagnosis import curve_plots
+from sessions.pages.diagnosis.diagnosis import diagnose as diagnose_run
+from sessions.pages.diagnosis.diagnosis import nothing_begun
+from sessions.pages.diagnosis.pages import lines_of as diagnosis_lines
+from sessions.pages.report.next_steps import WayOut, answers_to, remedies, waiting_for
+from sessions.pages.report.overview import Overview, find_runs, overview, waits_for_verdict
+from sessions.pages.report.page_result import page_result, page_scorecard
+from sessions.pages.report.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
+from sessions.pages.report.result import further_seeds, question, result_of
+from sessions.pages.report.session_list import everywhere, listed
+from sessions.pages.report.terminal_report import print_report
+from sessions.pages.report.transcript import Transcript, lines_of
+from sessions.pages.view.job_progress import running_job
+from sessions.run.money import ledger
+from sessions.run.money.accounts import Accounts
 from sessions.run.private_files import warn_of_readers
 from sessions.run.run_layout import STORE, TRAIL, require_run
-from sessions.terminal import masked_line
-from sessions.view.job_progress import running_job
+from sessions.run.terminal import masked_line
 from specs.session.session_spec import Budget
 from specs.session_words import below, session_words, shown_path
 from specs.system import markdown
@@ -180,7 +180,7 @@ def status(
 
 def _print_programme(folders: list[Path], as_json: bool) -> None:
     # Imported here: one session needs none of it.
-    from sessions.acceptance.programme import programme_of
+    from sessions.pages.acceptance.programme import programme_of
 
     if not folders:
         raise UserError("no session is named, and there is none", hint="peergate status RUN... --programme")

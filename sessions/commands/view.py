@@ -56,8 +56,8 @@ def view(
     that open the printed address. Ctrl-C ends it.
     """
     try:
-        from sessions.view.places import Scope
-        from sessions.view.serving import Bound
+        from sessions.pages.view.places import Scope
+        from sessions.pages.view.serving import Bound
     except ModuleNotFoundError as error:
         raise UserError(f"package '{error.name}' is not installed", hint=install_hint("view")) from error
     if run is None:

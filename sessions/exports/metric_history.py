@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from reviews.evidence.gather import find
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
-from sessions.money.accounts import Accounts
+from sessions.run.money.accounts import Accounts
 from specs.session.session_spec import Budget
 from specs.stages.base.metric import MetricSet
 

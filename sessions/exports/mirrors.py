@@ -20,8 +20,8 @@ from sessions.exports.source import Source
 from sessions.exports.tracked_run import Tracked
 from sessions.exports.tracking import tracked
 from sessions.jobs.job_environment import job_environment
-from sessions.report.overview import is_waiting
-from sessions.terminal import masked_line
+from sessions.pages.report.overview import is_waiting
+from sessions.run.terminal import masked_line
 from specs.notices.trackers import TrackerName
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import EvidenceMissing

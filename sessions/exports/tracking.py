@@ -8,9 +8,9 @@ from __future__ import annotations
 from reviews.evidence.gather import registered_spec
 from sessions.exports.source import Source
 from sessions.exports.tracked_run import Tracked
-from sessions.report.page_result import page_result
-from sessions.report.report import steps_of
-from sessions.report.trail_page import gates_of
+from sessions.pages.report.page_result import page_result
+from sessions.pages.report.report import steps_of
+from sessions.pages.report.trail_page import gates_of
 from specs.system.errors import EvidenceMissing
 from specs.system.masking import current
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from reviews.trail.chain.store import write_durably
-from sessions.jobs.heartbeat import Silence
 from sessions.jobs.job_state import (
     WHY,
     EngineUnavailable,
@@ -27,6 +26,7 @@ from sessions.jobs.job_state import (
 )
 from sessions.jobs.launcher import JobState
 from sessions.jobs.transfer.job_transfer import Moving
+from sessions.run.heartbeat import Silence
 from specs.system.errors import AuditDamage
 from specs.system.resources import WAIT_HOURS, Resources
 from specs.system.text import plain

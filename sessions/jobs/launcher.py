@@ -16,9 +16,9 @@ from reviews.gate import grants
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import write_durably
 from reviews.trail.trail import Trail
-from sessions.jobs.claim import clock_here
 from sessions.jobs.sandbox import code_admission
 from sessions.jobs.sandbox.recipe_job import ALLOWED, SCRIPT
+from sessions.run.claim import clock_here
 from specs.jobs.job_records import WITNESS, ExitRecord, JobOrder
 from specs.stages.registry import STAGE_KINDS
 from specs.system.digests import digest_path

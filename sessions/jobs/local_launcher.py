@@ -11,13 +11,13 @@ from pathlib import Path
 
 from reviews.trail.chain.store import write_durably
 from sessions.jobs import machine_capacity
-from sessions.jobs.claim import is_alive
-from sessions.jobs.heartbeat import Silence
 from sessions.jobs.job_environment import job_environment
 from sessions.jobs.job_state import exit_fault, read_exit, read_order, read_owner, withdraw, withdrawn_because
 from sessions.jobs.launcher import HERE, JobState
 from sessions.jobs.orphans import detached
 from sessions.jobs.untrusted_files import NotReadable, read_end
+from sessions.run.claim import is_alive
+from sessions.run.heartbeat import Silence
 from specs.system.errors import EvidenceMissing
 from specs.system.text import plain
 

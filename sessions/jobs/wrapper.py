@@ -21,11 +21,11 @@ from typing import Literal
 
 from reviews.trail.chain.store import write_durably
 from sessions.jobs import orphans, process_usage
-from sessions.jobs.claim import this_process
 from sessions.jobs.gpu_use import GpuUse
-from sessions.jobs.heartbeat import BEAT, Absence
 from sessions.jobs.job_log import JobLog
 from sessions.jobs.job_state import patiently, read_order, take_claim
+from sessions.run.claim import this_process
+from sessions.run.heartbeat import BEAT, Absence
 from sessions.run.private_files import keep_private
 from specs.jobs.job_records import ExitRecord, JobOrder
 from specs.system.digests import canonical_bytes

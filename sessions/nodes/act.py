@@ -14,12 +14,12 @@ from sessions.builder.stage_view import open_stage
 from sessions.jobs.job_state import POLL_S
 from sessions.jobs.launcher import JobState, job_folder, submit
 from sessions.jobs.untrusted_files import open_file
-from sessions.money import ledger
-from sessions.money.estimate import snapshot_bytes
 from sessions.nodes.build import watch_over, work_through
 from sessions.nodes.job_end import mask_log, record_end
 from sessions.nodes.job_order import current_attempt, ensure_model, order_of, resolve_input, resumed
-from sessions.report import report
+from sessions.pages.report import report
+from sessions.run.money import ledger
+from sessions.run.money.estimate import snapshot_bytes
 from sessions.session import Session, State
 from specs.jobs.job_records import JobOrder, Progress
 from specs.stages.recipes.parameters import RecipeParameters

@@ -14,7 +14,7 @@ from reviews.gate.human_answers import answer_effect, design_attempt, waits_for_
 from reviews.gate.packet import DESIGN
 from reviews.trail.chain.envelope import Recorded
 from sessions.nodes.position import after_answer
-from sessions.report import report
+from sessions.pages.report import report
 from sessions.session import Session, State
 from specs.system.errors import BudgetExceeded, UserError
 

@@ -11,12 +11,12 @@ from typing import Any
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import write_durably
 from sessions.jobs import orphans
-from sessions.jobs.claim import clock_here
 from sessions.jobs.launcher import JobState, job_folder
 from sessions.jobs.sandbox.code_admission import keep_files
 from sessions.jobs.untrusted_files import NotReadable, is_own_file, open_file
-from sessions.money import ledger
 from sessions.nodes.heldout_use import used_elsewhere
+from sessions.run.claim import clock_here
+from sessions.run.money import ledger
 from sessions.session import Session
 from specs.jobs.job_records import MachineClock, Manifest, Observed
 from specs.stages.base.stage import FOLDERS

@@ -17,11 +17,11 @@ from reviews.gate.measurer import measure as measure_rows
 from reviews.gate.packet import DESIGN, build_design_packet
 from reviews.gate.packet_derivation import check_design, derive_packet
 from reviews.trail.chain.envelope import Recorded
-from sessions.diagnosis.diagnosis import gate_line
-from sessions.money import ledger
 from sessions.nodes.budget import go_on
 from sessions.nodes.position import after_answer, after_decision
-from sessions.nodes.reviewer_call import ask
+from sessions.pages.diagnosis.diagnosis import gate_line
+from sessions.requests.reviewer_call import ask
+from sessions.run.money import ledger
 from sessions.session import Session, State
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of

@@ -14,10 +14,10 @@ from reviews.trail.chain.envelope import Recorded
 from sessions.jobs import orphans
 from sessions.jobs.launcher import JobState, job_folder, submit_witness
 from sessions.jobs.untrusted_files import is_own_file
-from sessions.money import ledger
 from sessions.nodes.act import await_end, cancelled, tell_of_prepared
 from sessions.nodes.job_end import log_of, manifest_of, mask_log, observed_from
 from sessions.nodes.job_order import current_attempt
+from sessions.run.money import ledger
 from sessions.session import Session, State
 from specs.jobs.job_records import ExitRecord, JobOrder, Manifest, Observed
 from specs.stages.base.witness import LEAST_SHARE, ROWS

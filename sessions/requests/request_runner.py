@@ -21,9 +21,9 @@ from reviews.requests.run_evidence import RunEvidence
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
-from sessions.money import ledger
-from sessions.nodes.reviewer_call import exchange_facts
-from sessions.requests.consult_context import AnyRequest, Desk, Requested
+from sessions.pages.report.consult_context import AnyRequest, Desk, Requested
+from sessions.requests.reviewer_call import exchange_facts
+from sessions.run.money import ledger
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from specs.session.session_spec import ResolvedSpec
 from specs.system.digests import digest_bytes
@@ -238,7 +238,7 @@ class Book:
             return None, answers
         # Imports judges.
         from reviews.reviewers.vendors.looking import Lookups
-        from sessions.nodes.lookups import carry_out
+        from sessions.requests.lookups import carry_out
 
         texts = KeptTexts(body, self.store)
         facts = {"stage": LOOKS, "attempt": body.number, "packet": body.read, "reviewer": body.reviewer}

@@ -21,8 +21,8 @@ from reviews.requests.file_reading import FOR_MODEL, FOR_RULES, Reader
 from reviews.requests.registered_values import Registered
 from reviews.requests.rules.rule_findings import Material
 from reviews.requests.run_evidence import RunEvidence, add_run, is_run, run_texts
-from sessions.report.report import rendered_again
-from sessions.requests.consult_context import Desk, Requested
+from sessions.pages.report.consult_context import Desk, Requested
+from sessions.pages.report.report import rendered_again
 from sessions.requests.git_claims import git_texts
 from sessions.requests.request_runner import Book, Case
 from specs.loading.loading import load_spec

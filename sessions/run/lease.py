@@ -25,9 +25,9 @@ from filelock import FileLock, Timeout
 from reviews.reviewers.process.confinement import is_confined
 from reviews.trail.tables.pointer import pointer_of
 from reviews.trail.trail import Trail
-from sessions.jobs.claim import is_alive
-from sessions.jobs.heartbeat import repeating
 from sessions.run import lease_record
+from sessions.run.claim import is_alive
+from sessions.run.heartbeat import repeating
 from sessions.run.lease_record import LOCK, FileRecords, LeaseRecord
 from sessions.run.run_layout import TRAIL
 from specs.system.errors import LeaseHeld, LeaseLost, PeergateError

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from reviews.trail.chain.store import write_durably
-from sessions.jobs.heartbeat import mark_of
+from sessions.run.heartbeat import mark_of
 from specs.system.digests import Contract
 
 LEASE_S = 60.0

@@ -27,7 +27,7 @@ from reviews.trail.integrity import Walk, log_keys, walk_trail
 from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.tables.query import Wanted, select
 from reviews.trail.trail import Trail
-from sessions.report.trail_page import page_damage
+from sessions.pages.report.trail_page import page_damage
 from specs.system.errors import PeergateError
 from testing.fixtures.tlog_proofs import parse_proof, verify_proof
 

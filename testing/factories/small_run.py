@@ -7,7 +7,7 @@ from typing import Any
 
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
-from sessions.report import report
+from sessions.pages.report import report
 from specs.stages.base.metric import Metric, MetricSet
 from specs.stages.metric_catalog import METRICS
 from specs.system.digests import digest_bytes

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import typer
 
-from sessions.cli import app
+from sessions.commands.cli import app
 from sessions.commands.lazy_group import commands_of
 from sessions.graph import NODES, build_graph
-from sessions.report.overview import EXIT_CODES
+from sessions.pages.report.overview import EXIT_CODES
 from specs.loading.loading import find_spec, list_profiles, load_spec
 from specs.stages.base.stage import Kind
 from specs.stages.registry import STAGE_KINDS
@@ -100,13 +100,13 @@ def test_every_package_is_typed_and_every_module_says_what_it_is() -> None:
 
 def test_the_command_line_does_not_import_torch() -> None:
     heavy = ("torch", "transformers", "trl", "matplotlib", "scipy", "langgraph")
-    code = f"import sessions.cli, sys; print([name for name in {heavy!r} if name in sys.modules])"
+    code = f"import sessions.commands.cli, sys; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
 def test_the_orchestrator_never_imports_torch() -> None:
-    code = "import sessions.runtime, sessions.graph, sessions.report.report, sys\n"
+    code = "import sessions.runtime.runtime, sessions.graph, sessions.pages.report.report, sys\n"
     code += "print('torch' in sys.modules, 'transformers' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False False"

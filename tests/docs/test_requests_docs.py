@@ -11,7 +11,7 @@ import typer
 
 from reviews.requests.ask_policy import MUST_ASK, SURE
 from reviews.requests.file_reading import FOR_MODEL, FOR_RULES
-from sessions.cli import app
+from sessions.commands.cli import app
 from sessions.commands.lazy_group import commands_of
 from specs.system.masking import SHORTEST_VALUE
 from specs.system.vendors.parties import Effort, Efforts

@@ -63,7 +63,7 @@ def write_reviewed_spec(folder: Path, reviewer: str, *changes: tuple[str, str]) 
 
 def peergate(*arguments: str | Path, key: str = CANARY) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, with a key for the reviewer's endpoint in the environment."""
-    command = [sys.executable, "-m", "sessions.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "sessions.commands.cli", *map(str, arguments)]
     own = environment() | {"PEERGATE_REVIEWER_KEY": key}
     return subprocess.run(
         command, capture_output=True, text=True, env=own, check=False, timeout=3000, stdin=subprocess.DEVNULL
@@ -77,7 +77,7 @@ def asked(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def in_background(*arguments: str | Path) -> subprocess.Popen[str]:
     """Start a command and return at once."""
-    command = [sys.executable, "-m", "sessions.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "sessions.commands.cli", *map(str, arguments)]
     own = environment() | {"PEERGATE_REVIEWER_KEY": CANARY}
     quiet = subprocess.DEVNULL
     return subprocess.Popen(command, stdout=quiet, stderr=quiet, text=True, env=own, start_new_session=True)

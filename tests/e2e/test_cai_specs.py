@@ -40,7 +40,7 @@ class Person:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PEERGATE_", "XDG_", "HF_"))}
         before, began = _children(), time.monotonic()
         done = subprocess.run(
-            [sys.executable, "-m", "sessions.cli", *words],
+            [sys.executable, "-m", "sessions.commands.cli", *words],
             cwd=self.folder,
             env=kept | {"HOME": str(self.home), "PYTHONPATH": str(Path(__file__).parents[2])},
             capture_output=True,

@@ -15,8 +15,8 @@ from typing import get_args
 
 import pytest
 
+from sessions.commands.starters.starter import Template
 from sessions.pods.install import wheel_of_this
-from sessions.starters.starter import Template
 from specs.loading.loading import shipped
 from specs.system.home import HOME, PACKAGES, SHARED_FILES
 from testing.fixtures.command_sessions import FEWER, write_small_spec

@@ -39,7 +39,7 @@ def test_a_session_on_a_pod_survives_the_loss_of_the_connection(tmp_path: Path, 
         assert peergate("pod", "start", name, *own).returncode == 0
         said = tmp_path / "attach.log"
         with said.open("wb") as log:
-            words = [sys.executable, "-u", "-m", "sessions.cli", "pod", "attach", name, *map(str, own)]
+            words = [sys.executable, "-u", "-m", "sessions.commands.cli", "pod", "attach", name, *map(str, own)]
             attached = subprocess.Popen(words, stdout=log, stderr=log, env=environment(), stdin=subprocess.DEVNULL)
         try:
             wait_for(lambda: "stage 1/" in said.read_text(), 3600)
@@ -57,7 +57,7 @@ def test_a_session_on_a_pod_survives_the_loss_of_the_connection(tmp_path: Path, 
         check_witnessed(place)
         done = peergate("pod", "down", name, *own)
         assert done.returncode == 0 and (machine.durable / "shut").exists(), done.stderr
-        assert not machine.processes("sessions.cli") and CANARY not in said.read_text()
+        assert not machine.processes("sessions.commands.cli") and CANARY not in said.read_text()
 
 
 def check_witnessed(place: Place) -> None:

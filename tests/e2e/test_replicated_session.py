@@ -153,7 +153,7 @@ def test_a_session_with_replicas_is_pulled_from_a_pod_after_a_cut_and_a_kill(tmp
             assert done.returncode == 0, done.stdout + done.stderr
         log = tmp_path / "attach.log"
         with log.open("wb") as file:
-            words = [sys.executable, "-u", "-m", "sessions.cli", "pod", "attach", "two", *map(str, own)]
+            words = [sys.executable, "-u", "-m", "sessions.commands.cli", "pod", "attach", "two", *map(str, own)]
             attached = subprocess.Popen(words, stdout=file, stderr=file, stdin=subprocess.DEVNULL)
         try:
             wait_for(lambda: _first_round(there).is_file(), 2400)

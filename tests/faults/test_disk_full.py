@@ -19,8 +19,8 @@ from reviews.audit.verify import verify_run
 from reviews.trail.chain.store import Store
 from reviews.trail.integrity import walk_trail
 from reviews.trail.tables.open_table import read_entries, read_trail
-from sessions.disk_errors import no_room, telling_no_room
-from sessions.report.overview import is_waiting
+from sessions.pages.report.overview import is_waiting
+from sessions.run.disk_errors import no_room, telling_no_room
 from specs.system.digests import digest_file
 from specs.system.errors import DiskUnwritable, ExitCode
 from testing.fixtures.fault_houses import (
@@ -42,7 +42,7 @@ SESSION = """
 import json, sys
 from pathlib import Path
 from reviews.trail.tables import postgres_connection
-from sessions import cli
+from sessions.commands import cli
 from testing.fixtures.fault_houses import told_launcher
 from testing.fixtures.quick_session import drive, quick_session
 

@@ -17,11 +17,12 @@ from reviews.audit.verify import verify_run
 from reviews.gate.human_answers import last_question
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
-from sessions import graph, runtime
+from sessions import graph
 from sessions.jobs.launcher import JobState
 from sessions.nodes import act, judge
 from sessions.run import run_layout
 from sessions.run.run_layout import is_run
+from sessions.runtime.runtime import runtime
 from sessions.session import Session, State
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import PeergateError

@@ -14,10 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sessions.jobs import claim, orphans, wrapper
+from sessions.jobs import orphans, wrapper
 from sessions.jobs.job_log import JobLog
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import LocalLauncher
+from sessions.run import claim
 from specs.jobs.job_records import ExitRecord, JobOrder
 from specs.system.digests import digest_file
 from testing.factories.sessions_on_disk import first_order

@@ -19,11 +19,11 @@ import pytest
 
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.engine_launcher import EngineLauncher, EngineUnavailable
-from sessions.jobs.heartbeat import present
 from sessions.jobs.launcher import JobState, Launcher
 from sessions.jobs.ray.cluster_head import SessionCluster, end_left_over
 from sessions.jobs.ray.ray_engine import Cluster, RayEngine
-from sessions.report.overview import is_waiting
+from sessions.pages.report.overview import is_waiting
+from sessions.run.heartbeat import present
 from specs.jobs.job_records import JobOrder
 from specs.system.errors import ExitCode
 from testing.factories.sessions_on_disk import first_order

@@ -34,7 +34,7 @@ def without_claim() -> None:
     """Let every wrapper believe that the job is its own. It says who it is, or its stage would refuse."""
     from reviews.trail.chain.store import write_durably
     from sessions.jobs import wrapper
-    from sessions.jobs.claim import this_process
+    from sessions.run.claim import this_process
 
     def claim(folder: Path, key: str) -> bool:
         write_durably(folder / "claim" / "claim.json", json.dumps(this_process(key)).encode())
@@ -45,7 +45,7 @@ def without_claim() -> None:
 
 def _without_position() -> None:
     """Begin the graph anew at every start, wherever the trail says that the session is."""
-    from sessions import runtime
+    from sessions.runtime.runtime import runtime
 
     def nowhere(_: object) -> None:
         return None

@@ -53,9 +53,9 @@ def wire(weights: Path) -> None:
     import sessions.jobs.local_launcher
     import sessions.nodes.act
     import sessions.nodes.job_order
-    import sessions.report.plots
-    import sessions.runtime
-    import sessions.wiring
+    import sessions.pages.report.plots
+    import sessions.runtime.runtime
+    import sessions.runtime.wiring
     from reviews.trail.chain import keys
     from sessions.jobs import wrapper
     from sessions.jobs.engine_launcher import EngineLauncher
@@ -83,12 +83,12 @@ def wire(weights: Path) -> None:
     sessions.jobs.local_launcher.detached = detached  # type: ignore[assignment]
     reviews.reviewers.process.client.subprocess = as_subprocess()  # type: ignore[assignment]
     reviews.reviewers.process.confinement.is_confined = not_confined  # type: ignore[assignment]
-    sessions.runtime.is_confined = not_confined  # type: ignore[assignment]
+    sessions.runtime.runtime.is_confined = not_confined  # type: ignore[assignment]
     keys.key_apart = key_here
-    sessions.report.plots.draw = undrawn
+    sessions.pages.report.plots.draw = undrawn
     sessions.nodes.job_order.prepare_model = prepared
     sessions.nodes.act.POLL_S, sessions.nodes.act.RESTART_S = POLL_S, RESTART_S
-    sessions.wiring.EngineLauncher = partial(EngineLauncher, patience=IMPATIENT, ask_every_s=ASK_EVERY_S)  # type: ignore[misc, assignment]
+    sessions.runtime.wiring.EngineLauncher = partial(EngineLauncher, patience=IMPATIENT, ask_every_s=ASK_EVERY_S)  # type: ignore[misc, assignment]
     wrapper.HEARTBEAT_S, wrapper.TERM_GRACE_S = 0.5, 0.5
     wrapper.stage_command = command
 
@@ -120,7 +120,7 @@ def warm(templates: Path) -> None:
 
 def peergate(arguments: list[str]) -> int:
     """Be the command line."""
-    from sessions import cli
+    from sessions.commands import cli
 
     faults.arm(os.environ)
     sys.argv = ["peergate", *arguments]

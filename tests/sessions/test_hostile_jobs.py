@@ -17,8 +17,8 @@ from reviews.audit.verify import verify_run
 from reviews.trail.file_seal import seal_path
 from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.trail import Trail
-from sessions.builder.mcp.transports import parse_address
-from sessions.report.trail_page import page_damage, trail_page
+from sessions.mcp.transports import parse_address
+from sessions.pages.report.trail_page import page_damage, trail_page
 from specs.system.errors import AuditDamage, UserError
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 

@@ -125,10 +125,10 @@ def test_a_session_reports_nothing_with_every_variable_set(tmp_path: Path, sink:
     model = small_model(tmp_path / "model", chat=True)
     spec = prepared(tmp_path, model, "own.csv", csv_rows, SFT)
     runs = ("--runs", tmp_path / "runs")
-    run(sink, "-m", "sessions.cli", "start", spec, *runs, cwd=tmp_path)
+    run(sink, "-m", "sessions.commands.cli", "start", spec, *runs, cwd=tmp_path)
     # A model that learned nothing opens no gate; what follows is its training.
     done = run(
-        sink, "-m", "sessions.cli", "override", "small", "--gate", "--reason", "a test", *runs, cwd=tmp_path
+        sink, "-m", "sessions.commands.cli", "override", "small", "--gate", "--reason", "a test", *runs, cwd=tmp_path
     )  # fmt: skip
     for stage in ("before", "train"):
         assert (tmp_path / "runs" / "small" / "jobs" / f"small.{stage}.1" / "manifest.json").is_file(), done.stderr

@@ -9,7 +9,7 @@ import pytest
 
 from bench.attack.secrets import run_in_process
 from reviews.trail.tables.open_table import read_entries
-from sessions.report.live_display import Terminal
+from sessions.pages.report.live_display import Terminal
 from specs.jobs.job_records import JobOrder
 from specs.loading.loading import load_spec
 from specs.system.errors import SpecError, UserError

@@ -151,7 +151,7 @@ def test_a_vendor_without_its_key_is_refused_at_the_start(tmp_path: Path) -> Non
     command = [
         sys.executable,
         "-m",
-        "sessions.cli",
+        "sessions.commands.cli",
         "start",
         str(tmp_path / "spec.yaml"),
         "--runs",

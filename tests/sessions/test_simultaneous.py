@@ -15,12 +15,12 @@ import pytest
 from reviews.audit import audit_files
 from reviews.audit.export import export_run, verify_export
 from reviews.audit.verify import verify_run
-from sessions import runtime
 from sessions.exports import formats
-from sessions.report.trail_page import trail_page
+from sessions.exports.shipping import push
+from sessions.pages.report.trail_page import trail_page
 from sessions.run.final_model import copy_model
 from sessions.run.pruning import prune
-from sessions.shipping import push
+from sessions.runtime.runtime import runtime
 from specs.system.errors import UserError
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.quick_session import POWERED, ROOMY, code_now

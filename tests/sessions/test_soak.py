@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from reviews.audit.verify import verify_run
-from sessions.report.overview import overview
+from sessions.pages.report.overview import overview
 from sessions.run import pause
 from sessions.session import Paused
 from testing.fixtures.postgres_server import Server
@@ -103,7 +103,7 @@ def test_sessions_for_hours_leave_nothing_behind(
     def draw(*_: object) -> list[str]:
         return []
 
-    monkeypatch.setattr("sessions.report.plots.draw", draw)
+    monkeypatch.setattr("sessions.pages.report.plots.draw", draw)
     until = time.monotonic() + 60 * float(str(request.config.getoption("--soak-minutes")))
     base: Held | None = None
     lengths: dict[str, set[int]] = {}

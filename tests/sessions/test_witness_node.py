@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from reviews.trail.tables.open_table import read_entries
-from sessions import runtime
 from sessions.jobs.launcher import JobState
+from sessions.runtime.runtime import runtime
 from sessions.session import Paused
 from specs.jobs.job_records import WITNESS, JobOrder
 from testing.factories.evidence_on_disk import witnessed, write_rows

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from reviews.reviewers.vendors import review_model
-from sessions.report import page_result
+from sessions.pages.report import page_result
 from specs.system.vendors import http_exchange
 from specs.system.vendors.http_exchange import RecordedClient, backoff_s
 

@@ -17,9 +17,9 @@ from rich.console import Console
 
 import sessions.commands
 from sessions.commands import output
-from sessions.money.ledger import Balance
-from sessions.report import plots
-from sessions.report.live_display import Terminal
+from sessions.pages.report import plots
+from sessions.pages.report.live_display import Terminal
+from sessions.run.money.ledger import Balance
 from specs.system import markdown
 from specs.system.errors import PeergateError, Problem, SpecError
 from specs.system.text import BAR, block, json_text, one_line

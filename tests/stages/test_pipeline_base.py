@@ -56,7 +56,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Session, Session
     folder = tmp_path_factory.mktemp("models")
     model, control = base_model(folder / "base"), answering_model(folder / "control")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("sessions.report.plots.draw", draw)
+        patched.setattr("sessions.pages.report.plots.draw", draw)
         for name in ("cai_stage1", "cai_preferences"):
             run = open_small(name, tmp_path_factory.mktemp(name), model, control=control)
             assert to_its_end(run, Here()) == 0

@@ -103,7 +103,7 @@ def install(folder: Path, *sources: Path) -> None:
 
 def peergate(python: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the command line in an environment."""
-    command = [str(python), "-m", "sessions.cli", *map(str, arguments)]
+    command = [str(python), "-m", "sessions.commands.cli", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=dict(os.environ))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from sessions.builder.redaction import sees_heldout
 from sessions.builder.tools.tool_context import Refused, Work
-from sessions.report.report import steps_of
+from sessions.pages.report.report import steps_of
 from specs.system.text import one_line
 from specs.trail.builder_tools import PlotTraining
 

@@ -11,7 +11,7 @@ from types import ModuleType
 from sessions.builder.redaction import Wall
 from sessions.builder.tools.reading_tools import require_artifact
 from sessions.builder.tools.tool_context import Refused, Work
-from sessions.requests.consult_context import Desk, Requested
+from sessions.pages.report.consult_context import Desk, Requested
 from specs.system.vendors.untrusted_text import enclose
 from specs.trail.builder_tools import AdversarialReview, AskReview, RequestReview
 from specs.trail.requested_review import AdversarialRequest, Answer, AnsweredEntry, QuestionRequest, ReviewRequest

@@ -11,11 +11,11 @@ import typer
 from reviews.acceptance.criterion_state import Acceptance
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.acceptance.backlog import Backlog, backlog_of
-from sessions.acceptance.retrospective import Retrospective, retrospective_of
-from sessions.acceptance.siblings import Sibling
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen
 from sessions.commands.output import print_indented, print_json
+from sessions.pages.acceptance.backlog import Backlog, backlog_of
+from sessions.pages.acceptance.retrospective import Retrospective, retrospective_of
+from sessions.pages.acceptance.siblings import Sibling
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from specs.trail.audit_file import read_audit
 

@@ -9,8 +9,8 @@ import typer
 
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen
 from sessions.commands.output import print_json, print_line
-from sessions.disk_errors import telling_no_place
 from sessions.exports.formats import FORMATS, export, send
+from sessions.run.disk_errors import telling_no_place
 from sessions.run.private_files import as_the_user_wants
 from specs.session_words import shown_path
 from specs.system.errors import UserError

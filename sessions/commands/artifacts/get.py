@@ -9,7 +9,7 @@ import typer
 
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen
 from sessions.commands.output import print_json, print_line, say
-from sessions.disk_errors import telling_no_place
+from sessions.run.disk_errors import telling_no_place
 from sessions.run.final_model import copy_model
 from sessions.run.private_files import as_the_user_wants
 from specs.session_words import shown_path

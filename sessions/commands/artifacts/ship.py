@@ -9,7 +9,7 @@ import typer
 
 from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeRun, chosen
 from sessions.commands.output import print_json, print_line, say
-from sessions.disk_errors import telling_no_place
+from sessions.run.disk_errors import telling_no_place
 from sessions.run.private_files import as_the_user_wants
 from sessions.run.run_layout import TRAIL
 from specs.system.errors import ExitCode, UserError
@@ -76,7 +76,7 @@ def check(
 
 def _outcomes(folder: Path, base: Path | None, key: str | None) -> tuple[list[Outcome], str]:
     """Return what the files show, and the id of the key that signed their list."""
-    from sessions.shipping.release import RELEASE, read_release
+    from sessions.exports.shipping.release import RELEASE, read_release
     from specs.system.digests import digest_file
 
     wrong: list[Flaw] = []
@@ -106,7 +106,7 @@ def _loaded(folder: Path, floor: float, *, whole: bool) -> list[Outcome]:
     if not whole:
         why = "its files are not whole"
         return [Outcome("reload", "NOT_RUN", why=why), Outcome("throughput", "NOT_RUN", why=why)]
-    from sessions.shipping.reload_check import check_reload
+    from sessions.exports.shipping.reload_check import check_reload
 
     say("loading it in two fresh processes")
     return list(check_reload(folder, floor))
@@ -154,7 +154,7 @@ def push(
     DEST is there or no token; 3 its files are not whole; 4 it left no model; 5 trail or weights are not what was
     recorded.
     """
-    from sessions.shipping.push import EVIDENCE, release_run
+    from sessions.exports.shipping.push import EVIDENCE, release_run
 
     path = chosen(run, runs)
     with as_the_user_wants(), telling_no_place(Path(to) if not to.startswith("hub:") else Path.cwd()):

@@ -12,10 +12,10 @@ import typer
 
 from reviews.audit.witness_needs import Need, witness_needs
 from reviews.gate.challenge import Again
-from sessions.commands.audit.trail_place import Place
 from sessions.commands.output import print_line, say
 from sessions.jobs.repeated_witness import Repeated, Repetition, copies_of, stages_without
-from sessions.terminal import masked_line
+from sessions.pages.trail_place import Place
+from sessions.run.terminal import masked_line
 from specs.system.errors import NOT_WITNESSED
 
 SHOWN_ROWS = 5

@@ -27,7 +27,7 @@ from reviews.trail.trail import Trail
 from sessions.commands.named_place import folder_of
 from sessions.commands.options import DEFAULT_RUNS, By, Runs, TrailRun
 from sessions.commands.output import print_line
-from sessions.disk_errors import telling_no_place
+from sessions.run.disk_errors import telling_no_place
 from sessions.run.lease import lease, stand_by
 from sessions.run.private_files import as_the_user_wants
 from sessions.run.run_layout import TRAIL, trail_name

@@ -6,10 +6,10 @@ from typing import Any
 
 from reviews.evidence.row_lines import ranges
 from reviews.evidence.weight_lineage import Made
-from sessions.commands.audit.trail_place import Place, way_of
 from sessions.commands.output import print_json, print_line, print_table
-from sessions.report.report_check import ReportCheck, Traced
-from sessions.terminal import masked_line
+from sessions.pages.report.report_check import ReportCheck, Traced
+from sessions.pages.trail_place import Place, way_of
+from sessions.run.terminal import masked_line
 from specs.system.errors import ExitCode
 
 LINES_SHOWN = 400

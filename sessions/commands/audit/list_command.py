@@ -12,11 +12,11 @@ import typer
 
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.tables.query import Wanted
-from sessions.commands.audit.trail_place import Place
 from sessions.commands.named_place import place_of
 from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeTrail, TrailRun, spread
 from sessions.commands.output import print_json, print_line, print_table
-from sessions.terminal import masked_line
+from sessions.pages.trail_place import Place
+from sessions.run.terminal import masked_line
 from specs.system.errors import UserError
 
 _SHOWN = (

@@ -12,16 +12,16 @@ import typer
 
 from reviews.audit.export import export_run
 from sessions.commands.audit.list_command import when
-from sessions.commands.audit.trail_place import Place
 from sessions.commands.named_place import place_of
 from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeRun, SomeTrail, TrailRun
 from sessions.commands.output import print_json, print_line
-from sessions.disk_errors import telling_no_place
-from sessions.report.timeline import tell
-from sessions.report.trail_page import trail_page
+from sessions.pages.report.timeline import tell
+from sessions.pages.report.trail_page import trail_page
+from sessions.pages.trail_place import Place
+from sessions.run.disk_errors import telling_no_place
 from sessions.run.private_files import as_the_user_wants
 from sessions.run.run_layout import STORE
-from sessions.terminal import masked_line
+from sessions.run.terminal import masked_line
 from specs.system.errors import PeergateError, UserError
 
 app = typer.Typer()

@@ -18,13 +18,13 @@ from sessions.commands.audit.again_command import Asked, repeat
 from sessions.commands.audit.again_command import tell as tell_again
 from sessions.commands.audit.claim_command import show_claim
 from sessions.commands.audit.list_command import as_data
-from sessions.commands.audit.trail_place import way_of
 from sessions.commands.named_place import folder_of, place_of
 from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeTrail, TrailRun, spread
 from sessions.commands.output import print_block, print_json, print_line, say
-from sessions.report.trail_page import page_damage
+from sessions.pages.report.trail_page import page_damage
+from sessions.pages.trail_place import way_of
 from sessions.run.run_layout import STORE, trail_name
-from sessions.terminal import masked_line
+from sessions.run.terminal import masked_line
 from specs.system.errors import UserError
 from specs.system.text import json_text
 

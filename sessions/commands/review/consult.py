@@ -13,11 +13,11 @@ from pydantic import ValidationError
 
 from sessions.commands.options import DEFAULT_RUNS, RUNS_VARIABLE, Json, chosen, complete_run, spread
 from sessions.commands.output import print_json, print_line
-from sessions.report.requested_page import page, refuse_to_overwrite, registered_facts, write_page
-from sessions.requests.consult_context import Desk, Requested
+from sessions.pages.report.consult_context import Desk, Requested
+from sessions.pages.report.requested_page import page, refuse_to_overwrite, registered_facts, write_page
 from sessions.requests.review_functions import adversarial_review, ask_review, request_review, review_commits
 from sessions.run.private_files import as_the_user_wants
-from sessions.terminal import masked_line
+from sessions.run.terminal import masked_line
 from specs.loading.reviewer_file import load_reviewer, reviewer_of
 from specs.stages.explain import explain
 from specs.system.errors import ExitCode, UserError

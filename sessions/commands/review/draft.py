@@ -11,9 +11,9 @@ import typer
 from sessions.commands.options import spread
 from sessions.commands.output import print_json
 from sessions.commands.review.consult import Asked, Effort, desk_of, say, valid
-from sessions.report.requested_page import refuse_to_overwrite, write_page
-from sessions.requests.spec_draft import Drafting, draft_spec
+from sessions.pages.report.requested_page import refuse_to_overwrite, write_page
 from sessions.run.private_files import as_the_user_wants
+from sessions.runtime.spec_draft import Drafting, draft_spec
 from specs.system.errors import ExitCode, UserError
 from specs.trail.requested_review import DraftAnswer, DraftRequest
 

@@ -12,7 +12,7 @@ from reviews.legacy.folder import read_folder
 from reviews.legacy.records import Trail, counts
 from sessions.commands.options import Json
 from sessions.commands.output import print_json, print_line, print_table
-from sessions.terminal import masked_line
+from sessions.run.terminal import masked_line
 
 _QUIET_S = 2.0
 _EVIDENCE = 80

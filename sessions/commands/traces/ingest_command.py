@@ -11,7 +11,7 @@ import typer
 from reviews.trail.chain.store import write_durably
 from sessions.commands.options import Json
 from sessions.commands.output import print_json, print_line, print_table, say
-from sessions.disk_errors import telling_no_place
+from sessions.run.disk_errors import telling_no_place
 from specs.system.errors import UserError
 from specs.system.masking import current
 from specs.traces.turn import Account

@@ -11,10 +11,10 @@ import typer
 from reviews.trail.chain.store import write_durably
 from sessions.commands.options import Json
 from sessions.commands.output import print_json, print_line, print_table, say
+from sessions.commands.traces.replay import Replies, answered, calls_of, replay
 from sessions.commands.traces.show_command import Folder
-from sessions.disk_errors import telling_no_place
-from sessions.traces.replay import Replies, answered, calls_of, replay
-from sessions.traces.teacher_file import circles, models_of, read_teachers, with_teachers
+from sessions.commands.traces.teacher_file import circles, models_of, read_teachers, with_teachers
+from sessions.run.disk_errors import telling_no_place
 from specs.system.digests import digest_bytes
 from specs.system.errors import UserError
 from specs.system.masking import current

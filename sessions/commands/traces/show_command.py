@@ -12,7 +12,7 @@ import typer
 from sessions.commands.options import Json
 from sessions.commands.output import print_block, print_json, print_line, print_table
 from sessions.commands.traces.ingest_command import print_account
-from sessions.terminal import masked_line
+from sessions.run.terminal import masked_line
 from specs.system.errors import UserError
 from specs.traces.turn import Part, Turn
 from training.rules.traces.history import history, states

@@ -26,11 +26,11 @@ from filelock import FileLock
 
 from reviews.trail.chain.store import write_durably
 from sessions.jobs import machine_capacity
-from sessions.jobs.claim import lives, read_record, this_process
-from sessions.jobs.heartbeat import BEAT, Absence, Silence
 from sessions.jobs.job_environment import job_environment
 from sessions.jobs.orphans import detached
 from sessions.jobs.ray.ray_engine import Cluster, named_cluster, require_address
+from sessions.run.claim import lives, read_record, this_process
+from sessions.run.heartbeat import BEAT, Absence, Silence
 from specs.system.errors import UserError
 from specs.system.extras import install_hint
 

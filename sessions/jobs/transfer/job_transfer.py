@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from reviews.trail.chain.store import write_durably
-from sessions.jobs.heartbeat import BEAT
 from sessions.jobs.job_state import key_of, parse_exit, read_order, shared_key
 from sessions.jobs.transfer.shared_place import TABLE_BYTES, Place, Table, read_table
+from sessions.run.heartbeat import BEAT
 from specs.system.digests import canonical_bytes
 from specs.system.errors import AuditDamage, EvidenceMissing
 

@@ -20,13 +20,13 @@ import platformdirs
 
 from reviews.trail.chain.store import write_durably
 from sessions.jobs import orphans
-from sessions.jobs.claim import this_process
-from sessions.jobs.heartbeat import beat
 from sessions.jobs.job_environment import job_environment
 from sessions.jobs.job_state import EngineUnavailable, patiently, read_order, shared_key
 from sessions.jobs.transfer.job_transfer import CANCEL, CLAIM, KEPT, LEFT, OUTPUTS, PRESENT, SENT, TOLD, job_at
 from sessions.jobs.transfer.shared_place import TABLE_BYTES, Piece, Place, Table, read_table
 from sessions.jobs.untrusted_files import NotReadable, open_file
+from sessions.run.claim import this_process
+from sessions.run.heartbeat import beat
 from sessions.run.private_files import keep_private
 from specs.system.digests import canonical_bytes, digest_file
 from specs.system.errors import EvidenceMissing, PeergateError

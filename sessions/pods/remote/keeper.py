@@ -17,14 +17,14 @@ from contextlib import suppress
 import psutil
 from filelock import FileLock, Timeout
 
-from sessions.jobs.claim import lives, read_record
-from sessions.jobs.heartbeat import Absence
 from sessions.jobs.orphans import detached
 from sessions.pods.protocol import Order, Rules
 from sessions.pods.remote import process_state
 from sessions.pods.remote.pod_layout import Layout
 from sessions.pods.remote.process_state import ENDED, ENDING, EXIT, KEEPER, ORCHESTRATOR, PULLED
 from sessions.pods.remote.process_sweep import sweep
+from sessions.run.claim import lives, read_record
+from sessions.run.heartbeat import Absence
 from sessions.run.run_layout import TRAIL
 
 LOOK_S = 0.1
@@ -210,7 +210,7 @@ def start_or_adopt(layout: Layout, order: Order) -> Orchestrator:
     if lives(layout.own / ORCHESTRATOR):
         return Orchestrator(layout, int(before["number"]))
     number = before.get("number", 0) + 1
-    words = [order.python, "-P", "-m", "sessions.cli"]
+    words = [order.python, "-P", "-m", "sessions.commands.cli"]
     if not is_begun(layout):
         words += ["start", str(layout.specs / order.spec), "--name", layout.name]
         words += ["--profile", order.profile] if order.profile else []

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sessions.jobs.claim import lives, read_record
 from sessions.pods.protocol import PROTOCOL, Order, line_of, read_frame
 from sessions.pods.remote import process_state
 from sessions.pods.remote.keeper import end_keeper, is_begun, keep, shut_down
 from sessions.pods.remote.pod_layout import Layout
 from sessions.pods.remote.process_state import KEEPER, ORCHESTRATOR
 from sessions.pods.remote.process_sweep import sweep
+from sessions.run.claim import lives, read_record
 from sessions.run.run_layout import STORE
 from specs.system.digests import list_tree
 

@@ -14,9 +14,9 @@ import psutil
 
 from reviews.trail.chain.store import write_durably
 from reviews.trail.tables.open_table import read_entries
-from sessions.jobs.claim import lives, read_record, started_ticks, this_process
-from sessions.jobs.heartbeat import mark_of
 from sessions.pods.remote.pod_layout import Layout
+from sessions.run.claim import lives, read_record, started_ticks, this_process
+from sessions.run.heartbeat import mark_of
 from sessions.run.run_layout import TRAIL
 from specs.system.errors import PeergateError
 

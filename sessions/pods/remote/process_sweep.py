@@ -15,10 +15,10 @@ from typing import NamedTuple
 import psutil
 
 from reviews.trail.tables.open_table import read_entries
-from sessions.jobs.claim import lives, read_record
 from sessions.jobs.orphans import VARIABLE
 from sessions.pods.remote.pod_layout import Layout
 from sessions.pods.remote.process_state import KEEPER, ORCHESTRATOR
+from sessions.run.claim import lives, read_record
 from sessions.run.run_layout import TRAIL
 from specs.system.errors import PeergateError
 

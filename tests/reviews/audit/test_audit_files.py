@@ -19,7 +19,7 @@ from reviews.audit.export import export_run, verify_export
 from reviews.audit.verify import Audit, verify_run
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.tables.open_table import read_entries
-from sessions.report.trail_page import trail_page
+from sessions.pages.report.trail_page import trail_page
 from specs.system.digests import canonical_bytes, digest_file
 from specs.system.errors import AuditDamage
 

@@ -20,7 +20,7 @@ from sessions.commands.audit import (
     verify_command,
 )
 from sessions.commands.named_place import place_of
-from sessions.requests.consult_context import Desk
+from sessions.pages.report.consult_context import Desk
 from sessions.requests.review_functions import ask_review
 from sessions.run.run_layout import REVIEWS
 from specs.system.errors import UserError

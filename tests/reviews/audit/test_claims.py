@@ -18,8 +18,8 @@ from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.audit.claim_command import show_claim
 from sessions.commands.named_place import place_of
-from sessions.report import report
-from sessions.report.report_check import ReportCheck
+from sessions.pages.report import report
+from sessions.pages.report.report_check import ReportCheck
 from specs.jobs.grant_and_claim import Claim
 from specs.system.digests import digest_file
 from specs.system.errors import UserError
@@ -280,7 +280,7 @@ def test_rows_that_were_changed_are_found(run: Path, capsys: pytest.CaptureFixtu
 def test_a_metric_that_the_rows_do_not_give_is_found(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from sessions.report import report_check
+    from sessions.pages.report import report_check
 
     true_measure = report_check.measure
 
@@ -297,7 +297,7 @@ def test_a_metric_that_the_rows_do_not_give_is_found(
 def test_a_claim_that_was_called_supported_and_is_not_is_found(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from sessions.report import report_check
+    from sessions.pages.report import report_check
     from specs.jobs.grant_and_claim import ClaimResult
 
     def contradicted(stated: list[Claim], _: Any) -> tuple[ClaimResult, ...]:

@@ -18,9 +18,9 @@ from reviews.gate.packet import DESIGN
 from reviews.reviewers.person import summary
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.cli import app
-from sessions.report import report, transcript
-from sessions.report.trail_page import trail_page
+from sessions.commands.cli import app
+from sessions.pages.report import report, transcript
+from sessions.pages.report.trail_page import trail_page
 from specs.trail.verdict import Packet
 from testing.fixtures.hostile_trail import plant, small_trail
 from tests.sessions.report.test_trail_page import Page

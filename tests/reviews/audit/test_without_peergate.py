@@ -20,7 +20,7 @@ from reviews.trail.chain.signed_head import parse_note
 from reviews.trail.chain.tiles import read_bundles
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
-from sessions.report.trail_page import trail_page
+from sessions.pages.report.trail_page import trail_page
 from testing.fixtures.quick_session import drive, open_quick, quick_session
 
 HOME = Path(__file__).parents[3]

@@ -9,10 +9,10 @@ import pytest
 
 from reviews.checks.job_endings import Ending, ending_of, ending_of_check, log_lines
 from reviews.checks.remedies import remedy_of_result
-from sessions.diagnosis.causes import detector_of
-from sessions.diagnosis.five_whys import _found  # pyright: ignore[reportPrivateUsage]
-from sessions.shipping import reload_check
-from sessions.shipping.reload_check import Reloaded
+from sessions.exports.shipping import reload_check
+from sessions.exports.shipping.reload_check import Reloaded
+from sessions.pages.diagnosis.causes import detector_of
+from sessions.pages.diagnosis.five_whys import _found  # pyright: ignore[reportPrivateUsage]
 from specs.system.extras import extra_with
 from specs.trail.verdict import CheckResult
 from training.rules.packaging.flaw import NotRun

@@ -16,7 +16,7 @@ from reviews.requests.rules.rule_findings import Material
 from reviews.requests.rules.scorecard import score
 from reviews.requests.rules.stated_numbers import held_in, stated_in
 from reviews.requests.run_evidence import RunEvidence, add_run
-from sessions.report.report import rendered_again
+from sessions.pages.report.report import rendered_again
 from specs.system.digests import digest_bytes
 from specs.system.errors import EvidenceMissing
 from specs.system.masking import Masker

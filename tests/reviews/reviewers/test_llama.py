@@ -119,7 +119,7 @@ def test_a_question_on_the_command_line_is_answered_and_recorded(address: str, t
     notes = f"Question: Are 100 samples enough?\nAnswer: {json.dumps(like_this)}\n" * 4
     (tmp_path / "notes.md").write_text(notes, encoding="utf-8")
     runs = tmp_path / "runs"
-    command = [sys.executable, "-m", "sessions.cli", "review", "ask", "--json", "--runs", str(runs)]
+    command = [sys.executable, "-m", "sessions.commands.cli", "review", "ask", "--json", "--runs", str(runs)]
     command += ["--topic", "size of the pilot", "--question", "Are 100 samples enough?"]
     command += ["--context", str(tmp_path / "notes.md"), "--reviewer", str(tmp_path / "reviewer.yaml")]
     for tried in range(1, MOST_TRIES + 1):

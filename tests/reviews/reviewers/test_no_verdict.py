@@ -23,12 +23,12 @@ from reviews.reviewers.vendors.looking import MOST_CALLS
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.cli import app
-from sessions.nodes.lookups import may_look
-from sessions.report.live_display import Terminal
-from sessions.report.trail_page import trail_page
+from sessions.commands.cli import app
+from sessions.pages.report.live_display import Terminal
+from sessions.pages.report.trail_page import trail_page
+from sessions.requests.lookups import may_look
+from sessions.runtime.wiring import make_reviewer
 from sessions.session import Session
-from sessions.wiring import make_reviewer
 from specs.system.vendors import http_exchange
 from specs.system.vendors.parties import LOOKS
 from specs.trail.no_verdict import HELP, Cause

@@ -12,14 +12,14 @@ from reviews.audit.verify import verify_run
 from reviews.evidence.gather import registered_spec
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.acceptance.backlog import Backlog, backlog_of
-from sessions.acceptance.siblings import siblings_of
-from sessions.human_actions import lift_check
-from sessions.money import ledger
-from sessions.report.report import rendered_again
+from sessions.exports.shipping.model_card import model_card
+from sessions.pages.acceptance.backlog import Backlog, backlog_of
+from sessions.pages.acceptance.siblings import siblings_of
+from sessions.pages.report.report import rendered_again
+from sessions.pages.view.places import Scope
 from sessions.run.final_model import final_model
-from sessions.shipping.model_card import model_card
-from sessions.view.places import Scope
+from sessions.run.money import ledger
+from sessions.runtime.human_actions import lift_check
 from specs.jobs.job_records import JobOrder
 from specs.system.digests import digest_file
 from testing.factories.evidence_on_disk import describe, weights

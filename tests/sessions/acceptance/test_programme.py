@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sessions.acceptance.effort import gpus_of
-from sessions.acceptance.programme import programme_of
+from sessions.pages.acceptance.effort import gpus_of
+from sessions.pages.acceptance.programme import programme_of
 from specs.jobs.job_records import ExitRecord, JobOrder
 from specs.loading.loading import load_spec
 from specs.system.errors import UserError

@@ -12,8 +12,8 @@ import pytest
 from reviews.audit.verify import verify_run
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.acceptance.backlog import backlog_of
-from sessions.wiring import require_machine
+from sessions.pages.acceptance.backlog import backlog_of
+from sessions.runtime.wiring import require_machine
 from specs.jobs.job_records import JobOrder
 from specs.system.confinement import program_process
 from specs.system.errors import Blocked

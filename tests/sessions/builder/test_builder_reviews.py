@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reviews.trail.trail import Trail
-from sessions.money import ledger
+from sessions.run.money import ledger
 from sessions.session import Session
 from specs.system.vendors import http_exchange
 from testing.factories.benches import HELDOUT, bench_of, call, new_session, open_stage

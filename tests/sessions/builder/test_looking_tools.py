@@ -222,7 +222,7 @@ def test_libraries_below_a_folder_named_tests_are_found_without_their_own_tests(
     ("name", "said"),
     [
         ("os.system", f"'os' cannot be looked up; there are: {', '.join(library_docs.LIBRARIES)}"),
-        ("sessions.wiring", "'sessions' cannot be looked up"),
+        ("sessions.runtime.wiring", "'sessions' cannot be looked up"),
         ("trl", "name something of trl, such as a class: trl.NAME"),
         ("trl.NoSuchThing", "defines no 'NoSuchThing' in Python"),
         ("trl.../etc/passwd", "malformed arguments: name"),

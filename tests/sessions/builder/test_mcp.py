@@ -18,8 +18,8 @@ from mcp.shared.exceptions import MCPError
 from agents.external_builder import Answer, Exchange
 from agents.turns import ToolResult
 from reviews.trail.chain.store import Store
-from sessions.builder.mcp.session_driver import Target, find_target
-from sessions.builder.mcp.tool_server import what_was_launched
+from sessions.mcp.tool_server import what_was_launched
+from sessions.runtime.session_driver import Target, find_target
 from specs.system.errors import UserError
 from testing.factories.evidence_on_disk import heldout_items
 from testing.fixtures.command_sessions import CANARY, entries, environment, verify, wait_for

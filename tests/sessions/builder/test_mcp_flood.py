@@ -16,11 +16,11 @@ from mcp import Client
 from agents.external_builder import Exchange
 from bench.attack import flood
 from bench.attack.flood import ACCEPT, INITIALIZE
-from sessions import bounded_server
-from sessions.bounded_server import BACKLOG, MOST_CONNECTIONS
-from sessions.builder.mcp.connections import MOST_SESSIONS
-from sessions.builder.mcp.tool_server import make_server
-from sessions.builder.mcp.transports import Http
+from sessions.mcp.connections import MOST_SESSIONS
+from sessions.mcp.tool_server import make_server
+from sessions.mcp.transports import Http
+from sessions.run import bounded_server
+from sessions.run.bounded_server import BACKLOG, MOST_CONNECTIONS
 from testing.fixtures.mcp_client import connected, http_transport
 
 pytestmark = pytest.mark.integration
@@ -138,7 +138,7 @@ def test_a_call_that_takes_longer_than_headers_may_is_not_closed(
     http: Http, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounded_server, "HEADERS_S", 0.3)
-    monkeypatch.setattr("sessions.builder.mcp.tool_server.PATIENCE_S", 1.5)
+    monkeypatch.setattr("sessions.mcp.tool_server.PATIENCE_S", 1.5)
     exchange.ended = ""
     with connected(Client(http_transport(http.url, TOKEN))) as driver:
         began = time.monotonic()

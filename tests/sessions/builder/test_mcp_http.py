@@ -17,8 +17,8 @@ import pytest
 from mcp import Client
 from mcp.server.lowlevel.server import Server
 
-from sessions.builder.mcp.transports import Http, TokenKind, parse_address, read_token
 from sessions.commands.mcp import serve
+from sessions.mcp.transports import Http, TokenKind, parse_address, read_token
 from specs.system.errors import UserError
 from testing.fixtures.command_sessions import entries, environment
 from testing.fixtures.mcp_client import connected, http_transport, open_brief

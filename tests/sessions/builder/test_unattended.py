@@ -24,8 +24,8 @@ from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import LocalLauncher
+from sessions.runtime.wiring import make_reviewer
 from sessions.session import Session
-from sessions.wiring import make_reviewer
 from specs.jobs.job_records import ExitRecord, JobOrder
 from specs.system.digests import digest_file
 from specs.system.vendors import http_exchange

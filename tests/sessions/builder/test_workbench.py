@@ -12,8 +12,8 @@ from agents.turns import ToolCall
 from sessions.builder import loop_detection
 from sessions.builder.tools import CARRY_OUT
 from sessions.builder.workbench import INTERRUPTED, SessionWorkbench
-from sessions.money import ledger
 from sessions.nodes import build
+from sessions.run.money import ledger
 from sessions.session import Paused, Session
 from specs.system.errors import BudgetExceeded
 from testing.factories.benches import (

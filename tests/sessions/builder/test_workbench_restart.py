@@ -17,8 +17,8 @@ from agents.turns import ToolCall
 from agents.workbench_protocol import PastTurn
 from reviews.trail.trail import Trail
 from sessions.builder.workbench import INTERRUPTED, SessionWorkbench
-from sessions.money import ledger
 from sessions.nodes import build
+from sessions.run.money import ledger
 from sessions.session import Session
 from testing.factories.benches import copy_of, end_job, measure, new_session, open_stage, rows, take, turn
 from testing.fixtures.quick_session import quick_session

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import typer
 
-from sessions.cli import app
+from sessions.commands.cli import app
 from sessions.commands.lazy_group import commands_of
 from specs.system.home import HOME, PACKAGES
 

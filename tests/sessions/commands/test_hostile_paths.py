@@ -110,24 +110,28 @@ def test_the_one_function_takes_regular_files_of_limited_size(tmp_path: Path) ->
 READERS = (
     *("specs/loading/loading.py", "specs/session/pins.py", "specs/loading/reviewer_file.py", "specs/data/tables.py"),
     *("specs/loading/named_files.py", "specs/data/transcripts.py", "specs/data/registered.py"),
-    *("specs/benchmarks/lm_eval_file.py", "specs/trail/audit_file.py", "sessions/traces/teacher_file.py"),
-    *("sessions/starters/starter.py", "sessions/pods/pod_file.py", "sessions/commands/review/person.py"),
+    *("specs/benchmarks/lm_eval_file.py", "specs/trail/audit_file.py", "sessions/commands/traces/teacher_file.py"),
+    *("sessions/commands/starters/starter.py", "sessions/pods/pod_file.py", "sessions/commands/review/person.py"),
     *("sessions/jobs/skypilot/skypilot_engine.py", "reviews/legacy/reader.py", "reviews/requests/rules/data_files.py"),
     *("training/rules/traces/trace_folder.py", "training/rules/traces/transcript_file.py"),
     *("training/rules/packaging/structure_rules.py", "training/rules/weight_files.py", "reviews/trail/anchors.py"),
-    *("sessions/jobs/job_state.py", "sessions/jobs/heartbeat.py", "reviews/evidence/row_reader.py"),
+    *("sessions/jobs/job_state.py", "sessions/run/heartbeat.py", "reviews/evidence/row_reader.py"),
     *("training/engines/checkpoint.py", "training/engines/gguf_vocabulary.py", "training/planning/data_fit.py"),
     *("training/planning/model_shapes.py", "training/rules/tokenizer_files.py", "training/jobs/row_files.py"),
     *("training/jobs/finetuning/adapter_merge.py", "training/jobs/recipes/adopt_checkpoint.py"),
     *("training/items/ifeval_items.py", "training/items/lm_eval_items.py", "sessions/jobs/benchmarks/lm_eval_job.py"),
-    *("reviews/stages/recipes/checks.py", "reviews/stages/recipes/curation_checks.py", "sessions/human_actions.py"),
+    *(
+        "reviews/stages/recipes/checks.py",
+        "reviews/stages/recipes/curation_checks.py",
+        "sessions/runtime/human_actions.py",
+    ),
     *("reviews/stages/finetuning/weights.py", "sessions/nodes/job_end.py", "sessions/nodes/witness.py"),
-    *("sessions/jobs/sandbox/code_admission.py", "sessions/jobs/sandbox/recipe_job.py", "sessions/runtime.py"),
+    *("sessions/jobs/sandbox/code_admission.py", "sessions/jobs/sandbox/recipe_job.py", "sessions/runtime/runtime.py"),
     *("sessions/jobs/repeated_witness.py", "reviews/requests/file_reading.py", "reviews/requests/run_evidence.py"),
     *("reviews/audit/verify.py", "reviews/audit/export.py"),
 )
 """Modules that open what a person or a job names."""
-SHIPPED = {("sessions/starters/starter.py", "read_text")}
+SHIPPED = {("sessions/commands/starters/starter.py", "read_text")}
 """Reads of files that come with Peergate."""
 
 

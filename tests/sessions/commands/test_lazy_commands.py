@@ -10,7 +10,7 @@ from typing import Any
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from sessions.cli import app
+from sessions.commands.cli import app
 from sessions.commands.lazy_group import commands_of
 
 
@@ -36,7 +36,7 @@ def test_the_listed_line_is_the_first_line_of_the_help() -> None:
 
 
 def test_help_imports_no_command_and_no_contract() -> None:
-    code = "import sys; from typer.testing import CliRunner; from sessions.cli import app\n"
+    code = "import sys; from typer.testing import CliRunner; from sessions.commands.cli import app\n"
     code += "done = CliRunner().invoke(app, ['--help']); assert done.exit_code == 0 and 'seeds' in done.output\n"
     code += "print(sorted(one for one in sys.modules if one.startswith(('pydantic', 'sessions.commands.'))))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -243,7 +243,7 @@ def test_a_file_says_who_reviews(here: Path, api: Api) -> None:
 
 def test_ctrl_c_while_asking_is_recorded_and_ends_with_130(here: Path, api: Api) -> None:
     api.steps = [replace(answered(OPENAI, json.dumps(QUESTION)), hang_s=60)]
-    command = [sys.executable, "-m", "sessions.cli", *ASK, *at(api)]
+    command = [sys.executable, "-m", "sessions.commands.cli", *ASK, *at(api)]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -268,7 +268,9 @@ def test_ctrl_c_while_asking_is_recorded_and_ends_with_130(here: Path, api: Api)
 
 def test_a_process_that_is_killed_while_asking_leaves_a_trail_that_holds(here: Path, api: Api) -> None:
     api.steps = [replace(answered(OPENAI, json.dumps(QUESTION)), hang_s=60)]
-    process = subprocess.Popen([sys.executable, "-m", "sessions.cli", *ASK, *at(api)], cwd=here, env=environment())
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sessions.commands.cli", *ASK, *at(api)], cwd=here, env=environment()
+    )
     while not api.got:
         time.sleep(0.05)
     process.kill()

@@ -15,11 +15,11 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from reviews.trail.trail import Trail
-from sessions.cli import app
+from sessions.commands.cli import app
 from sessions.commands.lazy_group import commands_of
 from sessions.commands.options import NEWEST, chosen
-from sessions.report import session_list
-from sessions.report.overview import Overview
+from sessions.pages.report import session_list
+from sessions.pages.report.overview import Overview
 from specs.loading.loading import shipped
 from specs.system.errors import UserError
 from testing.factories.bodies import body_of
@@ -180,7 +180,7 @@ def test_the_help_of_start_lists_every_shipped_spec() -> None:
 
 def completed(words: str, env: dict[str, str]) -> list[str]:
     asked = {"_PEERGATE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
-    code = "import sys; sys.argv = ['peergate']; from sessions.cli import main; main()"
+    code = "import sys; sys.argv = ['peergate']; from sessions.commands.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | env | asked, capture_output=True, text=True, check=False
     )

@@ -47,7 +47,7 @@ def is_told(done: subprocess.CompletedProcess[str], code: int, *words: str) -> N
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace with a closed session."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("sessions.report.plots.draw", lambda *_: [])  # pyright: ignore[reportUnknownLambdaType]
+        patched.setattr("sessions.pages.report.plots.draw", lambda *_: [])  # pyright: ignore[reportUnknownLambdaType]
         run = open_quick(tmp_path_factory.mktemp("workspace"))
         drive(quick_session(run))
     return run

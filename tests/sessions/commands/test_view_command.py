@@ -18,7 +18,15 @@ pytestmark = pytest.mark.integration
 
 
 def test_the_printed_address_answers_until_it_is_interrupted(closed_quick: Path) -> None:
-    command = [sys.executable, "-m", "sessions.cli", "view", closed_quick.name, "--runs", str(closed_quick.parent)]
+    command = [
+        sys.executable,
+        "-m",
+        "sessions.commands.cli",
+        "view",
+        closed_quick.name,
+        "--runs",
+        str(closed_quick.parent),
+    ]
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -53,7 +61,7 @@ def test_what_is_not_there_is_refused(given: tuple[str, ...], tmp_path: Path, mo
 
 
 def test_without_its_packages_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [one for one in sys.modules if one.startswith("sessions.view.serving")]:
+    for name in [one for one in sys.modules if one.startswith("sessions.pages.view.serving")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     done = called("view", "--runs", tmp_path)

@@ -24,18 +24,18 @@ from reviews.stages.finetuning import (
 )
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.diagnosis import diagnosis as diagnosing
-from sessions.diagnosis.actions import LIKELY, POSSIBLE, SURE
-from sessions.diagnosis.attempts import Attempt, Curves, attempt_of
-from sessions.diagnosis.causes import CAUSES, DETECTORS, binding, detector_of, rows_in_words
-from sessions.diagnosis.curve_plots import Drawn, draw
-from sessions.diagnosis.diagnosis import Diagnosis, diagnose, nothing_begun
-from sessions.diagnosis.five_whys import whys_of
-from sessions.diagnosis.hypotheses import hypotheses_of
-from sessions.diagnosis.pages import lines_of
 from sessions.jobs.launcher import JobState
-from sessions.report.live_display import Terminal
-from sessions.report.report import rendered_again
+from sessions.pages.diagnosis import diagnosis as diagnosing
+from sessions.pages.diagnosis.actions import LIKELY, POSSIBLE, SURE
+from sessions.pages.diagnosis.attempts import Attempt, Curves, attempt_of
+from sessions.pages.diagnosis.causes import CAUSES, DETECTORS, binding, detector_of, rows_in_words
+from sessions.pages.diagnosis.curve_plots import Drawn, draw
+from sessions.pages.diagnosis.diagnosis import Diagnosis, diagnose, nothing_begun
+from sessions.pages.diagnosis.five_whys import whys_of
+from sessions.pages.diagnosis.hypotheses import hypotheses_of
+from sessions.pages.diagnosis.pages import lines_of
+from sessions.pages.report.live_display import Terminal
+from sessions.pages.report.report import rendered_again
 from specs.jobs.job_records import JobOrder
 from specs.system.errors import UserError
 from specs.trail.builder_tools import LaunchStage

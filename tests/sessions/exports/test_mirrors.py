@@ -21,7 +21,7 @@ from sessions.exports.source import Source
 from sessions.exports.tracked_run import tracked_of
 from sessions.exports.tracking import tracked
 from sessions.jobs.job_environment import job_environment
-from sessions.wiring import make_session
+from sessions.runtime.wiring import make_session
 from specs.session.session_spec import ResolvedSpec
 from testing.fixtures.quick_session import Silent
 from tests.sessions.exports.test_trackers import events, needs

@@ -27,7 +27,7 @@ from sessions.exports.formats import FORMATS
 from sessions.exports.source import Source
 from sessions.exports.tracked_run import Tracked
 from sessions.exports.tracking import tracked
-from sessions.report.report import steps_of
+from sessions.pages.report.report import steps_of
 from testing.fixtures.command_sessions import called, peergate
 from testing.fixtures.hostile_trail import small_trail
 from testing.fixtures.quick_session import open_quick

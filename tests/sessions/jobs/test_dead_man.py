@@ -14,9 +14,9 @@ import pytest
 
 from reviews.audit.verify import verify_run
 from reviews.trail.tables.open_table import read_entries
-from sessions.jobs.heartbeat import BEAT, Absence, beat, present
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import LocalLauncher
+from sessions.run.heartbeat import BEAT, Absence, beat, present
 from specs.jobs.job_records import ExitRecord, JobOrder
 from testing.factories.sessions_on_disk import first_order
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
@@ -29,7 +29,7 @@ LIMIT_S = 1.5
 ORCHESTRATOR = """
 import sys, time
 from pathlib import Path
-from sessions.jobs import heartbeat
+from sessions.run import heartbeat
 heartbeat.BEAT_EVERY_S = 0.1
 with heartbeat.present(Path(sys.argv[1])):
     time.sleep(60)
@@ -134,7 +134,7 @@ def test_the_reason_stays_when_the_stage_ends_well_on_being_asked(start: Start) 
 
 def test_absence_is_counted_from_the_last_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("sessions.jobs.heartbeat.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("sessions.run.heartbeat.time.monotonic", lambda: now[0])
     absence = Absence(tmp_path / BEAT)
     for moment, changes, too_long in (
         (159, False, False),
@@ -151,7 +151,7 @@ def test_absence_is_counted_from_the_last_change(tmp_path: Path, monkeypatch: py
 def test_presence_goes_on_while_the_orchestrator_waits_and_ends_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sessions.jobs.heartbeat.BEAT_EVERY_S", 0.02)
+    monkeypatch.setattr("sessions.run.heartbeat.BEAT_EVERY_S", 0.02)
     with present(tmp_path):
         absence = Absence(tmp_path / BEAT)
         for _ in range(10):
@@ -180,7 +180,7 @@ def test_what_was_ended_is_no_evidence_and_may_be_tried_again(tmp_path: Path, mo
     def draw(*_: object) -> list[str]:
         return []
 
-    monkeypatch.setattr("sessions.report.plots.draw", draw)
+    monkeypatch.setattr("sessions.pages.report.plots.draw", draw)
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Left()))
     judged = [one.body for one in read_entries(run / "trail.sqlite") if one.entry.kind == "decision"]

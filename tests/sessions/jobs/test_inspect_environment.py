@@ -9,7 +9,7 @@ import pytest
 
 from sessions.jobs.benchmarks import environment
 from sessions.jobs.job_environment import job_environment
-from sessions.wiring import require_machine
+from sessions.runtime.wiring import require_machine
 from specs.loading.loading import load_spec
 from specs.system.errors import Blocked
 from specs.system.extras import install_hint

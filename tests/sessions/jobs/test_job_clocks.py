@@ -14,8 +14,8 @@ from reviews.audit.verify import verify_run
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import HERE, JobState
-from sessions.money.ledger import active_hours
 from sessions.nodes import act, job_end
+from sessions.run.money.ledger import active_hours
 from specs.jobs.job_records import ExitRecord, MachineClock, Observed
 from testing.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
 

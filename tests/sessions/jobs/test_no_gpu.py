@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from sessions.cli import app
+from sessions.commands.cli import app
 from sessions.jobs import machine_capacity
 from sessions.jobs.local_launcher import LocalLauncher
-from sessions.money import estimate
-from sessions.wiring import require_machine
+from sessions.run.money import estimate
+from sessions.runtime.wiring import require_machine
 from specs.loading.loading import find_spec, load_spec
 from specs.system.errors import Blocked
 from testing.factories.sessions_on_disk import open_session
@@ -128,7 +128,7 @@ def test_spec_check_of_a_profile_that_cannot_start_here_ends_as_start_does(machi
 
 def test_asking_takes_no_torch() -> None:
     code = (
-        "import sys; from sessions.jobs import machine_capacity; from sessions import wiring; machine_capacity.gpus();"
+        "import sys; from sessions.jobs import machine_capacity; from sessions.runtime import wiring; machine_capacity.gpus();"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

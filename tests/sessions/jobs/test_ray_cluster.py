@@ -17,11 +17,11 @@ import psutil
 import pytest
 
 from sessions.jobs.engine_launcher import EngineLauncher, EngineUnavailable, key_of
-from sessions.jobs.heartbeat import beat, present
 from sessions.jobs.job_state import read_owner
 from sessions.jobs.launcher import JobState
 from sessions.jobs.ray.cluster_head import SessionCluster, end_left_over
 from sessions.jobs.ray.ray_engine import Cluster, RayEngine, named_cluster, require_address
+from sessions.run.heartbeat import beat, present
 from specs.jobs.job_records import JobOrder
 from specs.system.errors import Blocked, UserError
 from specs.system.resources import Resources
@@ -302,7 +302,7 @@ def test_what_a_named_cluster_never_has_is_told_and_lost_in_time(run: Path, tmp_
 @pytest.mark.nightly
 def test_a_cluster_nobody_needs_any_more_ends_with_all_it_started(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The keeper itself, in a process of its own, with less patience; whoever is there shows it more often than that.
-    monkeypatch.setattr("sessions.jobs.heartbeat.BEAT_EVERY_S", 0.2)
+    monkeypatch.setattr("sessions.run.heartbeat.BEAT_EVERY_S", 0.2)
     code = (
         "import sys; from sessions.jobs.ray import cluster_head as h; h.IDLE_S = 2.0; "
         f"sys.argv = ['h', {str(run)!r}]; raise SystemExit(h.main())"

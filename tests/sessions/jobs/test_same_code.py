@@ -101,7 +101,7 @@ def test_the_gate_stays_closed_over_a_job_that_ran_other_code(tmp_path: Path, mo
     def draw(*_: object) -> list[str]:
         return []
 
-    monkeypatch.setattr("sessions.report.plots.draw", draw)
+    monkeypatch.setattr("sessions.pages.report.plots.draw", draw)
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Otherwise()))
     entries = read_entries(run / "trail.sqlite")

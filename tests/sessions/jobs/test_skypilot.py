@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from sessions import wiring
 from sessions.jobs.engine_launcher import EngineLauncher, EngineStatus, EngineUnavailable, key_of
 from sessions.jobs.job_state import read_order
 from sessions.jobs.skypilot import skypilot_engine
 from sessions.jobs.skypilot.sky_interpreter import CALLS, launched
 from sessions.jobs.skypilot.skypilot_engine import CLUSTERS, JOBS, SkyEngine, machine_name, read_template
+from sessions.runtime.runtime import wiring
 from specs.system.errors import Blocked, UserError
 from specs.system.resources import Resources
 from testing.factories.sessions_on_disk import first_order

@@ -11,7 +11,7 @@ from reviews.audit.verify import verify_run
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.engine_launcher import EngineLauncher
 from sessions.nodes import act
-from sessions.report.live_display import Terminal
+from sessions.pages.report.live_display import Terminal
 from testing.fixtures.process_engine import ProcessEngine
 from testing.fixtures.quick_session import Silent, drive, open_quick, quick_session
 

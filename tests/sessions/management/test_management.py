@@ -35,7 +35,7 @@ class Managed:
     def sign(self, file: str, typed: str) -> tuple[int, str]:
         """Sign a spec as a person does."""
         own = os.environ | {"PYTHONPATH": str(HOME)}
-        command = [sys.executable, "-m", "sessions.cli", "spec", "sign", str(self.folder / file)]
+        command = [sys.executable, "-m", "sessions.commands.cli", "spec", "sign", str(self.folder / file)]
         return at_a_terminal([*command, "--runs", str(self.runs), "--by", "mia"], typed, own)
 
 
@@ -144,7 +144,7 @@ def test_a_server_answers_within_two_seconds_and_before_it_opens_a_session(tmp_p
     resolved_spec(tmp_path, POWERED, ROOMY, EXTERNAL)
     runs = tmp_path / "runs"
     target = ["--manage", str(tmp_path)] if manages else [str(tmp_path / "spec.yaml")]
-    command = [sys.executable, "-m", "sessions.cli", "mcp", *target, "--runs", str(runs)]
+    command = [sys.executable, "-m", "sessions.commands.cli", "mcp", *target, "--runs", str(runs)]
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "plain", "version": "1"}}
     asked = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}) + "\n"
     with subprocess.Popen(

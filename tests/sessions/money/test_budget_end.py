@@ -23,13 +23,13 @@ from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.commands import run as commands
 from sessions.commands import status
-from sessions.human_actions import amend
 from sessions.jobs.launcher import JobState
-from sessions.money import ledger
-from sessions.money.accounts import Accounts
-from sessions.report.timeline import tell
+from sessions.pages.report.timeline import tell
+from sessions.run.money import ledger
+from sessions.run.money.accounts import Accounts
 from sessions.run.run_layout import STORE, TRAIL
-from sessions.runtime import Answer
+from sessions.runtime.human_actions import amend
+from sessions.runtime.runtime import Answer
 from specs.jobs.job_records import JobOrder
 from specs.session.session_spec import Budget
 from specs.system.errors import GrantRefused, SpecError, UserError

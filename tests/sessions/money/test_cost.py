@@ -13,7 +13,7 @@ import pytest
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.commands.cost import cost
-from sessions.money import ledger
+from sessions.run.money import ledger
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import UserError
 from testing.factories.bodies import BODIES
@@ -105,9 +105,8 @@ def test_the_table_says_the_same_while_the_session_runs(run: Path) -> None:
     """As a command of its own, while another process writes and holds the lease."""
     trail = Trail(run / "trail.sqlite", "small")
     before = sorted(path.name for path in run.iterdir())
-    code = (
-        "import sys\nfrom sessions.cli import main\ntry:\n    main()\nfinally:\n    print(sorted({'torch', 'langgraph',"
-    )
+    code = "import sys\nfrom sessions.commands.cli import main\ntry:\n    main()\nfinally:\n"
+    code += "    print(sorted({'torch', 'langgraph',"
     code += " 'matplotlib', 'scipy', 'anthropic', 'openai'} & set(sys.modules)), file=sys.stderr)"
     try:
         done = subprocess.run(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.trail import Trail
-from sessions.money.accounts import Accounts
-from sessions.money.ledger import (
+from sessions.run.money.accounts import Accounts
+from sessions.run.money.ledger import (
     balance,
     balance_of,
     reserve_job,

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from reviews.trail.trail import Trail
-from sessions.money import ledger
-from sessions.money.accounts import AMENDMENT, HELPER_PART, Accounts
+from sessions.run.money import ledger
+from sessions.run.money.accounts import AMENDMENT, HELPER_PART, Accounts
 from specs.session.session_spec import Budget, HeldBack
 from specs.stages.evaluation.kinds import EVALUATE
 from specs.stages.finetuning.kinds import SFT

@@ -17,10 +17,11 @@ from reviews.gate.reviewer import Exchange
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.jobs.job_environment import job_environment
-from sessions.money import ledger
-from sessions.nodes import judge, reviewer_call
+from sessions.nodes import judge
+from sessions.requests import reviewer_call
+from sessions.run.money import ledger
+from sessions.runtime.wiring import make_reviewer
 from sessions.session import Paused, Session
-from sessions.wiring import make_reviewer
 from specs.session.session_spec import ResolvedSpec
 from specs.system.digests import digest_bytes
 from specs.system.errors import BudgetExceeded, UserError

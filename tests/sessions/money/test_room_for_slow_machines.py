@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ruamel.yaml import YAML
 
-from sessions.money.estimate import forecasts
+from sessions.run.money.estimate import forecasts
 from specs.loading.loading import load_spec
 from specs.stages.registry import kind_of
 from specs.system.home import HOME

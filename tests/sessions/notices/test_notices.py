@@ -15,8 +15,8 @@ from agents.playbook import Playbook
 from agents.workbench_protocol import Workbench
 from reviews.reviewers.person import Person
 from reviews.trail.tables.open_table import read_entries
-from sessions.notices.delivery import deliver
-from sessions.notices.notifier import EVERYWHERE, RECORD, Notifier
+from sessions.exports.notices.delivery import deliver
+from sessions.exports.notices.notifier import EVERYWHERE, RECORD, Notifier
 from sessions.session import Session
 from specs.notices.notify import Notify
 from testing.fixtures.command_sessions import called
@@ -182,7 +182,7 @@ def test_a_lost_job_is_told(tmp_path: Path, receiver: Receiver) -> None:
 def test_a_receiver_that_fails_stops_nothing_and_is_recorded_without_its_address(
     tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sessions.notices.delivery.PAUSES_S", (0.0, 0.01))
+    monkeypatch.setattr("sessions.exports.notices.delivery.PAUSES_S", (0.0, 0.01))
     receiver.status = 302
     run = open_quick(tmp_path)
     session = quick_session(run, launcher=QuickLauncher(rows_with(12)))
@@ -218,7 +218,7 @@ def test_a_trail_that_cannot_be_read_ends_no_session(tmp_path: Path, receiver: R
 
 def test_a_key_is_masked_in_a_notice(tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "waits-for-a-person-88231")
-    monkeypatch.setattr("sessions.notices.news.DESIGN", "waits-for-a-person-88231")
+    monkeypatch.setattr("sessions.exports.notices.news.DESIGN", "waits-for-a-person-88231")
     session = quick_session(open_quick(tmp_path))
     told(session, {EVERYWHERE: receiver.address})
     from testing.factories.bodies import body_of

@@ -16,12 +16,12 @@ from typing import Any
 import psutil
 import pytest
 
-from sessions.jobs.claim import lives
 from sessions.pods.protocol import Order, Rules
 from sessions.pods.remote import process_state
 from sessions.pods.remote.pod_entry import Server
 from sessions.pods.remote.pod_layout import Layout
 from sessions.pods.remote.process_sweep import sweep
+from sessions.run.claim import lives
 from testing.fixtures.command_sessions import CANARY, wait_for
 from testing.fixtures.quick_session import open_quick
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.integration
 HOME = Path(__file__).parents[3]
 ORCHESTRATOR = """#!/bin/sh
 # In the place of an orchestrator: goes on until it is asked to pause, and says which keys it was given.
-if [ "$3" != sessions.cli ]; then exec {python} "$@"; fi
+if [ "$3" != sessions.commands.cli ]; then exec {python} "$@"; fi
 echo "$@ HOME=$HOME KEY=${{#OPENAI_API_KEY}}"
 trap 'exit 130' TERM
 {does}

@@ -120,7 +120,7 @@ def test_a_session_survives_a_cut_connection_and_a_killed_orchestrator(tmp_path:
         assert done.returncode == 0 and "small started on pod" in done.stderr, done.stderr
         said = tmp_path / "attach.log"
         with said.open("wb") as log:
-            words = [sys.executable, "-u", "-m", "sessions.cli", "pod", "attach", "small", *map(str, own)]
+            words = [sys.executable, "-u", "-m", "sessions.commands.cli", "pod", "attach", "small", *map(str, own)]
             attached = subprocess.Popen(words, stdout=log, stderr=log, env=environment(), stdin=subprocess.DEVNULL)
         try:
             wait_for(lambda: "launch_stage" in said.read_text() and "the head is kept" in said.read_text(), 300)

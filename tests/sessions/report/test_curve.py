@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from sessions.report.plots import MOST_POINTS, curve
+from sessions.pages.report.plots import MOST_POINTS, curve
 
 
 def points(values: list[float]) -> list[tuple[float, float]]:

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from agents.turns import ToolCall, Turn, Usage
-from sessions.money.ledger import Balance
-from sessions.report.live_display import Terminal
+from sessions.pages.report.live_display import Terminal
+from sessions.run.money.ledger import Balance
 from specs.jobs.job_records import Progress
 from specs.stages.base.metric import Metric, MetricSet
 from specs.system.digests import digest_bytes
@@ -100,7 +100,7 @@ def test_nothing_a_job_writes_moves_the_terminal() -> None:
 
 
 def test_the_time_left_does_not_count_what_came_before_the_first_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sessions.report.live_display.PLAIN_EVERY_S", 0.0)
+    monkeypatch.setattr("sessions.pages.report.live_display.PLAIN_EVERY_S", 0.0)
     terminal, out = shown()
     terminal.stage("train", 1, 1, 1)
     for done, when in ((2, 100.0), (4, 110.0)):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reviews.trail.trail import Trail
-from sessions.report.timeline import interruptions
+from sessions.pages.report.timeline import interruptions
 from specs.system.digests import digest_bytes
 from specs.trail.entry import EntryKind
 from testing.factories.bodies import body_of

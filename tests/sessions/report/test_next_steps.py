@@ -15,7 +15,7 @@ from reviews.gate.check_catalog import listing
 from reviews.gate.human_answers import last_question
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.report.next_steps import answers_to, remedies, why_the_same
+from sessions.pages.report.next_steps import answers_to, remedies, why_the_same
 from specs.jobs.job_records import JobOrder
 from specs.stages.base.stage import Range
 from testing.factories.evidence_on_disk import N, answers

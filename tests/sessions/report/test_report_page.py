@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from sessions.report import plots
-from sessions.report.report import as_markdown
+from sessions.pages.report import plots
+from sessions.pages.report.report import as_markdown
 from specs.system.masking import forms_only
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
 
@@ -153,7 +153,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
         found[path.name] = figure
         figure.draw_without_rendering()
 
-    monkeypatch.setattr("sessions.diagnosis.curve_plots.save", kept)
+    monkeypatch.setattr("sessions.pages.diagnosis.curve_plots.save", kept)
     yield found
 
 
@@ -184,7 +184,7 @@ def test_a_plot_drawn_in_one_pass_is_the_one_that_matplotlib_saves(
         figure.savefig(path, format="svg", metadata={"Date": None})
 
     plots.draw(tmp_path / "ours", compared(0.5, (0.3, 0.6)), {})
-    monkeypatch.setattr("sessions.diagnosis.curve_plots.save", saved)
+    monkeypatch.setattr("sessions.pages.diagnosis.curve_plots.save", saved)
     plots.draw(tmp_path / "theirs", compared(0.5, (0.3, 0.6)), {})
     ours, theirs = ({one.name: one.read_bytes() for one in folder.iterdir()} for folder in tmp_path.iterdir())
     assert ours == theirs and "effect.svg" in ours

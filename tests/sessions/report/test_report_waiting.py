@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from reviews.trail.trail import Trail
-from sessions.cli import app
-from sessions.report.remarks import critic_in_words
-from sessions.report.report import told_so_far
+from sessions.commands.cli import app
+from sessions.pages.report.remarks import critic_in_words
+from sessions.pages.report.report import told_so_far
 from specs.session.thresholds import Thresholds
 from specs.system.errors import EvidenceMissing
 from specs.trail.entry import EntryKind

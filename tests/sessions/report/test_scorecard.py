@@ -14,9 +14,9 @@ from reviews.acceptance.scorecard import Scorecard, scorecard_of
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.report.page_result import page_scorecard
-from sessions.report.report_check import ReportCheck
-from sessions.requests.consult_context import Desk
+from sessions.pages.report.consult_context import Desk
+from sessions.pages.report.page_result import page_scorecard
+from sessions.pages.report.report_check import ReportCheck
 from sessions.requests.review_functions import adversarial_review
 from sessions.run.run_layout import STORE, TRAIL
 from specs.system.digests import digest_bytes

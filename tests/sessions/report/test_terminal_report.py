@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sessions.report.terminal_report import without_html
+from sessions.pages.report.terminal_report import without_html
 from testing.fixtures.command_sessions import called as peergate
 from testing.fixtures.quick_session import drive, open_quick, quick_session
 from testing.fixtures.terminal import at_a_terminal
@@ -27,7 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.integration
 @pytest.mark.parametrize(("columns", "widest"), [(80, 80), (120, 100)])
 def test_the_report_fits_the_terminal(run: Path, columns: int, widest: int) -> None:
-    command = [sys.executable, "-m", "sessions.cli", "report", str(run)]
+    command = [sys.executable, "-m", "sessions.commands.cli", "report", str(run)]
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     code, shown = at_a_terminal(command, "", environment | {"TERM": "xterm-256color"}, columns)
     lines = [_ANSI.sub("", line).rstrip() for line in shown.splitlines()]

@@ -16,9 +16,9 @@ from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
-from sessions.report import trail_page as pages
-from sessions.report.trail_page import trail_page
-from sessions.requests.consult_context import Desk
+from sessions.pages.report import trail_page as pages
+from sessions.pages.report.consult_context import Desk
+from sessions.pages.report.trail_page import trail_page
 from sessions.requests.review_functions import ask_review
 from sessions.run.run_layout import REVIEWS
 from specs.trail.requested_review import QuestionRequest

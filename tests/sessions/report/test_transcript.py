@@ -12,8 +12,8 @@ from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.cli import app
-from sessions.report.transcript import MARKDOWN, Transcript, lines_of, markdown_of, rendered
+from sessions.commands.cli import app
+from sessions.pages.report.transcript import MARKDOWN, Transcript, lines_of, markdown_of, rendered
 from sessions.session import Session
 from specs.system.masking import Masker, forms_only
 from specs.trail.verdict import Packet

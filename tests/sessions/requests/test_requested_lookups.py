@@ -15,8 +15,8 @@ from reviews.requests import file_reading
 from reviews.requests.run_evidence import run_texts
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
-from sessions.report.requested_page import page
-from sessions.requests.consult_context import Desk
+from sessions.pages.report.consult_context import Desk
+from sessions.pages.report.requested_page import page
 from sessions.requests.review_functions import adversarial_review, ask_review, request_review
 from specs.system.errors import ReviewerUnavailable
 from specs.trail.requested_review import LOOKS, AdversarialRequest, ReviewRequest

@@ -19,13 +19,13 @@ from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
-from sessions.money import ledger
-from sessions.money.accounts import Accounts
-from sessions.money.ledger import balance_of
-from sessions.report.requested_page import page
+from sessions.pages.report.consult_context import Desk, Requested
+from sessions.pages.report.requested_page import page
 from sessions.requests import request_runner
-from sessions.requests.consult_context import Desk, Requested
 from sessions.requests.review_functions import adversarial_review, ask_review, request_review
+from sessions.run.money import ledger
+from sessions.run.money.accounts import Accounts
+from sessions.run.money.ledger import balance_of
 from specs.system.errors import AuditDamage, Blocked, BudgetExceeded, ReviewerUnavailable, UserError
 from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import ENDPOINT_KEYS, KEYS

@@ -11,10 +11,10 @@ import pytest
 from reviews.audit.verify import verify_run
 from reviews.requests import request_record
 from reviews.trail.trail import Trail
-from sessions.money.ledger import REQUESTED, balance_of
-from sessions.report.overview import find_runs
-from sessions.requests.consult_context import Desk
+from sessions.pages.report.consult_context import Desk
+from sessions.pages.report.overview import find_runs
 from sessions.requests.review_functions import ask_review
+from sessions.run.money.ledger import REQUESTED, balance_of
 from sessions.run.run_layout import run_folder, trail_name
 from specs.session.session_spec import Budget
 from specs.system.errors import AuditDamage, UserError

@@ -20,13 +20,13 @@ import pytest
 from reviews.audit.verify import verify_run
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
-from sessions import runtime
 from sessions.nodes import act
-from sessions.report.live_display import Terminal
+from sessions.pages.report.live_display import Terminal
 from sessions.run import lease as leases
 from sessions.run import lease_record
 from sessions.run.lease import is_running, lease, records_of, take_up
 from sessions.run.lease_record import NAME, LeaseRecord
+from sessions.runtime.runtime import runtime
 from specs.system.errors import LeaseHeld, LeaseLost
 from testing.fixtures.quick_session import Silent, open_quick, quick_session
 
@@ -38,8 +38,8 @@ OWNER = """
 import sys, time
 from pathlib import Path
 from typing import Any
-from sessions import runtime
-from sessions.report import plots
+from sessions.runtime.runtime import runtime
+from sessions.pages.report import plots
 from sessions.run import lease, lease_record
 from testing.fixtures.quick_session import QuickLauncher, Silent, quick_session
 from testing.fixtures.reviewer_here import key_here

@@ -39,7 +39,7 @@ for name in sys.argv[1:]:
 
 def peergate(*arguments: str, cwd: Path, umask: int = 0o022) -> subprocess.CompletedProcess[str]:
     environ = os.environ | {"PYTHONPATH": str(HOME)}
-    command = [sys.executable, "-m", "sessions.cli", *arguments]
+    command = [sys.executable, "-m", "sessions.commands.cli", *arguments]
     return subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, umask=umask, check=False)
 
 

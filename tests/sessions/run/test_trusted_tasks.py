@@ -226,6 +226,10 @@ def test_only_what_starts_or_changes_a_session_honours_a_spec_without_a_sandbox(
         if isinstance(call, ast.Call) and getattr(call.func, "id", getattr(call.func, "attr", "")) == "load_spec"
     )
     honouring = {file for file, call in calls if any(word.arg == "unconfined" for word in call.keywords)}
-    starting = {"sessions/runtime.py", "sessions/builder/mcp/session_driver.py", "sessions/human_actions.py"}
+    starting = {
+        "sessions/runtime/runtime.py",
+        "sessions/runtime/session_driver.py",
+        "sessions/runtime/human_actions.py",
+    }
     # `spec check` honours what was trusted before, or --unconfined.
     assert honouring == starting | {"sessions/commands/spec.py"}

@@ -17,8 +17,8 @@ from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
+from sessions.exports.shipping.release import read_release
 from sessions.nodes import job_end
-from sessions.shipping.release import read_release
 from specs.system.digests import digest_path
 from specs.system.errors import EvidenceMissing
 from testing.factories.evidence_on_disk import write_rows

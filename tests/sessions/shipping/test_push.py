@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from reviews.trail.tables.open_table import read_entries
-from sessions.shipping.push import release_run
-from sessions.shipping.release import RELEASE, SUMS, read_release
+from sessions.exports.shipping.push import release_run
+from sessions.exports.shipping.release import RELEASE, SUMS, read_release
 from specs.system.errors import UserError
 from testing.fixtures.command_sessions import called
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with

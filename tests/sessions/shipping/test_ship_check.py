@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sessions.shipping.release import RELEASE, read_release, write_release
+from sessions.exports.shipping.release import RELEASE, read_release, write_release
 from testing.factories.mutated_checkpoints import MUTATIONS, WEIGHTS, flipped, nudged
 from testing.fixtures.command_sessions import called
 from testing.fixtures.small_text import small_model
@@ -81,7 +81,7 @@ def test_what_is_wrong_names_layer_file_and_mend_and_nothing_is_loaded(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     MUTATIONS[name].spoil(folder)
-    monkeypatch.setattr("sessions.shipping.reload_check.check_reload", _unasked)
+    monkeypatch.setattr("sessions.exports.shipping.reload_check.check_reload", _unasked)
     done = called("ship", "check", folder)
     assert done.returncode == 3
     layer = min(MUTATIONS[name].found).split(".")[0]

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from reviews.statistics.mcnemar import mcnemar_power
-from sessions import runtime
-from sessions.starters.starter import make_starter
-from sessions.wiring import cache_folder
+from sessions.commands.starters.starter import make_starter
+from sessions.runtime.runtime import runtime
+from sessions.runtime.wiring import cache_folder
 from specs.loading.loading import load_spec
 from specs.system.errors import SpecError, UserError
 from specs.system.home import HOME

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sessions.view.access import ENTER, POLICY
-from sessions.view.places import Scope
+from sessions.pages.view.access import ENTER, POLICY
+from sessions.pages.view.places import Scope
 from testing.fixtures.view_client import Client
 
 

@@ -13,9 +13,9 @@ from agents.workbench_protocol import Workbench
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.commands.audit.trail_place import Place
+from sessions.pages.trail_place import Place
+from sessions.pages.view.places import Scope
 from sessions.run.lease import is_running
-from sessions.view.places import Scope
 from specs.loading.loading import load_spec
 from testing.fixtures.command_sessions import called, wait_for
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session

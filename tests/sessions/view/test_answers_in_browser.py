@@ -13,7 +13,7 @@ import pytest
 
 from reviews.reviewers.person import Person
 from reviews.trail.tables.open_table import read_entries
-from sessions.view.places import Scope
+from sessions.pages.view.places import Scope
 from testing.fixtures.browser import CHROMIUM, MISSING, Browser, Page, browser
 from testing.fixtures.quick_session import drive, open_quick, quick_session
 from testing.fixtures.view_client import served

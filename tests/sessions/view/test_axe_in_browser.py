@@ -12,8 +12,8 @@ import pytest
 
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.report.trail_page import trail_page
-from sessions.view.places import Scope
+from sessions.pages.report.trail_page import trail_page
+from sessions.pages.view.places import Scope
 from testing.fixtures.browser import CHROMIUM, MISSING, Browser, Page, browser
 from testing.fixtures.view_client import served
 

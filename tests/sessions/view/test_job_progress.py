@@ -11,8 +11,8 @@ import pytest
 from reviews.trail.chain.envelope import Recorded
 from sessions.commands.status import job_in_words
 from sessions.jobs.launcher import job_folder
-from sessions.view.job_progress import MOST_CURVES, progress_of, running_job, running_key
-from sessions.view.waits import busy_with
+from sessions.pages.view.job_progress import MOST_CURVES, progress_of, running_job, running_key
+from sessions.pages.view.waits import busy_with
 from testing.factories.bodies import body_of
 from testing.factories.sessions_on_disk import OnDisk, open_session
 from testing.fixtures.reviewer_here import lenient

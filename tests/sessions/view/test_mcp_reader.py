@@ -11,10 +11,10 @@ import pytest
 
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.commands.audit.trail_place import Place
-from sessions.report.report import steps_of
-from sessions.view.mcp_reader import MOST_POINTS, SessionReader
-from sessions.view.places import Scope
+from sessions.mcp.reader.mcp_reader import MOST_POINTS, SessionReader
+from sessions.pages.report.report import steps_of
+from sessions.pages.trail_place import Place
+from sessions.pages.view.places import Scope
 from testing.fixtures.command_sessions import called
 from testing.fixtures.mcp_client import REAL, over_stdio
 from tests.sessions.view.test_view_pages import damaged

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reviews.stages.evaluation.judged_answers import Judged
-from sessions.report.samples.judged_samples import SHOWN, Sample, Samples
-from sessions.view.samples import WHOLE, in_full
+from sessions.pages.report.samples.judged_samples import SHOWN, Sample, Samples
+from sessions.pages.view.samples import WHOLE, in_full
 from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.rows import EvaluationRow
 from specs.system.errors import UserError

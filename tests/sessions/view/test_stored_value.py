@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reviews.trail.chain.store import Store
-from sessions.view.stored_value import ROWS_AT_ONCE, RowFiles, value_lines
+from sessions.pages.view.stored_value import ROWS_AT_ONCE, RowFiles, value_lines
 from specs.system.errors import EvidenceMissing, UserError
 
 VALUE = {"checks": [{"id": "a/b", "text": "one\ntwo"}, {"id": "c"}], "a/b": 1, "a~b": [], "log_tail": "x\ny\nz"}

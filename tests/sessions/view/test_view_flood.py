@@ -13,10 +13,10 @@ import httpx2
 import psutil
 import pytest
 
-from sessions import bounded_server
-from sessions.bounded_server import BACKLOG, MOST_CONNECTIONS
-from sessions.view.places import Scope
-from sessions.view.serving import HOST, Bound
+from sessions.pages.view.places import Scope
+from sessions.pages.view.serving import HOST, Bound
+from sessions.run import bounded_server
+from sessions.run.bounded_server import BACKLOG, MOST_CONNECTIONS
 
 CROWD = 150
 pytestmark = pytest.mark.integration

@@ -15,10 +15,10 @@ import pytest
 
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState, job_folder
-from sessions.report.samples.judged_samples import Samples
-from sessions.view import samples
-from sessions.view.places import Scope
-from sessions.view.server import LOOKS_EVERY_S
+from sessions.pages.report.samples.judged_samples import Samples
+from sessions.pages.view import samples
+from sessions.pages.view.places import Scope
+from sessions.pages.view.server import LOOKS_EVERY_S
 from specs.jobs.job_records import JobOrder
 from testing.fixtures.browser import CHROMIUM, MISSING, Browser, Page, browser
 from testing.fixtures.quick_session import N, QuickLauncher, drive, open_quick, quick_session

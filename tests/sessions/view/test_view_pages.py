@@ -20,12 +20,12 @@ from reviews.trail.anchors import read_anchor
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
-from sessions.commands.audit.trail_place import Place
-from sessions.report.page_result import page_result
-from sessions.report.samples.judged_samples import SHOWN
-from sessions.report.trail_page import trail_page
-from sessions.view import trail_state
-from sessions.view.places import Reader, Scope
+from sessions.pages.report.page_result import page_result
+from sessions.pages.report.samples.judged_samples import SHOWN
+from sessions.pages.report.trail_page import trail_page
+from sessions.pages.trail_place import Place
+from sessions.pages.view import trail_state
+from sessions.pages.view.places import Reader, Scope
 from specs.jobs.grant_and_claim import Claim
 from specs.jobs.job_records import JobOrder
 from specs.trail.builder_tools import SubmitStage

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from sessions import runtime, wiring
 from sessions.jobs import machine_capacity
 from sessions.jobs.engine_launcher import EngineLauncher
 from sessions.jobs.job_environment import job_environment
 from sessions.jobs.launcher import PerStage, submit
 from sessions.jobs.local_launcher import LocalLauncher
 from sessions.jobs.skypilot.skypilot_engine import SkyEngine
-from sessions.money.ledger import reserve_job, settle_job
+from sessions.run.money.ledger import reserve_job, settle_job
+from sessions.runtime.runtime import runtime, wiring
 from specs.system.errors import Blocked, BudgetExceeded
 from specs.system.resources import Resources, attempt_usd, filled, held_hours
 from testing.factories.sessions_on_disk import OnDisk, open_session

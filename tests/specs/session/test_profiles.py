@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from sessions.cli import app
+from sessions.commands.cli import app
 from specs.loading.loading import list_profiles, load_spec
 from specs.session.profiles import FIXED, FIXED_IN_STAGES, apply_profile
 from specs.stages.evaluation.kinds import EVALUATE

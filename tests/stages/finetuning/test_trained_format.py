@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sessions.wiring import cache_folder
+from sessions.runtime.wiring import cache_folder
 from specs.loading.loading import find_spec, load_spec
 from specs.session.session_spec import SessionSpec, kind_read
 from specs.stages.base.artifacts import Item

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reviews.stages.generation.base_model_check import encoding_fault, followed
-from sessions.wiring import cache_folder
+from sessions.runtime.wiring import cache_folder
 from specs.session.thresholds import Thresholds
 from specs.stages.base.sampling import SHOTS
 from specs.stages.generation.parameters import BaseModelCheckParameters, SampleResponsesParameters

@@ -16,7 +16,7 @@ from reviews.gate.measurer import measure
 from reviews.stages.programs import code_eval as judge
 from reviews.statistics.mcnemar import wilson
 from reviews.statistics.pass_at_k import over_problems, pass_at_k
-from sessions.wiring import cache_folder
+from sessions.runtime.wiring import cache_folder
 from specs.stages.programs.parameters import CodeEvalParameters
 from specs.stages.programs.rows import CodeRow
 from specs.system.confinement import program_process

@@ -11,9 +11,9 @@ import pytest
 from reviews.audit.verify import verify_run
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.human_actions import amend
 from sessions.jobs.sandbox.recipe_job import progress_in
-from sessions.wiring import require_machine
+from sessions.runtime.human_actions import amend
+from sessions.runtime.wiring import require_machine
 from specs.jobs.job_records import Manifest
 from specs.loading.loading import read_resolved
 from specs.stages.registry import resolve_parameters

@@ -14,11 +14,11 @@ from agents.workbench_protocol import Workbench
 from reviews.audit.verify import verify_run
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions import human_actions
 from sessions.builder.tools.reading_tools import artifacts
 from sessions.jobs import job_environment
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import LocalLauncher
+from sessions.runtime.runtime import human_actions
 from specs.jobs.job_records import JobOrder
 from specs.system.confinement import bubblewrap
 from specs.system.digests import digest_bytes, digest_path

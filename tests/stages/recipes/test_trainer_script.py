@@ -20,7 +20,7 @@ from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.job_environment import JOB_VARIABLES
 from sessions.jobs.sandbox.recipe_job import progress_in
-from sessions.wiring import require_machine
+from sessions.runtime.wiring import require_machine
 from specs.jobs.job_records import Manifest
 from specs.system.errors import Blocked
 from specs.trail.verdict import Packet

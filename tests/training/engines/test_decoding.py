@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sessions.wiring import cache_folder
+from sessions.runtime.wiring import cache_folder
 from specs.system.digests import digest_tree
 from testing.fixtures.small_text import small_model
 from training.engines import checkpoint as checkpoint_module

@@ -169,7 +169,7 @@ def test_text_in_brackets_loads_no_tokenizer_unless_it_is_a_token(
 
 def test_the_check_of_the_demo_imports_no_torch() -> None:
     code = (
-        "import sys\nsys.argv = ['peergate', 'spec', 'check', 'demo']\nfrom sessions.cli import main\n"
+        "import sys\nsys.argv = ['peergate', 'spec', 'check', 'demo']\nfrom sessions.commands.cli import main\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
         "print([name for name in ('torch', 'transformers', 'datasets') if name in sys.modules])"
     )

@@ -13,10 +13,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from reviews.stages.evaluation.scorer_checks import admitted
-from sessions import runtime
-from sessions.cli import app
-from sessions.money.estimate import estimate
-from sessions.report.live_display import Terminal
+from sessions.commands.cli import app
+from sessions.pages.report.live_display import Terminal
+from sessions.run.money.estimate import estimate
+from sessions.runtime.runtime import runtime
 from specs.loading.loading import find_spec, list_profiles, load_spec
 from specs.session.session_spec import ModelSource, ResolvedSpec, kind_read
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reviews.stages.evaluation.label_checks import distinct_answers
-from sessions.starters.starter import make_starter
+from sessions.commands.starters.starter import make_starter
 from specs.stages.base.artifacts import Item
 from specs.system.errors import UserError
 from testing.factories.evidence_on_disk import resolved_spec

@@ -9,9 +9,9 @@ import pytest
 from reviews.audit.export import PAGE, export_run
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.commands.audit.trail_place import Place
-from sessions.report.samples import page_samples as on_page
-from sessions.report.trail_page import page_damage, trail_page
+from sessions.pages.report.samples import page_samples as on_page
+from sessions.pages.report.trail_page import page_damage, trail_page
+from sessions.pages.trail_place import Place
 from specs.system.errors import EvidenceMissing
 from testing.fixtures.hostile_trail import plant, small_trail
 from testing.fixtures.quick_session import N

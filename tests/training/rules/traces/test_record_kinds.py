@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sessions.traces.teacher_file import circles
+from sessions.commands.traces.teacher_file import circles
 from specs.stages.traces.family import family_of
 from specs.system.errors import UserError
 from specs.system.masking import forms_only

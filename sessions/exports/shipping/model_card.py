@@ -1,0 +1,95 @@
+"""The model card: rendered from the recorded report and the registered spec, so that no number in it is typed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Template
+
+from reviews.evidence.gather import find
+from reviews.stages.finetuning.lineage_checks import LINEAGE
+from reviews.trail.chain.envelope import Recorded
+from sessions.pages.report.report import REPORT_JSON
+from sessions.pages.report.template import template
+from sessions.run.final_model import FinalModel
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.registry import kind_of
+from specs.system import markdown
+from specs.system.digests import digest_bytes
+from specs.system.errors import AuditDamage, EvidenceMissing
+from specs.system.masking import current
+from specs.system.regular_files import read_regular
+
+CARD = "README.md"
+
+
+def model_card(run: Path, entries: Sequence[Recorded], resolved: ResolvedSpec, model: FinalModel) -> str:
+    """Return the card of a session's model: what it is, data, training, evaluation, limits, gates.
+
+    Raises:
+        EvidenceMissing: the session has no report.
+        AuditDamage: the report is not the recorded one.
+    """
+    report = _recorded_report(run, entries)
+    spec = resolved.spec
+    treatment = next((stage for stage in report["stages"] if stage["stage"] == spec.analysis.treatment), None)
+    accepted = [attempt for attempt in (treatment or {"attempts": []})["attempts"] if attempt["gate"]]
+    checks: list[dict[str, Any]] = [
+        {"place": f"{stage['stage']}.{attempt['attempt']}", **check}
+        for stage in report["stages"]
+        for attempt in stage["attempts"]
+        for check in (attempt["gate"] or {"checks": []})["checks"]
+    ]
+    text = _template().render(
+        report=report,
+        spec=spec,
+        model=model,
+        source=report["model"],
+        data={
+            name: {"path": data_file.path, "digest": resolved.data_digests.get(name)}
+            for name, data_file in spec.data.items()
+        },
+        trained=[_trained(report, stage.name) for stage in spec.stages if kind_of(stage).trains],
+        evaluated=list(accepted[-1]["metrics"].values()) if accepted else [],
+        # Whose outputs were learned from, and under which terms; where nobody else wrote them, there is nothing to say.
+        taught=[check for check in checks if check["id"] == LINEAGE and check["status"] != "NOT_APPLICABLE"],
+        warnings=[check for check in checks if check["status"] not in ("PASS", "NOT_APPLICABLE")],
+        parameters={
+            stage.name: stage.parameters.model_dump(mode="json") for stage in spec.stages if kind_of(stage).trains
+        },
+    )
+    return current().text(text)
+
+
+def _recorded_report(run: Path, entries: Sequence[Recorded]) -> dict[str, Any]:
+    written = find(entries, "report")
+    pending = written.body["files"].get(REPORT_JSON) if written else None
+    if pending is None:
+        raise EvidenceMissing("the session has no report", where=str(run))
+    try:
+        data = read_regular(run / REPORT_JSON)
+    except OSError as error:
+        raise EvidenceMissing(f"the report cannot be read: {error.strerror or error}", where=str(run)) from error
+    if digest_bytes(data) != pending:
+        raise AuditDamage(f"{REPORT_JSON} is not the recorded {pending}", where=str(run))
+    return json.loads(data)
+
+
+def _trained(report: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return what is measured of the accepted training of a stage."""
+    stage = next((stage for stage in report["stages"] if stage["stage"] == name), None)
+    attempts = (
+        [attempt for attempt in stage["attempts"] if attempt["attempt"] == stage["accepted_attempt"]] if stage else []
+    )
+    metrics = list(attempts[-1]["metrics"].values()) if attempts else []
+    return {"stage": name, "kind": stage["kind"] if stage else "", "metrics": metrics}
+
+
+@cache
+def _template() -> Template:
+    filters = {"cell": markdown.cell, "code": markdown.code, "html": markdown.html, "written": markdown.Markup}
+    return template("model_card.md.j2", filters, finalize=markdown.finalize)

@@ -1,0 +1,74 @@
+"""Runs Peergate's own commands, each in a process of its own: a session outlives the server that started it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+PROGRAM: tuple[str, ...] = (sys.executable, "-P", "-m", "sessions.commands.cli")
+"""-P: nothing in the project's folder is imported in place of a module."""
+LONGEST_S = 3600.0
+MOST_OUTPUT = 400_000
+MOST_SAID = 4000
+
+
+class Done(NamedTuple):
+    """How a command ended, and what it wrote."""
+
+    code: int
+    out: str
+    error: str
+
+
+def _nothing() -> None:
+    """Tell nobody."""
+
+
+def run(arguments: list[str], tell: Callable[[], None] = _nothing) -> Done:
+    """Run a command to its end, calling ``tell`` meanwhile; one that takes an hour is ended."""
+    tell()
+    try:
+        done = subprocess.run(
+            [*PROGRAM, *arguments], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=LONGEST_S
+        )
+    except subprocess.TimeoutExpired:
+        return Done(1, "", f"it took longer than {LONGEST_S:.0f} s and was ended")
+    return Done(done.returncode, _text(done.stdout, MOST_OUTPUT), _text(done.stderr[-MOST_SAID:], MOST_SAID))
+
+
+class Started:
+    """A command that runs on its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, begin: int) -> None:
+        self._process, self._log, self._begin = process, log, begin
+
+    def poll(self) -> int | None:
+        """Return its exit code; None while it runs."""
+        return self._process.poll()
+
+    def said(self) -> str:
+        """Return what it has written, as far as it speaks of an error."""
+        with self._log.open("rb") as file:
+            file.seek(self._begin)
+            lines = _text(file.read(MOST_OUTPUT), MOST_OUTPUT).splitlines()
+        first = next((number for number, line in enumerate(lines) if line.startswith("peergate: ")), len(lines))
+        return "\n".join(lines[first:])[-MOST_SAID:]
+
+
+def begin(arguments: list[str], log: Path) -> Started:
+    """Start a command that continues when this process ends; what it writes is appended to ``log``."""
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    log.touch(mode=0o600)
+    with log.open("ab") as out:
+        size = out.tell()
+        process = subprocess.Popen(
+            [*PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+        )
+    return Started(process, log, size)
+
+
+def _text(data: bytes, most: int) -> str:
+    return data[:most].decode("utf-8", "replace")

@@ -1,0 +1,1 @@
+"""Serves runs to clients that only read."""

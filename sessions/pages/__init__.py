@@ -1,0 +1,1 @@
+"""What a person sees: reports, pages, diagnosis and the backlog, of one run or many."""

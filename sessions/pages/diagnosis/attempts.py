@@ -1,0 +1,177 @@
+"""What is left of the attempts of training stages: results of checks, curves, and of a job without an end its progress.
+
+Of a recorded attempt everything comes from trail and store. What a job wrote on its way, without having ended, is its
+own word and is marked so.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from reviews.evidence.gather import find
+from reviews.evidence.row_reader import read_rows
+from reviews.stages.finetuning.measure import by_step, loss_of
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
+from sessions.jobs.untrusted_files import NotReadable, read_end
+from sessions.pages.report.result import checks_of
+from specs.jobs.job_records import JobOrder, Manifest, Progress
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.finetuning.rows import ValidationRow
+from specs.stages.registry import kind_of
+from specs.system.errors import EvidenceMissing, PeergateError
+from specs.trail.verdict import CheckResult
+
+PROGRESS_BYTES = 4 << 20
+
+
+class Curves(NamedTuple):
+    """One point an optimizer step; what was not recorded is empty."""
+
+    steps: tuple[int, ...] = ()
+    losses: tuple[float, ...] = ()
+    rates: tuple[float, ...] = ()
+    norms: tuple[float, ...] = ()
+    speeds: tuple[float, ...] = ()
+    """Tokens with loss a second, of the last steps where the first ones were timed by an earlier attempt."""
+    kept_out: tuple[tuple[int, float], ...] = ()
+    """Steps and, after each, the loss on examples that were kept out of training."""
+    stated: bool = False
+    """Whether they are the job's own word: it has left no rows."""
+    planned: int | None = None
+    """Steps that the job was to make, where it says so."""
+
+
+class Attempt(NamedTuple):
+    """An attempt of a stage that trains."""
+
+    stage: str
+    attempt: int
+    launched: bool
+    ended: bool
+    checks: tuple[CheckResult, ...]
+    """As they were recorded at the gate; empty where there was none."""
+    curves: Curves
+    given: dict[str, Any]
+    """The granted parameters; empty where the order is gone."""
+    changes: dict[str, Any]
+    """What the builder chose otherwise than the spec."""
+    metrics: dict[str, Any]
+    """Measured values by id."""
+
+
+def newest_of(entries: Sequence[Recorded], resolved: ResolvedSpec) -> list[tuple[str, int]]:
+    """Return the newest planned attempt of each stage that trains, in the order of the spec."""
+    training = [stage.name for stage in resolved.spec.stages if kind_of(stage).trains]
+    newest = {entry.body["stage"]: entry.body["attempt"] for entry in entries if entry.entry.kind == "plan"}
+    return [(name, newest[name]) for name in training if name in newest]
+
+
+def attempt_of(
+    entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec, stage: str, number: int, run: Path | None = None
+) -> Attempt:
+    """Return what is known of an attempt; with ``run``, also what a job that has not ended wrote on its way."""
+    key = f"{entries[0].entry.session}.{stage}.{number}"
+    launch, ended = find(entries, f"launch/{key}"), find(entries, f"exit/{key}")
+    planned, measured = find(entries, f"plan/{stage}.{number}"), find(entries, f"metrics/{stage}.{number}")
+    curves = _recorded(resolved, store, stage, ended)
+    if not curves.steps and run is not None:
+        curves = _stated(run / "jobs" / key / "progress.jsonl")
+    return Attempt(
+        stage=stage,
+        attempt=number,
+        launched=launch is not None,
+        ended=ended is not None,
+        checks=tuple(checks_of(entries, store, stage, number)),
+        curves=curves,
+        given=_given(store, launch),
+        changes=dict(planned.body["changes"]) if planned else {},
+        metrics=_metrics(store, measured),
+    )
+
+
+def _metrics(store: Store, measured: Recorded | None) -> dict[str, Any]:
+    digest = measured.body["metrics"] if measured else None
+    result = store.get_value(digest)["metrics"] if digest else {}
+    return {name: value["value"] for name, value in result.items()}
+
+
+def _given(store: Store, launch: Recorded | None) -> dict[str, Any]:
+    if launch is None:
+        return {}
+    try:
+        return dict(JobOrder.model_validate_json(store.get(launch.body["order"])).parameters)
+    except (ValidationError, PeergateError):
+        return {}
+
+
+def _recorded(resolved: ResolvedSpec, store: Store, stage: str, ended: Recorded | None) -> Curves:
+    if ended is None or "rows" not in ended.body["outputs"]:
+        return Curves()
+    rows: tuple[Any, ...] = ()
+    # Rows that cannot be read were no evidence either, so they have no curve.
+    with suppress(EvidenceMissing):
+        path = store.path(ended.body["outputs"]["rows"]["digest"])
+        rows = read_rows(path, kind_of(resolved.spec.stage(stage)).rows["rows"], "steps")
+    rows = tuple(row for row in rows if hasattr(row, "loss") and hasattr(row, "step"))
+    if not rows:
+        return Curves()
+    seconds = _seconds(store, ended, len(rows))
+    timed = rows[len(rows) - len(seconds) :]
+    return Curves(
+        steps=tuple(row.step for row in rows),
+        losses=tuple(row.loss for row in rows),
+        rates=tuple(row.learning_rate for row in rows),
+        norms=tuple(row.grad_norm for row in rows),
+        speeds=tuple(row.tokens / second for row, second in zip(timed, seconds, strict=True)),
+        kept_out=_kept_out(store, ended),
+    )
+
+
+def _kept_out(store: Store, ended: Recorded) -> tuple[tuple[int, float], ...]:
+    """Return the losses on kept examples; empty where none were kept, or their rows cannot be read."""
+    if "validation" not in ended.body["outputs"]:
+        return ()
+    with suppress(EvidenceMissing):
+        path = store.path(ended.body["outputs"]["validation"]["digest"])
+        points = by_step(read_rows(path, ValidationRow, "scores of examples"))
+        return tuple((step, loss) for step, rows in points.items() if math.isfinite(loss := loss_of(rows)))
+    return ()
+
+
+def _seconds(store: Store, ended: Recorded, count: int) -> list[float]:
+    """Return the times of the last steps; empty for jobs of versions that recorded none."""
+    if not ended.body.get("manifest"):
+        return []
+    seconds: Any = None
+    with suppress(ValidationError):
+        seconds = Manifest.model_validate_json(store.get(ended.body["manifest"])).facts.get("step_seconds")
+    if not isinstance(seconds, list) or len(seconds) > count:
+        return []
+    times = [float(second) for second in seconds if isinstance(second, int | float) and 0 < second < math.inf]
+    return times if len(times) == len(seconds) else []
+
+
+def _stated(path: Path) -> Curves:
+    """Return the losses that a job without an end wrote on its way; lines that cannot be read are left out."""
+    try:
+        lines = read_end(path, PROGRESS_BYTES)[0].splitlines()
+    except (NotReadable, OSError):
+        return Curves()
+    pairs: dict[int, tuple[float, float]] = {}
+    planned: int | None = None
+    for line in lines:
+        with suppress(ValueError, TypeError):
+            progress = Progress.model_validate(json.loads(line))
+            loss = progress.note.get("loss")
+            if isinstance(loss, float) and math.isfinite(loss):
+                pairs[progress.done], planned = (loss, progress.time), progress.total
+    steps = sorted(pairs)
+    return Curves(tuple(steps), tuple(pairs[step][0] for step in steps), stated=True, planned=planned)

@@ -1,0 +1,144 @@
+"""What a person can do where a gate stays closed: commands with their effect, and what could be changed, by check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from reviews.checks.job_endings import ending_of_record, log_lines
+from reviews.checks.remedies import remedy_of
+from reviews.evidence.gather import find, is_in_force, registered_spec
+from reviews.evidence.weight_lineage import is_trained
+from reviews.gate.decide import JOB_EXIT
+from reviews.gate.human_answers import is_without_verdict, why_no_retry
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
+from sessions.pages.report.overview import waits_for_verdict
+from sessions.pages.report.result import checks_of, question
+from specs.jobs.job_records import ExitRecord
+from specs.session.session_spec import ResolvedSpec
+from specs.session_words import session_words
+from specs.stages.registry import kind_of
+from specs.trail.verdict import CheckResult
+
+
+class WayOut(NamedTuple):
+    """One thing that a person can do where a session stands still."""
+
+    effect: str
+    commands: tuple[str, ...]
+    """As they are typed, one after the other; words in capitals are to be filled in."""
+    answer: str = ""
+    """Names it where a page can have it done by a button."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return its form in reports and in `--json`."""
+        return {"commands": list(self.commands), "effect": self.effect, "answer": self.answer}
+
+
+class Remedy(NamedTuple):
+    """What could be changed against a check that closed a gate."""
+
+    check: str
+    remedy: str
+
+
+_MAY_DIFFER = ("jobs", "witness", "provenance", "claims", "registration")
+"""Groups of checks about what happened around the rows: another attempt may pass them with the same rows."""
+
+
+def waiting_for(entries: list[Recorded], run: Path, store: Store, resolved: ResolvedSpec) -> dict[str, Any]:
+    """Return whom an open session waits for, since which entry, and what can be done, as `peergate status` says it."""
+    named, request, packet = session_words(run), question(entries), waits_for_verdict(entries)
+    if packet is not None:
+        show, give_it = f"peergate review show {named}", f"peergate review give {named} --file VERDICT.json"
+        give = WayOut("judges the gate", (show, give_it))
+        return {
+            "whom": "a person, for a verdict",
+            "since": packet.entry.seq,
+            "answers": [give],
+            "packet": packet.body["packet"],
+        }
+    if request is None:
+        resume = WayOut("continues where it stopped", (f"peergate resume {named}",), "resume")
+        return {"whom": "nobody: no process runs it", "since": entries[-1].entry.seq, "answers": [resume]}
+    since = request.entry.seq
+    return {"whom": "a person", "since": since, "answers": answers_to(entries, request, named, store, resolved)}
+
+
+def answers_to(
+    entries: Sequence[Recorded], request: Recorded, name: str, store: Store, resolved: ResolvedSpec
+) -> list[WayOut]:
+    """Return what a person can do: commands, with the session as ``name`` in them, and their effect."""
+    answer = f"peergate resume {name} --answer {{}} --reason WHY"
+    stop = WayOut("ends the session here, with its report", (answer.format("stop"),), "stop")
+    if request.entry.kind == "budget":
+        amend = f"peergate amend {name} --max-cost USD --reason WHY"
+        return [WayOut("gives it a larger budget, on record", (amend, f"peergate resume {name}"), "budget"), stop]
+    again = (
+        "runs the stage once more: for a job that broke or was lost. With the same parameters and seed the rows are "
+        "the same, and what they closed stays closed"
+        if request.body.get("stage")
+        else "has the design reviewed once more: there is no verdict on it"
+    )
+    retry = WayOut(again, (answer.format("retry"),), "retry")
+    lift = WayOut(
+        "continues over the gate in your name, which the trail and every report count as an override",
+        (f"peergate override {name} --gate --reason WHY",),
+        "approve",
+    )
+    idle = why_no_retry(entries, request) or why_the_same(entries, request, store, resolved)
+    return [*([] if idle else [retry]), lift, stop]
+
+
+def why_the_same(entries: Sequence[Recorded], request: Recorded, store: Store, resolved: ResolvedSpec) -> str:
+    """Say why another attempt would be judged as this one was; empty where it may be judged otherwise."""
+    if request.entry.kind != "decision" or request.body["stage"] is None:
+        return ""
+    stage, number = request.body["stage"], request.body["attempt"]
+    ended = find(entries, f"exit/{entries[0].entry.session}.{stage}.{number}")
+    judged = find(entries, f"verdict/{stage}.{number}")
+    if ended is None or judged is None or is_without_verdict(judged):
+        return ""
+    if ExitRecord.model_validate_json(store.get(ended.body["exit"])).code != 0:
+        return ""
+    later = entries[request.entry.seq + 1 :]
+    if any(
+        value.entry.kind == "override" or (value.entry.kind == "amendment" and is_in_force(value)) for value in later
+    ):
+        return ""
+    planned = resolved.spec.stage(stage)
+    if planned.ranges or kind_of(planned).runs_code:
+        return ""
+    closing = _closing(checks_of(entries, store, stage, number))
+    if any(check_result.status != "FAIL" or check_result.id.split(".")[0] in _MAY_DIFFER for check_result in closing):
+        return ""
+    return "with the same parameters and seed the rows are the same, and what they closed stays closed"
+
+
+def remedies(entries: Sequence[Recorded], store: Store) -> list[Remedy]:
+    """Return what could be changed, for each check that closed the last gate; empty if it was opened."""
+    last = next((entry for entry in reversed(entries) if entry.entry.kind == "decision"), None)
+    if last is None or last.body["outcome"] not in ("reject", "escalate"):
+        return []
+    stage, attempt = last.body["stage"], last.body["attempt"]
+    closing = _closing(checks_of(entries, store, stage or "design", attempt))
+    exit_check = next((check for check in closing if check.id == JOB_EXIT), None)
+    ended = find(entries, f"exit/{entries[0].entry.session}.{stage}.{attempt}")
+    if exit_check is not None and exit_check.status == "FAIL" and ended is not None:
+        # All else follows from it.
+        record = ExitRecord.model_validate_json(store.get(ended.body["exit"]))
+        return [Remedy(JOB_EXIT, ending_of_record(record, "\n".join(log_lines(exit_check))).remedy)]
+    trained = has_training(entries, store, stage or "design")
+    return [Remedy(check.id, remedy) for check in closing if (remedy := remedy_of(check.id, trained=trained))]
+
+
+def has_training(entries: Sequence[Recorded], store: Store, stage: str) -> bool:
+    """Return whether a stage is about weights that the session trains; the design gate is about all stages."""
+    resolved, _ = registered_spec(entries, store)
+    return all(is_trained(resolved.spec, named) for named in resolved.spec.stages if named.name == stage)
+
+
+def _closing(checks: Sequence[CheckResult]) -> list[CheckResult]:
+    return [check for check in checks if check.closes]

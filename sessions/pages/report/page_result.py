@@ -1,0 +1,129 @@
+"""The head of a trail's page: result and reasons, effect, registration, costs, evaluations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from reviews.acceptance.scorecard import scorecard_of
+from reviews.audit.witness_needs import witness_needs
+from reviews.evidence.gather import evaluations, is_in_force, registered_spec
+from reviews.gate.human_answers import last_question
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
+from sessions.pages.report.overview import Overview, summary
+from sessions.pages.report.result import comparison_of, question, result_in_words, result_of, why_it_ended
+from sessions.run.money import ledger
+from specs.session.session_spec import ResolvedSpec
+from specs.system.errors import PeergateError
+
+WORDS = {
+    "approve": "Accepted",
+    "null": "Null result",
+    "overridden": "Not accepted: a person lifted a gate or check",
+    "reject": "Rejected",
+    "stop": "Stopped by a person",
+    "budget": "Stopped: the budget is used up",
+    "cancelled": "Cancelled",
+    "retracted": "Taken back",
+}
+OPEN = {"waiting": "Waiting for a person", "paused": "Not finished"}
+UNREADABLE = (PeergateError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""Errors of reading unverified entries and values."""
+
+
+def page_result(entries: list[Recorded], store: Store) -> dict[str, Any] | None:
+    """Return the head of the page; None if the trail is no session's, or lacks something: verifying is not its task."""
+    if not entries or entries[0].entry.kind != "open":
+        return None
+    try:
+        return _result(entries, store)
+    except UNREADABLE:
+        return None
+
+
+def page_scorecard(entries: list[Recorded], store: Store) -> dict[str, Any] | None:
+    """Return the scorecard of a closed session; None of another one, or where trail or store lack something."""
+    if not any(entry.entry.kind == "close" for entry in entries):
+        return None
+    try:
+        return scorecard_of(entries, store).as_json()
+    except UNREADABLE:
+        return None
+
+
+def _result(entries: list[Recorded], store: Store) -> dict[str, Any]:
+    resolved, _ = registered_spec(entries, store)
+    at = summary(entries[0].entry.session, Path(), entries, len(entries))
+    compared = comparison_of(entries, store, resolved)
+    balance = ledger.balance_of(entries, resolved.spec.budget)
+    analysis = resolved.spec.analysis
+    why = list(at.reasons) if at.decision is None else why_it_ended(entries, store, at.decision)
+    if at.decision == "retracted":
+        why = list(last_question(entries, at.name).body["reasons"])
+    parties: dict[str, float] = {}
+    for entry in entries:
+        if entry.entry.kind == "spend" and entry.body["what"] == "settle":
+            parties[entry.body["party"]] = parties.get(entry.body["party"], 0.0) + entry.body["usd"]
+    return {
+        "state": at.decision if at.decision in WORDS else at.state if at.state in OPEN else "paused",
+        "word": WORDS.get(at.decision or "") or OPEN.get(at.state, "Not finished"),
+        "sentence": _sentence(entries, store, resolved, at, compared),
+        "why": why,
+        "objective": resolved.spec.objective,
+        "witnesses": witness_needs(entries, store),
+        "effect": _effect(compared) if compared else None,
+        "registered": {
+            "metric": analysis.primary_metric.replace("_", " "),
+            "criterion": f"p < {analysis.alpha:g} and gain >= {analysis.minimum_effect:g}",
+            "n": analysis.n,
+            "seeds": ", ".join(map(str, analysis.seeds)),
+            "arms": f"{analysis.baseline} against {analysis.treatment}",
+            "exploratory": any(is_in_force(entry) and entry.body["exploratory"] for entry in entries),
+        },
+        "costs": {
+            "spent": f"{balance.spent_usd:.4f}",
+            "most": f"{resolved.spec.budget.max_cost_usd:g}",
+            "left": f"{balance.left_usd:.4f}",
+            "reserved": f"{balance.reserved_usd:.4f}" if balance.reserved_usd else "",
+            "minutes": f"{balance.hours * 60:.0f}",
+            "parties": [{"party": party, "usd": f"{usd:.4f}"} for party, usd in sorted(parties.items())],
+        },
+        "evaluations": evaluations(entries, resolved),
+    }
+
+
+def _sentence(
+    entries: list[Recorded], store: Store, resolved: ResolvedSpec, at: Overview, compared: dict[str, Any] | None
+) -> str:
+    if at.decision is not None:
+        message = "stopped" if at.decision == "retracted" else at.decision
+        return result_in_words(entries, store, resolved, message, compared)
+    request = question(entries)
+    if request is not None:
+        return result_of(request)
+    if at.state == "waiting":
+        return "a person is asked for a verdict"
+    return f"open, at stage {at.stage}, attempt {at.attempt}" if at.stage else "open, before its first stage"
+
+
+def _effect(compared: dict[str, Any]) -> dict[str, Any]:
+    """Return the effect in words, and its place and interval on a scale from -1 to 1, in per cent."""
+    metrics, gain = compared["metrics"], compared["metrics"]["accuracy_gain"]
+    low, high = gain["interval"]
+    marks = (low, high, gain["value"], float(compared["registered"]["minimum_effect"]))
+    left, right, point, least = (round(50 + 50 * max(-1.0, min(1.0, mark)), 2) for mark in marks)
+    return {
+        "gain": f"{gain['value']:+.3f}",
+        "interval": f"{low:+.3f} to {high:+.3f}",
+        "n": gain["n"],
+        "baseline": f"{compared['baseline_accuracy']:.3f}",
+        "treatment": f"{compared['treatment_accuracy']:.3f}",
+        "gained": f"{metrics['gained']['value']:.0f}",
+        "lost": f"{metrics['lost']['value']:.0f}",
+        "p": f"{metrics['mcnemar_p']['value']:.2g}",
+        "left": left,
+        "width": round(right - left, 2),
+        "point": point,
+        "least": least,
+    }

@@ -1,0 +1,286 @@
+"""Checks a session's report against its trail: rendered again byte for byte, each number followed to its rows.
+
+Files are compared with their recorded digests, metrics computed again from the rows, and the builder's claims looked up
+again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from os.path import commonprefix
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from reviews.audit.metric_lines import parts_of
+from reviews.checks.claim_lookup import look_up
+from reviews.checks.measuring_code import measuring_code
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.gather import gather
+from reviews.evidence.row_lines import BASELINE, ROWS, Part
+from reviews.evidence.weight_lineage import Lineage
+from reviews.gate.measurer import measure
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
+from reviews.trail.recorded_code import code_lines
+from sessions.pages.report.report import REPORT_JSON, REPORT_MARKDOWN, render
+from specs.jobs.grant_and_claim import ClaimResult
+from specs.stages.base.metric import Metric, MetricSet
+from specs.system.digests import digest_bytes
+from specs.system.errors import PeergateError, UserError
+from specs.system.text import one_line
+
+SHOWN = 200
+"""Characters of a differing line, from a little before the difference."""
+_BEFORE = 40
+_NAME = re.compile(r"(?:([^.]+)\.(?:(\d+)\.)?)?(\w+)")
+COMPARISON = "## The registered comparison"
+_IN_HEADLINE = ("accuracy_gain", "gained", "lost", "mcnemar_p")
+
+
+class Measured(NamedTuple):
+    """One metric as the entry of an attempt recorded it."""
+
+    entry: Recorded
+    digest: str
+    """Of the metric set."""
+    set: MetricSet
+    metric: Metric
+
+    @property
+    def name(self) -> str:
+        """STAGE.ATTEMPT.METRIC."""
+        return f"{self.set.stage}.{self.set.attempt}.{self.metric.id}"
+
+
+class Rows(NamedTuple):
+    """A file of raw rows, where it was recorded, and its problem, if any."""
+
+    name: str
+    digest: str
+    entry: Recorded | None
+    path: str
+    problem: str
+
+
+class Claimed(NamedTuple):
+    """A builder's claim about a metric: the packet that showed it, the result on record and the result now."""
+
+    packet: Recorded
+    recorded: ClaimResult
+    now: ClaimResult
+
+
+class Traced(NamedTuple):
+    """A number of the report, followed to its rows."""
+
+    measured: Measured
+    stated: tuple[str, ...]
+    """Where the report states it: a JSON pointer, or a line."""
+    rows: tuple[Rows, ...]
+    same_code: bool
+    """Whether the code at hand measured it."""
+    again: float | None
+    """The value from the rows now; None if they give none."""
+    parts: tuple[Part, ...]
+    claims: tuple[Claimed, ...]
+    lineages: dict[str, Lineage]
+    """By role, the origin of the measured checkpoints."""
+    problems: tuple[str, ...]
+
+
+class ReportCheck:
+    """The report of a session beside its trail.
+
+    ``apart`` says that the report's files lie beside the store (a run folder), not in it (an export).
+
+    Raises:
+        UserError: no report was written yet.
+        AuditDamage: a metric set was changed.
+        EvidenceMissing: a metric set is not in the store.
+    """
+
+    def __init__(self, folder: Path, entries: Sequence[Recorded], store: Store, *, apart: bool) -> None:
+        self._folder, self._entries, self._store, self._apart = folder, entries, store, apart
+        written = next((entry for entry in reversed(entries) if entry.entry.kind == "report"), None)
+        if written is None:
+            raise UserError("there is no report yet", where=str(folder), hint="it is written when the session closes")
+        self.entry = written
+        self.measured = tuple(self._measured())
+        self._gathered: tuple[int, Evidence] | None = None
+        self._computed: tuple[int, MetricSet] | None = None
+        """Evidence of the attempt that was last traced and what its rows give, by its entry."""
+        self._rendered: dict[str, bytes] = {}
+        """The files that trail and store give, by path."""
+        self.problems = list(self._problems())
+        """Where the report differs from them, or from the recorded digests."""
+
+    def _measured(self) -> Iterator[Measured]:
+        for entry in self._entries:
+            digest = entry.body.get("metrics") if entry.entry.kind == "metrics" else None
+            if digest:
+                metric_set = MetricSet.model_validate_json(self._store.get(digest))
+                for metric in metric_set.metrics.values():
+                    yield Measured(entry, digest, metric_set, metric)
+
+    def _problems(self) -> Iterator[str]:
+        files: dict[str, str] = self.entry.body["files"]
+        saved: dict[str, bytes] = {}
+        for name, digest in files.items():
+            try:
+                saved[name] = (self._folder / name).read_bytes() if self._apart else self._store.get(digest)
+            except (OSError, PeergateError) as error:
+                yield f"{name} cannot be read: {str(error).splitlines()[0]}"
+                continue
+            if digest_bytes(saved[name]) != digest:
+                yield f"{name} is {digest_bytes(saved[name])}, entry {self.entry.entry.seq} recorded {digest}"
+        try:
+            self._rendered = render(self._folder, list(self._entries), self._store, self.entry)
+        except PeergateError as error:
+            yield f"the report cannot be rendered again: {str(error).splitlines()[0]}"
+            return
+        texts = sorted({name for name in files if not name.endswith(".svg")} | self._rendered.keys())
+        differences = [
+            _difference(name, saved.get(name, b""), self._rendered.get(name, b""))
+            for name in texts
+            if name in saved or name not in files
+        ]
+        if any(differences):
+            # Another version may write another report.
+            ran = "; ".join(code_lines(self._entries[: self.entry.entry.seq], self._store))
+            yield from (f"{difference} (the session ran {ran})" for difference in differences if difference)
+
+    def stated(self, value: Measured) -> Iterator[str]:
+        """Yield where the report states a metric, as pointers into its JSON and lines of its Markdown."""
+        name, report = value.metric.id, json.loads(self._rendered.get(REPORT_JSON, b"{}"))
+        compared: dict[str, Any] = report.get("comparison") or {}
+        is_treatment = compared.get("treatment_metrics") == value.digest
+        for arm in ("baseline", "treatment"):
+            if compared.get(f"{arm}_metrics") == value.digest and name == compared["primary_metric"]:
+                yield f"report.json /comparison/{arm}_accuracy"
+        if is_treatment and name in compared["metrics"]:
+            yield f"report.json /comparison/metrics/{name}"
+        for number, stage in enumerate(report.get("stages", ())):
+            for place, attempt in enumerate(stage["attempts"]):
+                if attempt["metrics_digest"] == value.digest:
+                    yield f"report.json /stages/{number}/attempts/{place}/metrics/{name}"
+        own = f"{value.set.stage}.{value.set.attempt}"
+        section = ""
+        for number, line in enumerate(self._rendered.get(REPORT_MARKDOWN, b"").decode().split("\n"), 1):
+            section = line if line.startswith("## ") else section
+            in_headline = number == 1 and is_treatment and name in (*_IN_HEADLINE, compared["primary_metric"])
+            in_table = is_treatment and section == COMPARISON and line.startswith(f"| {name} |")
+            folded = line.startswith(f"<details><summary>{own} ") and f" {name} = " in line
+            if in_headline or in_table or folded or line.startswith(f"- {own}, not met: {name} "):
+                yield f"report.md line {number}"
+
+    def called(self, name: str) -> tuple[Measured, ...]:
+        """Return the metrics of a name: METRIC, STAGE.METRIC or STAGE.ATTEMPT.METRIC; UserError without any."""
+        parts = _NAME.fullmatch(name)
+        stage, attempt, metric = parts.groups() if parts else (None, None, None)
+        results = tuple(
+            value
+            for value in self.measured
+            if value.metric.id == metric
+            and stage in (None, value.set.stage)
+            and attempt in (None, str(value.set.attempt))
+        )
+        if not results:
+            names = ", ".join(sorted({value.metric.id for value in self.measured})) or "none"
+            hint = f"METRIC, STAGE.METRIC or STAGE.ATTEMPT.METRIC of: {names}"
+            raise UserError(f"nothing was measured that is called '{name}'", hint=hint)
+        return results
+
+    def trace(self, value: Measured) -> Traced:
+        """Follow a metric to the code and the rows it was computed from, and to the places that state it."""
+        rows = [self._rows(name, digest) for name, digest in value.set.rows.items()]
+        problems: list[str] = []
+        again, parts, ways = None, (), dict[str, Lineage]()
+        measured_by = measuring_code()
+        try:
+            evidence = self._evidence(value)
+            ways = evidence.lineages
+            measured_by = measuring_code(evidence.resolved)
+            computed = self._again(value, evidence).metrics.get(value.metric.id)
+            again = computed.value if computed else None
+            parts = parts_of(evidence, value.metric.id)
+            # Its other sources, for example a critic's labelled sample.
+            files = dict.fromkeys(part.file for part in parts if part.file not in (ROWS, BASELINE))
+            rows += [self._rows(file, evidence.output_digests[file]) for file in files]
+        except PeergateError as error:
+            problems.append(f"the rows give nothing now: {str(error).splitlines()[0]}")
+        problems[:0] = [each.problem for each in rows if each.problem]
+        same_code = value.set.code == measured_by
+        if again is not None and again != value.metric.value:
+            then = f"entry {value.entry.entry.seq} recorded {value.metric.value:.10g}"
+            problems.append(
+                f"the rows give {again:.10g}, {then}{'' if same_code else ', by other code than is at hand'}"
+            )
+        claims = tuple(self._claims(value))
+        problems += [
+            f"entry {each.packet.entry.seq} calls a claim of {each.recorded.claim.value:.10g} {each.recorded.status}, "
+            f"looked up again it is {each.now.status}"
+            for each in claims
+            if each.now != each.recorded
+        ]
+        return Traced(
+            value, tuple(self.stated(value)), tuple(rows), same_code, again, parts, claims, ways, tuple(problems)
+        )
+
+    def _evidence(self, value: Measured) -> Evidence:
+        """Return the evidence of a metric's attempt: gathered once for all of the attempt's metrics in a row."""
+        seq = value.entry.entry.seq
+        if self._gathered is None or self._gathered[0] != seq:
+            evidence = gather(self._folder, self._entries[:seq], self._store, value.set.stage, value.set.attempt)
+            self._gathered = seq, evidence
+        return self._gathered[1]
+
+    def _again(self, value: Measured, evidence: Evidence) -> MetricSet:
+        """Return the metrics of this evidence, computed once like it."""
+        seq = value.entry.entry.seq
+        if self._computed is None or self._computed[0] != seq:
+            self._computed = seq, measure(evidence)
+        return self._computed[1]
+
+    def _rows(self, name: str, digest: str) -> Rows:
+        for entry in self._entries:
+            for output in entry.body.get("outputs", {}).values() if entry.entry.kind == "exit" else ():
+                if output["digest"] == digest:
+                    try:
+                        self._store.get(digest)
+                        problem = ""
+                    except PeergateError as error:
+                        problem = str(error).splitlines()[0]
+                    return Rows(name, digest, entry, str(output["path"]), problem)
+        return Rows(name, digest, None, "", f"no job left the rows {digest}")
+
+    def _claims(self, value: Measured) -> Iterator[Claimed]:
+        """Yield what packets show of the builder's claims about a metric, looked up again."""
+        for packet in self._entries:
+            if packet.entry.kind != "packet":
+                continue
+            claims = json.loads(self._store.get(packet.body["packet"])).get("claims", ())
+            for recorded in (ClaimResult.model_validate(each) for each in claims):
+                own = packet.body.get("stage") == value.set.stage
+                if (recorded.claim.stage, recorded.claim.metric) != (value.set.stage, value.metric.id):
+                    continue
+                if not own or packet.body.get("attempt") == value.set.attempt:
+                    yield Claimed(packet, recorded, look_up([recorded.claim], {value.set.stage: value.set})[0])
+
+
+def _difference(name: str, saved: bytes, rendered: bytes) -> str:
+    """Return where a file first differs from the trail; empty if nowhere."""
+    if saved == rendered:
+        return ""
+    lines = [data.decode("utf-8", "replace").split("\n") if data else [] for data in (saved, rendered)]
+    for number, (there, text) in enumerate(zip_longest(*lines), 1):
+        if there != text:
+            start = max(0, len(commonprefix([there or "", text or ""])) - _BEFORE)
+            reported_text, message = (
+                "nothing" if current_text is None else f"'{one_line(current_text[start:], SHOWN)}'"
+                for current_text in (there, text)
+            )
+            return f"{name} line {number} says {reported_text}, the trail says {message}"
+    return f"{name} has bytes that are no text"

@@ -1,0 +1,113 @@
+"""The held-out items of a session with the answers of both arms, as the report judges them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from reviews.evidence.gather import gather, registered_spec
+from reviews.stages.evaluation.judged_answers import Answered, answered
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
+from sessions.pages.report.samples.compared_arms import arms_of
+from sessions.run.terminal import masked_line
+from specs.system.errors import EvidenceMissing, UserError
+from training.rules.tasks.conversation import said_in
+
+
+class Sample(NamedTuple):
+    """One item: what was asked, and what each arm that has answered said."""
+
+    number: int
+    """Its place in the registered order, from 1."""
+    before: Answered
+    after: Answered | None
+
+    @property
+    def change(self) -> str:
+        """What the treatment changed: ``gained``, ``lost`` or ``same``; ``only`` where one arm alone answered."""
+        if self.after is None:
+            return "only"
+        if self.before.passed == self.after.passed:
+            return "same"
+        return "gained" if self.after.passed else "lost"
+
+    @property
+    def newest(self) -> Answered:
+        """The answer of the treatment, or of the baseline as long as there is no other."""
+        return self.after or self.before
+
+    @property
+    def prompt(self) -> str:
+        """What the user said."""
+        return " / ".join(said_in(self.newest.item))
+
+
+SHOWN: dict[str, Callable[[Sample], bool]] = {
+    "all": lambda _: True,
+    "right": lambda sample: sample.newest.passed,
+    "wrong": lambda sample: not sample.newest.passed,
+    "gained": lambda sample: sample.change == "gained",
+    "lost": lambda sample: sample.change == "lost",
+    "truncated": lambda sample: sample.newest.truncated,
+}
+"""What can be asked for, by name. Right, wrong and truncated are of the treatment where it has answered."""
+
+
+class Samples(NamedTuple):
+    """All items of a session, in the registered order."""
+
+    rows: tuple[Sample, ...]
+    arms: tuple[str, ...]
+    """The stages that have answered: baseline, and treatment."""
+
+    def counts(self) -> dict[str, int]:
+        """Return how many items each name of :data:`SHOWN` selects."""
+        return {name: sum(map(fits, self.rows)) for name, fits in SHOWN.items()}
+
+    def kinds(self) -> dict[str, int]:
+        """Return how many items are of each kind, by name."""
+        return dict(sorted(Counter(sample.newest.item.kind for sample in self.rows).items()))
+
+    def select(self, displayed_text: str, kind: str, text: str) -> tuple[int, ...]:
+        """Return the places of the rows that fit; letter case does not matter. Raises UserError for another name."""
+        if displayed_text not in SHOWN:
+            raise UserError(
+                f"'{masked_line(displayed_text, 40)}' selects no samples", hint=f"one of: {', '.join(SHOWN)}"
+            )
+        fits, wanted = SHOWN[displayed_text], text.casefold()
+        return tuple(
+            place
+            for place, sample in enumerate(self.rows)
+            if fits(sample) and (not kind or sample.newest.item.kind == kind) and (not wanted or _holds(sample, wanted))
+        )
+
+
+def _holds(sample: Sample, text: str) -> bool:
+    texts = (sample.newest.item.id, sample.prompt, sample.before.text, sample.after.text if sample.after else "")
+    return any(text in each.casefold() for each in texts)
+
+
+def samples_of(folder: Path, entries: Sequence[Recorded], store: Store) -> Samples:
+    """Return the judged items of a session: of both arms, or of the baseline alone before the treatment has answered.
+
+    Raises:
+        EvidenceMissing: no arm has answered, or its rows cannot be read.
+    """
+    resolved, _ = registered_spec(entries, store)
+    analysis = resolved.spec.analysis
+    both = arms_of(folder, entries, store, resolved)
+    if both is not None:
+        pairs = zip(*both, strict=True)
+        rows = tuple(Sample(number, then, now) for number, (then, now) in enumerate(pairs, 1))
+        return Samples(rows, (analysis.baseline, analysis.treatment))
+    measured = [
+        entry for entry in entries if entry.entry.kind == "metrics" and entry.body["stage"] == analysis.baseline
+    ]
+    if not measured:
+        raise EvidenceMissing(f"'{analysis.baseline}' has not answered the held-out items yet")
+    evidence = gather(folder, entries, store, analysis.baseline, measured[-1].body["attempt"])
+    alone = answered(evidence, evidence.outputs.get("rows"))
+    return Samples(tuple(Sample(number, value, None) for number, value in enumerate(alone, 1)), (analysis.baseline,))

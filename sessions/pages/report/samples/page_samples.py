@@ -1,0 +1,64 @@
+"""The samples on the page of an export: some of each group, chosen by nobody, and how many are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
+from sessions.pages.report.samples.judged_samples import Sample, samples_of
+from specs.system.errors import EvidenceMissing
+from training.rules.tasks.conversation import said_in
+
+MOST_OF_A_GROUP = 50
+"""The first ones in the registered order."""
+
+_GROUPS: tuple[tuple[str, Callable[[Sample], bool]], ...] = (
+    ("lost: right before, wrong after", lambda sample: sample.change == "lost"),
+    ("gained: wrong before, right after", lambda sample: sample.change == "gained"),
+    ("wrong before and after", lambda sample: sample.change == "same" and not sample.newest.passed),
+    ("right before and after", lambda sample: sample.change == "same" and sample.newest.passed),
+    ("wrong", lambda sample: sample.change == "only" and not sample.newest.passed),
+    ("right", lambda sample: sample.change == "only" and sample.newest.passed),
+)
+
+
+def page_samples(entries: Sequence[Recorded], store: Store) -> dict[str, Any] | None:
+    """Return the samples in groups, as texts that are not cleaned; None where no item has been answered or judged.
+
+    Items are judged by the task's verifier, which is not installed everywhere.
+    """
+    try:
+        samples = samples_of(store.root.parent, entries, store)
+    except EvidenceMissing:
+        return None
+    groups: list[dict[str, Any]] = []
+    for title, fits in _GROUPS:
+        matching_samples = [sample for sample in samples.rows if fits(sample)]
+        if matching_samples:
+            rows = [_row(sample) for sample in matching_samples[:MOST_OF_A_GROUP]]
+            groups.append(
+                {
+                    "title": title,
+                    "count": len(matching_samples),
+                    "rows": rows,
+                    "left_out": len(matching_samples) - len(rows),
+                }
+            )
+    return {"arms": samples.arms, "count": len(samples.rows), "groups": groups}
+
+
+def _row(value: Sample) -> dict[str, Any]:
+    answers = [("before", value.before), ("after", value.after)] if value.after else [("answer", value.before)]
+    return {
+        "number": value.number,
+        "item": value.newest.item.id,
+        "kind": value.newest.item.kind,
+        "prompt": "\n".join(said_in(value.newest.item)),
+        "constraint": value.newest.item.constraint,
+        "answers": [
+            {"name": name, "text": each.text, "right": each.passed, "reason": each.reason, "truncated": each.truncated}
+            for name, each in answers
+        ],
+    }

@@ -1,0 +1,349 @@
+"""The review trail as one HTML page that opens without a server: no script, nothing loaded from elsewhere.
+
+Made from entries and stored values alone, so that anybody with an export can make it again and compare. Every text in
+it is untrusted: escaped and made plain.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Template
+from markupsafe import Markup
+
+from reviews.audit.export import PAGE, STORE
+from reviews.gate.human_answers import is_override
+from reviews.trail.chain.envelope import Recorded, open_envelope, recorded, signatures_text
+from reviews.trail.chain.signed_head import parse_note
+from reviews.trail.chain.store import Store
+from reviews.trail.chain.tiles import CHECKPOINT, read_bundles
+from sessions.pages.report import timeline
+from sessions.pages.report.overview import when
+from sessions.pages.report.template import FOLDER, template
+from specs.system import text as plain_text
+from specs.system.errors import PeergateError
+from specs.system.masking import Masker
+from specs.system.regular_files import read_regular
+from specs.system.text import one_line, plain
+from specs.trail.key_policy import Policy
+
+MOST_ENTRIES = 10_000
+"""Entries with a body on the page; of a longer trail the newest, those of the story first: a browser opens no more."""
+LINE_CHARACTERS = 4000
+MOST_CHARACTERS = 60_000
+"""Of one value from the store."""
+SAMPLE_CHARACTERS = 4000
+"""Of one prompt or answer."""
+MOST_EVIDENCE = 20_000_000
+"""Characters of all values together; later values are named by their file in the store."""
+GROUP = 250
+"""Entries that open at once."""
+MOST_EVENTS = 2_000
+"""Of the transcript, the newest: each has up to 6,000 characters."""
+MOST_GATES = 200
+"""Gates whose checks are on the page: each is looked up in all entries."""
+_TEMPLATE = "trail.html.j2"
+_SOURCES = (
+    *("gate_page", "page_result", "plots", "report", "result", "template", "timeline", "transcript"),
+    *("samples/judged_samples", "samples/page_samples"),
+)
+_CODE = re.compile(r"page code [0-9a-f]{64}\b")
+"""The mark of every page: the code that made it."""
+_SAMPLES = re.compile(r'<section id="samples">.*?</section>', re.DOTALL)
+STATES = ("approve", "null", "reject", "overridden", "stop", "retracted", "revise", "escalate", "budget", "cancelled")
+MOST_REASONS = 6
+"""Reasons of the end at the head of the page; a check may name many rows."""
+_SHOWN = (
+    *("packet", "verdict", "checks", "metrics", "decision", "exit", "manifest", "order"),
+    *("request", "response", "answer"),
+)
+
+
+def page_code() -> str:
+    """Return the digest of the code that makes the page."""
+    here = Path(__file__)
+    sources = [
+        here,
+        *(FOLDER / name for name in (_TEMPLATE, "parts.html.j2", "page.css")),
+        *(here.parent / f"{name}.py" for name in _SOURCES),
+    ]
+    sources.append(Path(str(plain_text.__file__)))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+
+
+def trail_page(entries: list[Recorded], store: Store, *, with_samples: bool = True) -> str:
+    """Return the page of a trail."""
+    # Slow: imports all code of a gate.
+    from sessions.pages.report.page_result import page_result, page_scorecard
+    from sessions.pages.report.report import curves_of
+    from sessions.pages.report.samples.page_samples import page_samples
+
+    closing = next((entry for entry in entries if entry.entry.kind == "close"), None)
+    steps = list(timeline.tell(entries, store))
+    visible = _shown(entries, {step.entry.entry.seq for step in steps})
+    decision = closing.body.get("decision") if closing else None
+    evidence = _Evidence(store)
+    return _template().render(
+        code=page_code(),
+        style=Markup(_style()),
+        style_hash=Markup(style_hash()),
+        session=entries[0].entry.session if entries else "",
+        count=len(entries),
+        newest=entries[-1].digest if entries else "",
+        reviews=bool(entries) and entries[0].entry.kind == "workspace",
+        result=page_result(entries, store),
+        scored=page_scorecard(entries, store),
+        most_reasons=MOST_REASONS,
+        closed=decision,
+        closed_state=_state(decision),
+        overrides=sum(is_override(entry) for entry in entries),
+        keys=keys_of(entries),
+        gates=[
+            value | {"whole": _whole(entries, store, value) if place <= MOST_GATES else None}
+            for place, value in enumerate(gates_of(entries, store), 1)
+        ],
+        curves=_read_or(curves_of, entries, store) or [],
+        stages=_read_or(_stages, entries, store) or [],
+        transcript=_read_or(_transcript, entries, store),
+        samples=_read_or(page_samples, entries, store) if with_samples else None,
+        told=[
+            {"seq": step.entry.entry.seq, "kind": step.entry.entry.kind, "time": _time(step.entry)}
+            | {"what": step.what, "lines": step.lines}
+            for step in steps
+        ],
+        shown={value.entry.seq for value in visible},
+        left_out=len(entries) - len(visible),
+        groups=[
+            [_entry(value, evidence) for value in visible[at : at + GROUP]] for at in range(0, len(visible), GROUP)
+        ],
+    )
+
+
+def _whole(entries: list[Recorded], store: Store, gate: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the checks and criteria of a gate; None where they cannot be read."""
+    from sessions.pages.report.gate_page import gate_page
+
+    return _read_or(gate_page, entries, store, gate["stage"], gate["attempt"])
+
+
+def _stages(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
+    """Return every attempt with its metrics."""
+    from reviews.evidence.gather import registered_spec
+    from sessions.pages.report.report import stage_of
+
+    spec = registered_spec(entries, store)[0].spec
+    results = [stage_of(entries, store, stage.name, stage.kind, spec.thresholds) for stage in spec.stages]
+    return [value for value in results if value["attempts"]]
+
+
+def _transcript(entries: Sequence[Recorded], store: Store) -> dict[str, Any] | None:
+    """Return the newest events of the builder's transcript; None if it called no tool."""
+    from sessions.pages.report.transcript import Transcript
+
+    # Without the secrets of this environment: whoever has an export makes the same page. They were masked before.
+    attempts = list(Transcript(store, Masker({})).attempts(entries))
+    if not any(event.kind == "call" for attempt in attempts for event in attempt.events):
+        return None
+    seqs = sorted(event.seq for attempt in attempts for event in attempt.events)
+    first = seqs[-MOST_EVENTS:][0]
+    visible = [
+        {"stage": attempt.stage, "attempt": attempt.attempt}
+        | {"events": [{"at": "", "event": event} for event in attempt.events if event.seq >= first]}
+        for attempt in attempts
+    ]
+    return {"attempts": [value for value in visible if value["events"]], "left_out": max(0, len(seqs) - MOST_EVENTS)}
+
+
+def _read_or(read: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function reads of unverified entries and values; None where it cannot."""
+    from sessions.pages.report.page_result import UNREADABLE
+
+    try:
+        return read(*arguments)
+    except UNREADABLE:
+        return None
+
+
+def _time(value: Recorded) -> str:
+    return when(value).replace("T", " ")[:19]
+
+
+@cache
+def _style() -> str:
+    return (FOLDER / "page.css").read_text(encoding="utf-8")
+
+
+def style_hash() -> str:
+    """Return the source that the page's policy allows: its style, and nothing else, by digest."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()}"
+
+
+@cache
+def _template() -> Template:
+    return template(_TEMPLATE, {"plain": _line, "block": _block}, autoescape=True)
+
+
+def _shown(entries: Sequence[Recorded], counts: set[int]) -> list[Recorded]:
+    if len(entries) <= MOST_ENTRIES:
+        return list(entries)
+    chosen = sorted((entry.entry.seq for entry in entries), key=lambda seq: (seq in counts, seq))[-MOST_ENTRIES:]
+    wanted = set(chosen)
+    return [entry for entry in entries if entry.entry.seq in wanted]
+
+
+def keys_of(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
+    """Return the keys of the newest policy, for people to compare."""
+    newest = next((entry.entry.policy for entry in reversed(entries) if entry.entry.policy is not None), None)
+    if newest is None:
+        return []
+    texts = {"role", "id", "since", "until", "revoked"}
+    return [key.model_dump(include=texts) for key in Policy.model_validate(newest).keys]
+
+
+def gates_of(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
+    """Return one row for each decision: what was judged, by whom, and the outcome."""
+    rows: list[dict[str, Any]] = []
+    verdicts = {entry.entry.key: entry for entry in entries if entry.entry.kind == "verdict"}
+    for entry in entries:
+        if entry.entry.kind != "decision":
+            continue
+        stage, attempt = entry.body.get("stage"), entry.body.get("attempt")
+        judged = verdicts.get(f"verdict/{stage or 'design'}.{attempt}")
+        verdict = _stored(store, judged.body.get("verdict")) if judged else None
+        findings = verdict.get("findings", []) if isinstance(verdict, dict) else []
+        rows.append(
+            {
+                "seq": entry.entry.seq,
+                "stage": stage or "design",
+                "attempt": attempt,
+                "outcome": entry.body.get("outcome"),
+                "state": _state(entry.body.get("outcome")),
+                "reasons": entry.body.get("reasons", []),
+                "conditions": entry.body.get("conditions", []),
+                "reviewer": judged.body.get("reviewer", "") if judged else "",
+                "error": judged.body.get("error", "") if judged else "not on record",
+                "findings": [
+                    {"severity": each.get("severity", ""), "text": each.get("statement", each.get("text", ""))}
+                    for each in findings
+                    if isinstance(each, dict)
+                ],
+            }
+        )
+    return rows
+
+
+class _Evidence:
+    """The values that entries name, each shown once: three entries name the same long packet."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._first: dict[str, int] = {}
+        self._left = MOST_EVIDENCE
+
+    def of(self, value: Recorded) -> list[dict[str, Any]]:
+        return [
+            {"name": name, "digest": digest} | self._value(digest, value.entry.seq)
+            for name in _SHOWN
+            if isinstance(digest := value.body.get(name), str) and digest.startswith("sha256:")
+        ]
+
+    def _value(self, digest: str, seq: int) -> dict[str, Any]:
+        if self._first.setdefault(digest, seq) != seq:
+            return {"value": None, "with": self._first[digest]}
+        if self._left <= 0:
+            return {"value": f"left out here: file store/{digest[7:9]}/{digest[9:]}", "with": None}
+        text = _text(_stored(self._store, digest))
+        self._left -= len(text)
+        return {"value": text, "with": None}
+
+
+def _entry(value: Recorded, evidence: _Evidence) -> dict[str, Any]:
+    return {
+        "seq": value.entry.seq,
+        "kind": value.entry.kind,
+        "key": value.entry.key,
+        "time": _time(value),
+        "digest": value.digest,
+        "previous": value.entry.previous,
+        "body": _text(value.body),
+        "evidence": evidence.of(value),
+    }
+
+
+def _state(outcome: Any) -> str:
+    """Return the style of a decision: no untrusted text becomes the name of a style."""
+    return outcome if outcome in STATES else ""
+
+
+def _stored(store: Store, digest: Any) -> Any:
+    try:
+        data = store.get(str(digest))
+    except PeergateError:
+        return None
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return data.decode("utf-8", "replace")
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "not in the content store"
+    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+    return _plain(text, MOST_CHARACTERS)
+
+
+def _line(value: object) -> str:
+    text = str(value)
+    short = len(text) <= LINE_CHARACTERS and text.isascii() and text.isprintable() and "  " not in text
+    return text.strip() if short else one_line(text, LINE_CHARACTERS)
+
+
+def _block(value: object) -> str:
+    return _plain(str(value), SAMPLE_CHARACTERS)
+
+
+def _plain(text: str, limit: int) -> str:
+    """Make text plain; most text is already, which is many times quicker to see."""
+    if len(text) <= limit and text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    return plain(text, limit)
+
+
+def page_damage(folder: Path, notes: list[str]) -> list[str]:
+    """Make the page of an export again and return how it differs.
+
+    A page of other code is only noted, as are samples that cannot be judged here or could not be judged where the page
+    was made.
+    """
+    try:
+        there = read_regular(folder / PAGE).decode()  # as it is: reading text would turn line ends into others
+        size = parse_note(read_regular(folder / CHECKPOINT)).size
+        envelopes = read_bundles(folder, size)
+    except (OSError, UnicodeDecodeError, PeergateError) as error:
+        return [f"{PAGE}: cannot be read: {str(error).splitlines()[0]}"]
+    if not _CODE.search(there):
+        return [f"{PAGE}: does not say which code made it, as every page of an export does"]
+    if f"page code {page_code()}" not in there:
+        notes.append(f"{PAGE} was made by another version of Peergate and is not compared with the entries")
+        return []
+    opened = map(open_envelope, envelopes)
+    entries = [recorded(value.payload, signatures_text(*value.signatures)) for value in opened]
+    made = trail_page(entries, Store(folder / STORE))
+    if made == there:
+        return []
+    bare = trail_page(entries, Store(folder / STORE), with_samples=False)
+    if there == bare:
+        notes.append(f"{PAGE} has no samples: they could not be judged where it was made")
+        return []
+    if made == bare and _SAMPLES.sub("", made) == _SAMPLES.sub("", there, count=1):
+        notes.append(f"{PAGE}: its samples are not compared, as they cannot be judged here")
+        return []
+    return [f"{PAGE}: does not show these entries"]

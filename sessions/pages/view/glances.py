@@ -1,0 +1,66 @@
+"""What the list adds to a session's state when a browser asks for it: effect, money, what is waited for, damage."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Any
+
+from sessions.pages.report.page_result import UNREADABLE, page_result
+from sessions.pages.view.places import Reader, stamp_of
+from sessions.pages.view.trail_state import Checks
+from sessions.pages.view.waits import busy_with
+from specs.system.errors import PeergateError
+
+MOST = 5_000
+
+
+class Glances:
+    """What the list shows of a session beside its state."""
+
+    def __init__(self, reader: Reader, checks: Checks) -> None:
+        self._reader = reader
+        self._checks = checks
+        self._kept: dict[str, tuple[str, dict[str, Any]]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, name: str) -> dict[str, Any]:
+        """Return effect and money of a session, what it waits for, and whether its trail is damaged, once verified."""
+        try:
+            place = self._reader.scope.place(name)
+            stamp = stamp_of(place)
+            if (known := self._kept.get(name)) is not None and known[0] == stamp:
+                return known[1]
+            audit = self._checks.of(name)
+            state: dict[str, Any] = {"damaged": bool(audit.damage) or not audit.readable}
+            newest = self._checks.is_of(name, stamp)
+        except (*UNREADABLE, OSError):
+            return {}
+        # Of a damaged trail there may be nothing else to tell.
+        with suppress(*UNREADABLE, OSError):
+            entries = place.entries()
+            state |= {"busy": busy_with(entries)} | _told(page_result(entries, place.store))
+        if not newest and not state["damaged"]:
+            # It changed since: this trail was not verified.
+            return {name: value for name, value in state.items() if name != "damaged"}
+        with self._lock:
+            if len(self._kept) >= MOST:
+                self._kept.clear()
+            self._kept[name] = stamp, state
+        return state
+
+    def known(self, name: str) -> dict[str, Any]:
+        """Return what was computed of a session before, and whether its trail is still the same (``verified``)."""
+        stamp, remaining = self._kept.get(name, ("", {}))
+        try:
+            return remaining and remaining | {"verified": stamp == stamp_of(self._reader.scope.place(name))}
+        except (PeergateError, OSError):
+            return {}
+
+
+def _told(result: dict[str, Any] | None) -> dict[str, Any]:
+    if not result:
+        return {}
+    effect = result["effect"]
+    money = {name: result["costs"][name] for name in ("spent", "most", "left")}
+    return money | ({name: effect[name] for name in ("gain", "interval", "p")} if effect else {})

@@ -1,0 +1,102 @@
+"""The trail of a session for its page: entries in order, and what was verified of them by this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from reviews.audit.export import verify_export
+from reviews.audit.verify import Audit, verify_trail
+from reviews.trail.anchors import Anchor
+from sessions.pages.report import timeline
+from sessions.pages.report.overview import when
+from sessions.pages.report.trail_page import keys_of
+from sessions.pages.trail_place import Place
+from sessions.pages.view.places import Read, Scope, stamp_of
+from sessions.pages.view.stored_value import is_digest
+from sessions.run.lease import is_running
+from specs.system.errors import UserError
+
+ENTRIES_AT_ONCE = 500
+AGAIN_AFTER_S = 5.0
+"""Seconds between two verifications of a trail that grows and has held so far."""
+SEAL = "seal:"
+"""What damage to the seal begins with."""
+
+
+def trail_page(read: Read, first: int) -> dict[str, Any]:
+    """Return the entries from a number on, the story, and the keys that may sign."""
+    steps = {value.entry.entry.seq: value for value in timeline.tell(read.entries, read.store)}
+    first = max(0, min(first, max(len(read.entries) - 1, 0)) // ENTRIES_AT_ONCE * ENTRIES_AT_ONCE)
+    visible = read.entries[first : first + ENTRIES_AT_ONCE]
+    return {
+        "count": len(read.entries),
+        "first": first,
+        "last": first + len(visible) - 1,
+        "step": ENTRIES_AT_ONCE,
+        "rows": [{"one": value, "time": when(value), "told": steps.get(value.entry.seq)} for value in visible],
+        "keys": keys_of(read.entries),
+    }
+
+
+def checked_trail(place: Place, anchors: Sequence[Anchor] = ()) -> Audit:
+    """Verify signatures, roles, order, tree and head of a trail; of an export, its files and what it means too."""
+    if place.is_export:
+        return verify_export(place.folder, anchors=anchors)
+    before = stamp_of(place)
+    audit = verify_trail(place.folder, place.trail.name, anchors=anchors)[0]
+    late = [text for text in audit.damage if text.startswith(SEAL)]
+    if late and is_running(place.folder):
+        # Who runs it seals it at the end; until then the seal is of entries before.
+        audit.damage = [text for text in audit.damage if text not in late]
+        audit.notes += late
+    elif late and stamp_of(place) != before:
+        # It was sealed meanwhile.
+        audit = verify_trail(place.folder, place.trail.name, anchors=anchors)[0]
+    return audit
+
+
+class Checks:
+    """Verifies trails again after they have changed; those that grow, every few seconds. For several threads."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._kept: dict[str, tuple[str, float, Audit]] = {}
+
+    def of(self, name: str) -> Audit:
+        """Return what was found of a trail, seconds ago at most; raises UserError if there is no such session."""
+        place = self._scope.place(name)
+        stamp, now = stamp_of(place), time.monotonic()
+        known = self._kept.get(name)
+        holds = known is not None and known[2].readable and not known[2].damage
+        if known is not None and (known[0] == stamp or (holds and now - known[1] < AGAIN_AFTER_S)):
+            return known[2]
+        audit = checked_trail(place, self._scope.anchors)
+        self._kept[name] = stamp, now, audit
+        return audit
+
+    def is_of(self, name: str, stamp: str) -> bool:
+        """Say whether the last check was of the trail as this stamp says it is, and not seconds older."""
+        known = self._kept.get(name)
+        return known is not None and known[0] == stamp
+
+
+def entry_page(read: Read, seq: int) -> dict[str, Any]:
+    """Return one entry with what it names, as far as that is kept; raises UserError without such an entry."""
+    if not 0 <= seq < len(read.entries):
+        raise UserError(f"there is no entry {seq}", hint=f"entries are 0 to {len(read.entries) - 1}")
+    element = read.entries[seq]
+    names = {name: value for name, value in element.body.items() if isinstance(value, str) and is_digest(value)}
+    outputs = element.body.get("outputs")
+    made = outputs.items() if isinstance(outputs, dict) else ()
+    rows = {name: each["digest"] for name, each in made if isinstance(each, dict) and is_digest(each.get("digest"))}
+    texts = {digest for digest in (*names.values(), *rows.values()) if read.store.path(digest).is_file()}
+    return {
+        "one": element,
+        "time": when(element),
+        "names": names,
+        "rows": rows,
+        "kept": texts,
+        "count": len(read.entries),
+    }

@@ -1,0 +1,222 @@
+"""Asks the reviewer about a packet, and records packet, exchange and verdict. A reviewer that fails closes the gate.
+
+The reviewer's process signs the entries of its verdicts, and a person's key those of the person. An unsigned verdict is
+not recorded, and then the gate is closed too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from reviews.gate.packet_derivation import verdict_again
+from reviews.gate.panel import NAME, Answer, Panel, disagree, member_answer, merge
+from reviews.gate.reviewer import Answered, Exchange, PaidReviewer, Reviewer, facts_of, no_verdict
+from reviews.reviewers.process import messages, reviewer_proxy
+from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.store import Store
+from sessions.requests.lookups import may_look
+from sessions.run.money import ledger
+from sessions.session import Cancelled, Paused, Session
+from specs.system.errors import BudgetExceeded, DiskUnwritable, PeergateError, ReviewerUnavailable
+from specs.system.masking import current, without_secrets
+from specs.trail.key_policy import PERSON
+from specs.trail.no_verdict import HELP, NoVerdict, no_verdict_of
+from specs.trail.verdict import Packet, Verdict
+
+CUT_OFF_REPEATS = 2
+"""How often a review is asked for again whose answer was cut off."""
+REPEATS = 3
+"""How often a process may be asked to sign an earlier verdict again."""
+
+
+@dataclass(frozen=True)
+class _Case:
+    """The digest of a recorded packet that is to be judged, and the attempt it belongs to."""
+
+    session: Session
+    stage: str
+    attempt: int
+    digest: str
+
+    @property
+    def key(self) -> str:
+        """The key of the verdict."""
+        return f"verdict/{self.stage}.{self.attempt}"
+
+
+def ask(session: Session, stage: str, attempt: int, packet: Packet) -> Recorded:
+    """Record the packet, have it reviewed, and record and return the verdict's entry.
+
+    Raises:
+        BudgetExceeded: no money is left for the review. Then there is no verdict, the gate stays closed, and the review
+            can be asked for again.
+        ReviewerUnavailable: the reviewer's process does not even sign that there is no verdict.
+    """
+    body = {"stage": stage, "attempt": attempt, "packet": session.store.put_value(packet)}
+    recorded = session.trail.append("packet", f"packet/{stage}.{attempt}", body)
+    case = _Case(session, stage, attempt, recorded.body["packet"])
+    judged = session.trail.find(case.key)
+    if judged is not None:
+        return _settled(session, judged)
+    displayed_packet = Packet.model_validate(session.store.get_value(case.digest))
+    if displayed_packet.withdrawn:
+        return _record(case, Answer(_name(session), None, _withdrawn(displayed_packet)), {})
+    again = verdict_again(list(session.trail.iterate()), session.store, displayed_packet)
+    if again is not None:
+        return _repeat(case, displayed_packet, again)
+    if isinstance(session.reviewer, Panel):
+        return _record(case, *_ask_panel(case, session.reviewer, displayed_packet))
+    return _record(case, *_ask_one(case, session.reviewer, displayed_packet))
+
+
+def _repeat(case: _Case, packet: Packet, again: Verdict) -> Recorded:
+    """Record an earlier verdict again, signed by its reviewer. Nothing is judged, so a killed process is replaced."""
+    session, answer, facts = case.session, Answer(again.reviewer, again), {"same_as": packet.unchanged_since}
+    if again.reviewer == PERSON:
+        return _record(case, answer, facts)
+    before = f"{case.stage}.{packet.unchanged_since}"
+    earlier = session.store.get(session.body(f"packet/{before}")["packet"])
+    repeats = REPEATS
+    while True:
+        repeats -= 1
+        try:
+            reviewer_proxy.repeat(session.reviewing, packet.canonical(), earlier, _spoken(session, f"verdict/{before}"))
+            return _record(case, answer, facts)
+        except ReviewerUnavailable:
+            if not repeats:
+                raise
+
+
+def without_review(session: Session, stage: str, attempt: int, error: BudgetExceeded) -> Recorded:
+    """Record that no money was left for a review: a verdict that approves nothing."""
+    case = _Case(session, stage, attempt, session.body(f"packet/{stage}.{attempt}")["packet"])
+    return _record(case, Answer(_name(session), None, no_verdict_of(error)), {})
+
+
+def _name(session: Session) -> str:
+    return NAME if isinstance(session.reviewer, Panel) else session.reviewer.name
+
+
+def _withdrawn(packet: Packet) -> NoVerdict:
+    """Return why nobody is asked about a job that its builder ended: there is no result to judge."""
+    what = "the builder ended the job of this attempt, so there is nothing to judge"
+    return NoVerdict(cause="withdrawn", what=what, detail=packet.withdrawn, help=HELP["withdrawn"])
+
+
+def _ask_panel(case: _Case, panel: Panel, packet: Packet) -> tuple[Answer, dict[str, Any]]:
+    """Ask every member, each recorded separately, and the tie breaker if they disagree."""
+    session, answers, members = case.session, list[Answer](), list(panel.members)
+    while members:
+        reviewer, number = members.pop(0), len(answers) + 1
+        judged = session.trail.find(f"{case.key}/{number}")
+        if judged is None:
+            judged = _record(case, *_ask_one(case, reviewer, packet, f"/member-{number}"), f"/{number}")
+        _settled(session, judged)
+        answers.append(member_answer(session.store, judged))
+        asked_all = not members and len(answers) == len(panel.members)
+        if asked_all and panel.tie_breaker is not None and disagree(merge(answers, panel.quorum)):
+            members.append(panel.tie_breaker)
+    try:
+        spoken = [_spoken(session, f"{case.key}/{number}") for number in range(1, len(answers) + 1)]
+        merged = reviewer_proxy.merge(session.reviewing, case.digest, panel.quorum, spoken)
+    except ReviewerUnavailable as failed:
+        return Answer(NAME, None, no_verdict_of(failed)), {}
+    return Answer(NAME, merged, merged.no_verdict), {"members": len(answers)}
+
+
+def _ask_one(case: _Case, reviewer: Reviewer, packet: Packet, member: str = "") -> tuple[Answer, dict[str, Any]]:
+    """Return the verdict or why there is none, and the facts of the exchange with a paid reviewer."""
+    session, facts = case.session, dict[str, Any]()
+    try:
+        if not isinstance(reviewer, PaidReviewer):
+            return Answer(reviewer.name, reviewer.review(packet, case.digest)), facts
+        cap, budget = reviewer.cost_cap(packet), session.resolved.spec.budget
+        at, cut_off_repeats = f"{case.attempt}{member}", CUT_OFF_REPEATS
+        while True:
+            # A reservation that is not settled counts as its whole cap: an answer that was cut off may be billed.
+            key = ledger.reserve_review(session.trail, budget, case.stage, at, cap)
+            # A failure before anything is known counts as the whole cap.
+            facts = {"reservation": key, "usd": cap}
+            with may_look(session, case.stage, case.attempt, case.digest, reviewer):
+                review = _asked(session, reviewer, packet, case.digest, key)
+            if review.error is None or review.error.cause != "cut_off" or not cut_off_repeats:
+                break
+            cut_off_repeats -= 1
+            session.display.say(f"  {reviewer.name}: {review.error.message}; it is asked again")
+        facts |= exchange_facts(session.store, review.exchange)
+        if review.value is None:
+            raise review.error or ReviewerUnavailable("no verdict", where=reviewer.name)
+        return Answer(reviewer.name, review.value), facts
+    except BudgetExceeded as refused:
+        # Without a call there is no judgement, and the packet can be reviewed later; a call is a judgement.
+        if not facts:
+            raise
+        return Answer(reviewer.name, None, no_verdict_of(refused)), facts
+    except DiskUnwritable:
+        raise
+    except PeergateError as failed:
+        return Answer(reviewer.name, None, no_verdict_of(failed)), facts
+
+
+def _asked(session: Session, reviewer: PaidReviewer, packet: Packet, digest: str, key: str) -> Answered[Verdict]:
+    """Ask a paid reviewer; somebody may stop the session while its API is waited for, which costs what came before."""
+    try:
+        return reviewer.ask(packet, digest)
+    except (Paused, Cancelled):
+        ledger.settle(session.trail, key, session.reviewing.waiting_usd)
+        raise
+
+
+def _record(case: _Case, answer: Answer, facts: dict[str, Any], member: str = "") -> Recorded:
+    try:
+        return _settled(case.session, _signed(case, answer, facts, member))
+    except ReviewerUnavailable as failed:
+        if answer.reviewer == PERSON or "same_as" in facts:
+            # For a repeated verdict the caller tries the next process.
+            raise
+        # The process that gave it is gone, and no other may sign it.
+        lost = Answer(answer.reviewer, None, no_verdict_of(failed))
+        facts = {name: value for name, value in facts.items() if name != "members"}
+        return _settled(case.session, _signed(case, lost, facts, member))
+
+
+def _signed(case: _Case, answer: Answer, facts: dict[str, Any], member: str) -> Recorded:
+    session, verdict = case.session, answer.verdict
+    # Masked as the trail will hold it, because the reviewer's process signs these words.
+    why = without_secrets(answer.no_verdict, current()) if answer.no_verdict else None
+    if verdict is None:
+        assert why is not None
+        verdict = no_verdict(answer.reviewer, why)
+        if answer.reviewer != PERSON:
+            reviewer_proxy.no_verdict(session.reviewing, case.digest, answer.reviewer, why)
+    body = {
+        "stage": case.stage,
+        "attempt": case.attempt,
+        "packet": case.digest,
+        "verdict": session.store.put_value(verdict),
+        "error": str(why) if why else "",
+        "reviewer": answer.reviewer,
+    }
+    if why:
+        body["cause"] = why.cause
+    return session.trail.append("verdict", f"{case.key}{member}", body | facts)
+
+
+def _settled(session: Session, judged: Recorded) -> Recorded:
+    """Settle the cost of a verdict from its entry: a process may have died between the two."""
+    if "reservation" in judged.body:
+        ledger.settle(session.trail, judged.body["reservation"], judged.body["usd"])
+    return judged
+
+
+def exchange_facts(store: Store, exchange: Exchange) -> dict[str, Any]:
+    """Keep both bodies of an exchange and return the trail's facts about it."""
+    return facts_of(exchange, store.put_text)
+
+
+def _spoken(session: Session, key: str) -> messages.Spoken:
+    """Return a recorded verdict as it was signed, so that the reviewer's process can check it."""
+    payload, signatures = session.trail.envelope(key)
+    verdict = session.store.get(session.body(key)["verdict"])
+    return messages.Spoken(payload=payload, signatures=signatures, verdict=verdict.decode())

@@ -1,0 +1,1 @@
+"""Starts, resumes, steers and replicates sessions."""

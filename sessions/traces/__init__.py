@@ -1,1 +1,0 @@
-"""Asks teachers what they would have done in the states of a trace."""
