@@ -29,10 +29,10 @@ from reviews.trail.chain.envelope import Recorded
 from reviews.trail.integrity import walk_trail
 from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.trail import Trail
-from sessions.pages.report.overview import overview
+from sessions.pages.overview import overview
 from sessions.pages.report.session_list import glance, listed
 from sessions.run.lease import lease, take_up
-from sessions.runtime.runtime import runtime
+from sessions.runtime import runtime
 from specs.session.session_spec import ResolvedSpec
 from specs.system.digests import digest_path
 from testing.factories.evidence_on_disk import resolved_spec, weights

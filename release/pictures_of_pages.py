@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from reviews.trail.tables.open_table import read_entries
-from sessions.pages.report.overview import find_runs
+from sessions.pages.overview import find_runs
 from sessions.pages.view.places import Scope
 from sessions.pages.view.serving import Bound
 from sessions.run.run_layout import TRAIL

@@ -16,10 +16,10 @@ from reviews.audit.verify import verify_run
 from reviews.trail.chain import keys
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
+from sessions.pages.overview import overview
 from sessions.pages.report.live_display import Terminal
-from sessions.pages.report.overview import overview
 from sessions.run.run_layout import STORE, TRAIL
-from sessions.runtime.runtime import human_actions, wiring
+from sessions.runtime import human_actions, wiring
 from specs.system.errors import PeergateError
 from testing.fixtures.quick_session import Silent, draw_nothing, drive, quick_session
 from testing.fixtures.reviewer_here import key_here

@@ -13,7 +13,7 @@ from typing import Any
 from bench.flaws.lying import shake
 from bench.flaws.operator import Change, Operator, Row
 from reviews.trail.trail import Trail
-from sessions.runtime.runtime import runtime
+from sessions.runtime import runtime
 from specs.loading.loading import load_spec
 from specs.system.digests import digest_file, digest_path
 from specs.system.resources import LauncherName

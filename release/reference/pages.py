@@ -17,7 +17,7 @@ from reviews.gate.check_catalog import listing
 from sessions.commands.cli import app
 from sessions.commands.contract_fields import docstring, fields_of, table
 from sessions.commands.lazy_group import commands_of
-from sessions.pages.report.overview import EXIT_CODES
+from sessions.pages.overview import EXIT_CODES
 from specs.session.thresholds import Thresholds
 from specs.system.errors import EXIT_MEANINGS, VERIFY_EXIT_MEANINGS, ExitCode, PeergateError
 

@@ -20,7 +20,7 @@ from sessions.pages.report.live_display import Terminal
 from sessions.pages.report.next_steps import waiting_for
 from sessions.run.run_layout import STORE, TRAIL
 from sessions.run.terminal import masked_line
-from sessions.runtime.runtime import human_actions
+from sessions.runtime import human_actions
 from specs.loading.loading import find_spec
 from specs.system.errors import ExitCode, UserError
 

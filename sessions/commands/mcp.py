@@ -67,7 +67,7 @@ def serve(
         _manage(target, runs, pods, http, token_file)
         return
     try:
-        from sessions.pages.report.overview import find_runs
+        from sessions.pages.overview import find_runs
         from sessions.run.private_files import warn_of_readers
         from sessions.runtime.session_driver import Serving, find_target
         from sessions.session import Paused

@@ -195,7 +195,7 @@ def attach(name: PodName, pods: Pods = DEFAULT_PODS) -> NoReturn:
 def _told(ended: Ended, place: Place, pods: Path) -> ExitCode:
     """Print how the session ended and return its exit code."""
     # Slow: takes a second to import.
-    from sessions.pages.report.overview import EXIT_CODES, is_waiting, overview
+    from sessions.pages.overview import EXIT_CODES, is_waiting, overview
 
     again = f"`peergate pod start {place.name}{_option(pods)}`"
     status = ended.status

@@ -28,8 +28,8 @@ from sessions.commands.options import (
 )
 from sessions.commands.output import print_line, say
 from sessions.commands.status import print_summary
+from sessions.pages.overview import EXIT_CODES, find_runs, overview
 from sessions.pages.report.live_display import Terminal
-from sessions.pages.report.overview import EXIT_CODES, find_runs, overview
 from sessions.run.lease import is_running, lease
 from sessions.run.pause import PAUSE, when_free
 from sessions.run.private_files import warn_of_readers
@@ -72,7 +72,7 @@ def start(
 ) -> None:
     """Register a spec and run the session, gate by gate."""
     # Slow, here and below: the session graph takes a second to import.
-    from sessions.runtime.runtime import runtime
+    from sessions.runtime import runtime
 
     if database is not None:
         use_database(runs, database)
@@ -117,7 +117,7 @@ def carry_on(
     run: Path, answer: Answer | None, reason: str, by: str | None = None, expires: float | None = None
 ) -> NoReturn:
     """Continue a session, with an answer or without, and end with its exit code."""
-    from sessions.runtime.runtime import runtime
+    from sessions.runtime import runtime
 
     need_reason(answer, reason)
     warn_of_readers([run])
@@ -153,7 +153,7 @@ def pause(run: Run = None, runs: Runs = DEFAULT_RUNS) -> None:
 @app.command()
 def cancel(run: SomeRun, runs: Runs = DEFAULT_RUNS) -> None:
     """End a session for good, its running job included; waits until it has ended."""
-    from sessions.runtime.runtime import runtime
+    from sessions.runtime import runtime
 
     run = runtime.cancel(chosen(run, runs), Terminal())
     state = overview(run)

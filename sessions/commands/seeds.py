@@ -18,8 +18,8 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.commands.named_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, complete_run
 from sessions.commands.output import print_json, print_line, print_table, say
+from sessions.pages.overview import overview
 from sessions.pages.report.live_display import Terminal
-from sessions.pages.report.overview import overview
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from sessions.session import Paused
 from specs.session_words import session_words, shown_path

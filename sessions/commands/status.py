@@ -28,14 +28,14 @@ from sessions.pages.diagnosis import curve_plots
 from sessions.pages.diagnosis.diagnosis import diagnose as diagnose_run
 from sessions.pages.diagnosis.diagnosis import nothing_begun
 from sessions.pages.diagnosis.pages import lines_of as diagnosis_lines
+from sessions.pages.overview import Overview, find_runs, overview, waits_for_verdict
 from sessions.pages.report.next_steps import WayOut, answers_to, remedies, waiting_for
-from sessions.pages.report.overview import Overview, find_runs, overview, waits_for_verdict
 from sessions.pages.report.page_result import page_result, page_scorecard
 from sessions.pages.report.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
-from sessions.pages.report.result import further_seeds, question, result_of
 from sessions.pages.report.session_list import everywhere, listed
 from sessions.pages.report.terminal_report import print_report
 from sessions.pages.report.transcript import Transcript, lines_of
+from sessions.pages.result import further_seeds, question, result_of
 from sessions.pages.view.job_progress import running_job
 from sessions.run.money import ledger
 from sessions.run.money.accounts import Accounts

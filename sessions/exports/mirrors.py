@@ -20,7 +20,7 @@ from sessions.exports.source import Source
 from sessions.exports.tracked_run import Tracked
 from sessions.exports.tracking import tracked
 from sessions.jobs.job_environment import job_environment
-from sessions.pages.report.overview import is_waiting
+from sessions.pages.overview import is_waiting
 from sessions.run.terminal import masked_line
 from specs.notices.trackers import TrackerName
 from specs.session.session_spec import ResolvedSpec

@@ -12,7 +12,7 @@ from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import pointer_of
 from reviews.trail.tables.trail_file import reading
-from sessions.pages.report.overview import find_runs
+from sessions.pages.overview import find_runs
 from sessions.run.run_layout import STORE, TRAIL
 from sessions.session import Session
 from specs.stages.registry import Stage, kind_of

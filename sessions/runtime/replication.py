@@ -20,12 +20,12 @@ from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.jobs.benchmarks import environment
+from sessions.pages.overview import overview
 from sessions.pages.report.live_display import Terminal
-from sessions.pages.report.overview import overview
 from sessions.run.lease import lease
 from sessions.run.run_layout import STORE, TRAIL, is_run, require_run, session_name
+from sessions.runtime import runtime
 from sessions.runtime.preflight import require_startable
-from sessions.runtime.runtime import runtime
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.session_words import session_words
 from specs.system.digests import digest_value

@@ -28,8 +28,8 @@ from sessions.nodes import act
 from sessions.nodes.budget import answer_of
 from sessions.nodes.position import Position, position
 from sessions.nodes.witness import end_witnesses
+from sessions.pages.overview import spent_nothing
 from sessions.pages.report.live_display import Terminal
-from sessions.pages.report.overview import spent_nothing
 from sessions.run import pause
 from sessions.run.disk_errors import no_room, telling_no_room
 from sessions.run.heartbeat import present

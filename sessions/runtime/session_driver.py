@@ -17,8 +17,8 @@ from sessions.jobs.job_state import newest_progress
 from sessions.jobs.launcher import job_folder
 from sessions.mcp.tool_server import make_server
 from sessions.mcp.transports import Transport
+from sessions.pages.overview import Overview, overview
 from sessions.pages.report.live_display import Terminal
-from sessions.pages.report.overview import Overview, overview
 from sessions.pages.report.report import REPORT_JSON
 from sessions.run.lease import is_running
 from sessions.run.run_layout import TRAIL, is_run, run_folder, session_name
@@ -87,7 +87,7 @@ class Serving:
         # First: a client waits seconds for an answer, and what opens a session takes longer to import.
         self._transport.start(make_server(self.exchange, run.name), self._client_gone)
         try:
-            from sessions.runtime.runtime import runtime
+            from sessions.runtime import runtime
 
             if target.spec is not None:
                 runtime.start(target.spec, run.parent, run.name, self._display, self._wire, target.profile)

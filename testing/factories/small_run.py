@@ -65,13 +65,13 @@ def small_run(
     }
     trail.append("open", "open", body_of("open", **opened))
     sets = {key: metric_set(*key, values) for key, values in MEASURED.items()}
-    for (stage, attempt), metric_set in sets.items():
+    for (stage, attempt), metrics in sets.items():
         body = {
             "stage": stage,
             "attempt": attempt,
-            "metrics": store.put_value(metric_set),
+            "metrics": store.put_value(metrics),
             "why": "",
-            "code": metric_set.code,
+            "code": metrics.code,
         }
         trail.append("metrics", f"metrics/{stage}.{attempt}", body)
     outcome = "of 104 whole pairs 52 gained, 1 lost, p = 1.2e-14"

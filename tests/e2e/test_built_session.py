@@ -14,7 +14,7 @@ from reviews.audit.verify import verify_run
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.run.run_layout import STORE, TRAIL
-from sessions.runtime.runtime import runtime
+from sessions.runtime import runtime
 from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import KEYS
 from testing.fixtures.loopback_api import ANTHROPIC, failed

@@ -19,7 +19,7 @@ from reviews.audit.verify import verify_run
 from reviews.trail.chain.store import Store
 from reviews.trail.integrity import walk_trail
 from reviews.trail.tables.open_table import read_entries, read_trail
-from sessions.pages.report.overview import is_waiting
+from sessions.pages.overview import is_waiting
 from sessions.run.disk_errors import no_room, telling_no_room
 from specs.system.digests import digest_file
 from specs.system.errors import DiskUnwritable, ExitCode

@@ -22,7 +22,7 @@ from sessions.jobs.launcher import JobState
 from sessions.nodes import act, judge
 from sessions.run import run_layout
 from sessions.run.run_layout import is_run
-from sessions.runtime.runtime import runtime
+from sessions.runtime import runtime
 from sessions.session import Session, State
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import PeergateError

@@ -22,7 +22,7 @@ from sessions.jobs.engine_launcher import EngineLauncher, EngineUnavailable
 from sessions.jobs.launcher import JobState, Launcher
 from sessions.jobs.ray.cluster_head import SessionCluster, end_left_over
 from sessions.jobs.ray.ray_engine import Cluster, RayEngine
-from sessions.pages.report.overview import is_waiting
+from sessions.pages.overview import is_waiting
 from sessions.run.heartbeat import present
 from specs.jobs.job_records import JobOrder
 from specs.system.errors import ExitCode

@@ -45,7 +45,7 @@ def without_claim() -> None:
 
 def _without_position() -> None:
     """Begin the graph anew at every start, wherever the trail says that the session is."""
-    from sessions.runtime.runtime import runtime
+    from sessions.runtime import runtime
 
     def nowhere(_: object) -> None:
         return None

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from reviews.evidence.gather import accepted_attempt
 from reviews.trail.chain.envelope import Recorded
-from sessions.pages.report.overview import is_waiting
+from sessions.pages.overview import is_waiting
 from specs.jobs.job_records import WITNESS
 from specs.stages.base.metric import MetricSet
 from specs.system.errors import ExitCode

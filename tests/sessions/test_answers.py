@@ -20,8 +20,8 @@ from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.jobs.launcher import JobState
+from sessions.pages.overview import is_waiting
 from sessions.pages.report.next_steps import answers_to
-from sessions.pages.report.overview import is_waiting
 from specs.system.digests import Digest
 from specs.system.errors import ReviewerUnavailable, UserError
 from specs.trail.verdict import Packet, Verdict

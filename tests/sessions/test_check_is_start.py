@@ -11,7 +11,7 @@ import pytest
 
 from agents.workbench_protocol import Workbench
 from reviews.trail.tables.open_table import read_entries
-from sessions.runtime.runtime import runtime
+from sessions.runtime import runtime
 from sessions.session import Session
 from testing.factories.evidence_on_disk import heldout_items, resolved_spec
 from testing.fixtures.command_sessions import called, environment

@@ -17,7 +17,7 @@ from reviews.trail.chain import keys
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
-from sessions.runtime.runtime import runtime
+from sessions.runtime import runtime
 from specs.loading.loading import load_spec
 from specs.system.digests import digest_file, digest_path
 from testing.fixtures.command_sessions import called

@@ -9,7 +9,7 @@ import pytest
 from reviews.reviewers.checklist import Checklist
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.pages.report.result import why_it_ended
+from sessions.pages.result import why_it_ended
 from specs.system.digests import Digest
 from specs.trail.verdict import Finding, Packet, RequiredChange, Span, Verdict
 from testing.factories import evidence_on_disk

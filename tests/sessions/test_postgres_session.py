@@ -18,11 +18,11 @@ from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import database_file
 from sessions.jobs.job_environment import job_environment
 from sessions.jobs.launcher import JobState
+from sessions.pages.overview import overview
 from sessions.pages.report.live_display import Terminal
-from sessions.pages.report.overview import overview
 from sessions.pages.report.trail_page import trail_page
 from sessions.run import pause
-from sessions.runtime.runtime import runtime
+from sessions.runtime import runtime
 from sessions.session import Cancelled, Paused, Session
 from specs.system.errors import DatabaseUnreachable, UserError
 from testing.fixtures.postgres_server import CANARY, Server

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from reviews.trail.tables.open_table import read_entries
-from sessions.pages.report.overview import spent_nothing
+from sessions.pages.overview import spent_nothing
+from sessions.runtime import wiring
 from sessions.runtime.preflight import design_forecast, machine_warnings
-from sessions.runtime.runtime import wiring
 from specs.loading.loading import find_spec, list_profiles, load_spec
 from specs.system.confinement import bubblewrap
 from specs.system.errors import Blocked

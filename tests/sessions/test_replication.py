@@ -20,8 +20,8 @@ from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.pages.report.live_display import Terminal
+from sessions.runtime import replication, runtime
 from sessions.runtime.replication import count_seeds, plan_seeds, record_seeds, run_seeds, with_seed
-from sessions.runtime.runtime import replication, runtime
 from specs.jobs.job_records import JobOrder
 from specs.system.digests import digest_path
 from specs.system.errors import EvidenceMissing, UserError

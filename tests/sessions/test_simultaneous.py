@@ -20,7 +20,7 @@ from sessions.exports.shipping import push
 from sessions.pages.report.trail_page import trail_page
 from sessions.run.final_model import copy_model
 from sessions.run.pruning import prune
-from sessions.runtime.runtime import runtime
+from sessions.runtime import runtime
 from specs.system.errors import UserError
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.quick_session import POWERED, ROOMY, code_now

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from reviews.audit.verify import verify_run
-from sessions.pages.report.overview import overview
+from sessions.pages.overview import overview
 from sessions.run import pause
 from sessions.session import Paused
 from testing.fixtures.postgres_server import Server

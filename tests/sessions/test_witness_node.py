@@ -11,7 +11,7 @@ import pytest
 
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState
-from sessions.runtime.runtime import runtime
+from sessions.runtime import runtime
 from sessions.session import Paused
 from specs.jobs.job_records import WITNESS, JobOrder
 from testing.factories.evidence_on_disk import witnessed, write_rows

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sessions.runtime.runtime import wiring
+from sessions.runtime import wiring
 from specs.session.reviewer_vendor import vendor_of
 from specs.stages.base.artifacts import Item
 from specs.system import plugins

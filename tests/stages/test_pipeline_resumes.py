@@ -12,7 +12,7 @@ import pytest
 from reviews.audit.verify import verify_run
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.pages.report.overview import overview
+from sessions.pages.overview import overview
 from sessions.pages.report.report_check import ReportCheck
 from specs.loading.loading import find_spec, load_spec
 from testing.fixtures.quick_session import drive, quick_session

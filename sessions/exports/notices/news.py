@@ -12,8 +12,8 @@ from typing import NamedTuple
 from reviews.gate.packet import DESIGN
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
+from sessions.pages.overview import is_waiting
 from sessions.pages.report.next_steps import waiting_for
-from sessions.pages.report.overview import is_waiting
 from sessions.run.money import ledger
 from specs.notices.notify import NoticeEvent
 from specs.session.session_spec import ResolvedSpec

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from sessions.pages.report.overview import overview
+from sessions.pages.overview import overview
 from sessions.pods.connection import Channel
 from sessions.pods.lifecycle import status_of
 from sessions.pods.pod_record import Place, place_of

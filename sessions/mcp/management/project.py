@@ -18,7 +18,7 @@ from reviews.trail.chain.store import Store, write_durably
 from reviews.trail.tables.open_table import read_entries
 from sessions.builder.redaction import Wall, without_heldout
 from sessions.builder.tools.tool_context import Refused
-from sessions.pages.report.overview import Overview, find_runs, overview
+from sessions.pages.overview import Overview, find_runs, overview
 from sessions.pages.report.report import REPORT_MARKDOWN, told_so_far
 from sessions.pages.report.timeline import tell
 from sessions.run.run_layout import STORE, TRAIL, is_run

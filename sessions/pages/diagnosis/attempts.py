@@ -21,7 +21,7 @@ from reviews.stages.finetuning.measure import by_step, loss_of
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
 from sessions.jobs.untrusted_files import NotReadable, read_end
-from sessions.pages.report.result import checks_of
+from sessions.pages.result import checks_of
 from specs.jobs.job_records import JobOrder, Manifest, Progress
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.finetuning.rows import ValidationRow

@@ -11,7 +11,7 @@ from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
 from sessions.pages.diagnosis.attempts import Attempt
 from sessions.pages.diagnosis.causes import DEPTHS, IN_WORDS, binding, detector_of, fired, rows_in_words, steps_in
-from sessions.pages.report.result import checks_of, comparison_of
+from sessions.pages.result import checks_of, comparison_of
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.metric import Metric
 from specs.system.exact import holds

@@ -13,7 +13,7 @@ from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
 from sessions.pages.report.next_steps import has_training
 from sessions.pages.report.report import gate_of
-from sessions.pages.report.result import checks_of
+from sessions.pages.result import checks_of
 from specs.system.errors import PeergateError, UserError
 from specs.trail.verdict import CheckResult, Status, Verdict
 

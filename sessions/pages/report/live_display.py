@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from agents.turns import Turn, Usage
-from sessions.pages.report.result import told_once
+from sessions.pages.result import told_once
 from sessions.run.money.ledger import Balance
 from sessions.run.terminal import masked_line
 from specs.jobs.job_records import Progress as JobProgress

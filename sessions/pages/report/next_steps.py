@@ -14,8 +14,8 @@ from reviews.gate.decide import JOB_EXIT
 from reviews.gate.human_answers import is_without_verdict, why_no_retry
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
-from sessions.pages.report.overview import waits_for_verdict
-from sessions.pages.report.result import checks_of, question
+from sessions.pages.overview import waits_for_verdict
+from sessions.pages.result import checks_of, question
 from specs.jobs.job_records import ExitRecord
 from specs.session.session_spec import ResolvedSpec
 from specs.session_words import session_words

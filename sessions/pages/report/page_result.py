@@ -11,8 +11,8 @@ from reviews.evidence.gather import evaluations, is_in_force, registered_spec
 from reviews.gate.human_answers import last_question
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
-from sessions.pages.report.overview import Overview, summary
-from sessions.pages.report.result import comparison_of, question, result_in_words, result_of, why_it_ended
+from sessions.pages.overview import Overview, summary
+from sessions.pages.result import comparison_of, question, result_in_words, result_of, why_it_ended
 from sessions.run.money import ledger
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import PeergateError

@@ -29,12 +29,15 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.pages.diagnosis import curve_plots
 from sessions.pages.diagnosis.diagnosis import Diagnosis
 from sessions.pages.diagnosis.diagnosis import recorded as diagnosed
+from sessions.pages.overview import when
 from sessions.pages.report import plots, transcript
 from sessions.pages.report.next_steps import answers_to, remedies
-from sessions.pages.report.overview import when
 from sessions.pages.report.page_result import UNREADABLE
 from sessions.pages.report.remarks import critic_in_words, trained_by_scripts
-from sessions.pages.report.result import (
+from sessions.pages.report.samples.compared_arms import Arms, arms_of, by_kind, examples_of
+from sessions.pages.report.template import template
+from sessions.pages.report.timeline import interruptions
+from sessions.pages.result import (
     checks_of,
     comparison_of,
     done_by_person,
@@ -49,9 +52,6 @@ from sessions.pages.report.result import (
     witness_time,
     witnessed,
 )
-from sessions.pages.report.samples.compared_arms import Arms, arms_of, by_kind, examples_of
-from sessions.pages.report.template import template
-from sessions.pages.report.timeline import interruptions
 from sessions.run.final_model import final_model
 from sessions.run.money import ledger
 from sessions.run.run_layout import STORE, TRAIL

@@ -19,7 +19,7 @@ from reviews.trail.chain.store import write_durably
 from reviews.trail.file_seal import differs, seal_path
 from reviews.trail.tables.pointer import Pointer, database_of, pointer_of
 from reviews.trail.tables.trail_file import holds_trail, reading
-from sessions.pages.report.overview import OPEN, TOLD_BY, Overview, damaged, find_runs, overview, running, summary
+from sessions.pages.overview import OPEN, TOLD_BY, Overview, damaged, find_runs, overview, running, summary
 from sessions.run import lease, lease_rows
 from sessions.run.heartbeat import mark_of
 from sessions.run.run_layout import TRAIL, why_unreadable

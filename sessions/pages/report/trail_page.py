@@ -24,8 +24,8 @@ from reviews.trail.chain.envelope import Recorded, open_envelope, recorded, sign
 from reviews.trail.chain.signed_head import parse_note
 from reviews.trail.chain.store import Store
 from reviews.trail.chain.tiles import CHECKPOINT, read_bundles
+from sessions.pages.overview import when
 from sessions.pages.report import timeline
-from sessions.pages.report.overview import when
 from sessions.pages.report.template import FOLDER, template
 from specs.system import text as plain_text
 from specs.system.errors import PeergateError

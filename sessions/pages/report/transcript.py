@@ -13,7 +13,7 @@ from agents.turns import Turn
 from reviews.gate.packet import DESIGN
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
-from sessions.pages.report.overview import when
+from sessions.pages.overview import when
 from specs.system import markdown
 from specs.system.errors import EvidenceMissing
 from specs.system.masking import Masker, current

@@ -15,7 +15,7 @@ from reviews.trail.chain.store import Store
 from reviews.trail.chain.tiles import CHECKPOINT
 from reviews.trail.file_seal import seal_path
 from reviews.trail.tables.pointer import pointer_of
-from sessions.pages.report.overview import OPEN, Overview, damaged, running, summary
+from sessions.pages.overview import OPEN, Overview, damaged, running, summary
 from sessions.pages.report.session_list import everywhere, listed
 from sessions.pages.trail_place import Place
 from sessions.run.heartbeat import mark_of

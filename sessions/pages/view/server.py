@@ -19,8 +19,8 @@ from starlette.routing import Route
 
 from reviews.evidence.gather import registered_spec
 from sessions.jobs.launcher import job_folder
+from sessions.pages.overview import Overview
 from sessions.pages.report.gate_page import gate_page
-from sessions.pages.report.overview import Overview
 from sessions.pages.report.page_result import WORDS
 from sessions.pages.report.samples.judged_samples import SHOWN
 from sessions.pages.report.transcript import Transcript

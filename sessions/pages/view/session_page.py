@@ -13,14 +13,14 @@ from reviews.gate.human_answers import is_override
 from reviews.gate.packet import DESIGN
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
+from sessions.pages.overview import waits_for_verdict
 from sessions.pages.report.next_steps import remedies, waiting_for
-from sessions.pages.report.overview import waits_for_verdict
 from sessions.pages.report.page_result import page_result, page_scorecard
 from sessions.pages.report.plots import curve
 from sessions.pages.report.report import curves_of, stage_of
-from sessions.pages.report.result import further_seeds
 from sessions.pages.report.trail_page import gates_of
 from sessions.pages.report.transcript import Attempt, Event, Transcript
+from sessions.pages.result import further_seeds
 from sessions.pages.view.job_progress import running_job
 from sessions.pages.view.places import Read, state_of
 from sessions.pages.view.waits import busy_with

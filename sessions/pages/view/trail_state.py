@@ -9,8 +9,8 @@ from typing import Any
 from reviews.audit.export import verify_export
 from reviews.audit.verify import Audit, verify_trail
 from reviews.trail.anchors import Anchor
+from sessions.pages.overview import when
 from sessions.pages.report import timeline
-from sessions.pages.report.overview import when
 from sessions.pages.report.trail_page import keys_of
 from sessions.pages.trail_place import Place
 from sessions.pages.view.places import Read, Scope, stamp_of

@@ -18,7 +18,7 @@ from reviews.gate.design_checks import DESIGN_CHECKS
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.pages.report.overview import overview
+from sessions.pages.overview import overview
 from sessions.runtime.human_actions import amend
 from testing.factories.evidence_on_disk import evidence_of
 from testing.fixtures.quick_session import Silent, drive, open_quick, quick_session

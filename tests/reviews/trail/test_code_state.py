@@ -13,7 +13,7 @@ from reviews.audit.verify import verify_run
 from reviews.trail.chain.store import Store
 from reviews.trail.recorded_code import code_lines, unknown_code
 from reviews.trail.tables.open_table import read_entries
-from sessions.runtime.runtime import preflight, runtime
+from sessions.runtime import preflight, runtime
 from specs.jobs.job_records import Manifest
 from specs.system.digests import canonical_bytes, digest_bytes
 from specs.system.errors import UserError

@@ -20,7 +20,7 @@ from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.run.run_layout import STORE, TRAIL
-from sessions.runtime.runtime import runtime
+from sessions.runtime import runtime
 from specs.system.errors import BuilderUnavailable, UserError
 from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import ENDPOINT_KEYS, KEYS

@@ -18,8 +18,8 @@ from reviews.trail.trail import Trail
 from sessions.commands.cli import app
 from sessions.commands.lazy_group import commands_of
 from sessions.commands.options import NEWEST, chosen
+from sessions.pages.overview import Overview
 from sessions.pages.report import session_list
-from sessions.pages.report.overview import Overview
 from specs.loading.loading import shipped
 from specs.system.errors import UserError
 from testing.factories.bodies import body_of

@@ -128,7 +128,8 @@ def test_spec_check_of_a_profile_that_cannot_start_here_ends_as_start_does(machi
 
 def test_asking_takes_no_torch() -> None:
     code = (
-        "import sys; from sessions.jobs import machine_capacity; from sessions.runtime import wiring; machine_capacity.gpus();"
+        "import sys; from sessions.jobs import machine_capacity; from sessions.runtime import wiring;"
+        "machine_capacity.gpus();"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

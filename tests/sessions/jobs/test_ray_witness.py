@@ -14,7 +14,7 @@ from bench.flaws.small_specs import Variation, tiny_model
 from reviews.audit.verify import verify_run
 from reviews.trail.chain.store import Store
 from sessions.jobs.launcher import JobState, Launcher
-from sessions.runtime.runtime import wiring
+from sessions.runtime import wiring
 from specs.jobs.job_records import Manifest
 from specs.system.digests import digest_file
 from testing.fixtures import ray_cluster

@@ -17,7 +17,7 @@ from sessions.jobs.job_state import read_order
 from sessions.jobs.skypilot import skypilot_engine
 from sessions.jobs.skypilot.sky_interpreter import CALLS, launched
 from sessions.jobs.skypilot.skypilot_engine import CLUSTERS, JOBS, SkyEngine, machine_name, read_template
-from sessions.runtime.runtime import wiring
+from sessions.runtime import wiring
 from specs.system.errors import Blocked, UserError
 from specs.system.resources import Resources
 from testing.factories.sessions_on_disk import first_order

@@ -19,8 +19,8 @@ from reviews.trail.tables.postgres_table import begin_log
 from reviews.trail.tables.trail_file import SCHEMA
 from reviews.trail.trail import Trail
 from sessions.commands.status import list_sessions
+from sessions.pages.overview import overview, summary
 from sessions.pages.report import session_list
-from sessions.pages.report.overview import overview, summary
 from sessions.pages.report.session_list import INDEX, everywhere, listed
 from sessions.pages.view.places import Scope
 from sessions.run.lease import lease

@@ -10,7 +10,7 @@ import pytest
 from reviews.evidence.gather import registered_spec
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.pages.report import result
+from sessions.pages import result
 from sessions.run.run_layout import STORE, TRAIL
 
 REST = {"without": "title\n", "items": 20, "gained": 0, "lost": 0, "gain": 0.0}

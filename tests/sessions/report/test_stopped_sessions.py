@@ -16,11 +16,11 @@ from reviews.checks.job_endings import ending_of_record
 from reviews.evidence.gather import registered_spec
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
+from sessions.pages.overview import overview
 from sessions.pages.report.next_steps import remedies, waiting_for
-from sessions.pages.report.overview import overview
 from sessions.pages.view.places import Scope
 from sessions.run import pause
-from sessions.runtime.runtime import runtime
+from sessions.runtime import runtime
 from sessions.session import Paused, Session
 from specs.jobs.job_records import ExitRecord, JobOrder
 from specs.system.digests import digest_file

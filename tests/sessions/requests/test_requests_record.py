@@ -11,8 +11,8 @@ import pytest
 from reviews.audit.verify import verify_run
 from reviews.requests import request_record
 from reviews.trail.trail import Trail
+from sessions.pages.overview import find_runs
 from sessions.pages.report.consult_context import Desk
-from sessions.pages.report.overview import find_runs
 from sessions.requests.review_functions import ask_review
 from sessions.run.money.ledger import REQUESTED, balance_of
 from sessions.run.run_layout import run_folder, trail_name

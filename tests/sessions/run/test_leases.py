@@ -26,7 +26,7 @@ from sessions.run import lease as leases
 from sessions.run import lease_record
 from sessions.run.lease import is_running, lease, records_of, take_up
 from sessions.run.lease_record import NAME, LeaseRecord
-from sessions.runtime.runtime import runtime
+from sessions.runtime import runtime
 from specs.system.errors import LeaseHeld, LeaseLost
 from testing.fixtures.quick_session import Silent, open_quick, quick_session
 
@@ -38,7 +38,7 @@ OWNER = """
 import sys, time
 from pathlib import Path
 from typing import Any
-from sessions.runtime.runtime import runtime
+from sessions.runtime import runtime
 from sessions.pages.report import plots
 from sessions.run import lease, lease_record
 from testing.fixtures.quick_session import QuickLauncher, Silent, quick_session

@@ -14,10 +14,10 @@ import pytest
 from agents.workbench_protocol import Workbench
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands import run as command
-from sessions.pages.report.overview import overview
+from sessions.pages.overview import overview
 from sessions.run import pause as pausing
 from sessions.run.lease import lease
-from sessions.runtime.runtime import runtime
+from sessions.runtime import runtime
 from sessions.session import Paused
 from testing.factories.benches import call, take, turn
 from testing.fixtures.quick_session import Silent, drive, open_quick, quick_session

@@ -11,7 +11,7 @@ from reviews.audit.spec_signature import sign_spec, signature_damage
 from reviews.trail.chain.keys import FOLDER, KeyFolder
 from reviews.trail.tables.open_table import read_entries
 from sessions.run.signed_specs import SIGNED, find_signature, keep_signature, require_signature, use_signature
-from sessions.runtime.runtime import runtime
+from sessions.runtime import runtime
 from specs.system.digests import digest_bytes
 from specs.system.errors import Blocked
 from testing.factories.evidence_on_disk import resolved_spec

@@ -17,7 +17,7 @@ import pytest
 
 from reviews.statistics.mcnemar import mcnemar_power
 from sessions.commands.starters.starter import make_starter
-from sessions.runtime.runtime import runtime
+from sessions.runtime import runtime
 from sessions.runtime.wiring import cache_folder
 from specs.loading.loading import load_spec
 from specs.system.errors import SpecError, UserError

@@ -15,7 +15,7 @@ from sessions.jobs.launcher import PerStage, submit
 from sessions.jobs.local_launcher import LocalLauncher
 from sessions.jobs.skypilot.skypilot_engine import SkyEngine
 from sessions.run.money.ledger import reserve_job, settle_job
-from sessions.runtime.runtime import runtime, wiring
+from sessions.runtime import runtime, wiring
 from specs.system.errors import Blocked, BudgetExceeded
 from specs.system.resources import Resources, attempt_usd, filled, held_hours
 from testing.factories.sessions_on_disk import OnDisk, open_session

@@ -11,7 +11,7 @@ from sessions.pods import lifecycle
 from sessions.pods.install import bundle_of
 from sessions.pods.pod_file import PodFile
 from sessions.pods.pod_plan import shortfalls
-from sessions.runtime.runtime import preflight
+from sessions.runtime import preflight
 from specs.loading.loading import find_spec, list_profiles, load_spec, shipped
 from specs.session import needed_packages as needed
 from specs.session.needed_packages import NeededPackage, missing_packages, needed_extras, sandboxed_parts
@@ -85,7 +85,7 @@ def test_what_runs_elsewhere_needs_nothing_here(tmp_path: Path, monkeypatch: pyt
 def test_every_command_asks_the_one_function(name: str) -> None:
     """A second list of extras would differ from the first before long."""
     from sessions.pods import install, pod_plan
-    from sessions.runtime.runtime import preflight as forecast
+    from sessions.runtime import preflight as forecast
 
     module = {"plan": pod_plan, "install": install, "forecast": forecast}[name]
     own = "missing_packages" if name == "forecast" else "needed_extras"

@@ -19,7 +19,7 @@ from reviews.evidence.weight_lineage import is_trained
 from reviews.gate.check_list import CHECKS
 from reviews.stages.evaluation.answer_checks import CHECKS as ANSWER_CHECKS
 from reviews.stages.evaluation.label_checks import common_answer
-from sessions.pages.report.result import _form  # pyright: ignore[reportPrivateUsage]
+from sessions.pages.result import _form  # pyright: ignore[reportPrivateUsage]
 from specs.loading.loading import load_spec
 from specs.session.thresholds import Thresholds
 from specs.stages.base.artifacts import Item

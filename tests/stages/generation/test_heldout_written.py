@@ -14,7 +14,7 @@ from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.nodes import act
-from sessions.pages.report.overview import overview
+from sessions.pages.overview import overview
 from sessions.pages.report.report_check import ReportCheck
 from testing.fixtures.small_pipeline import Here, open_small, writing_model
 from tests.stages.test_pipeline_resumes import to_its_end

@@ -18,7 +18,7 @@ from sessions.builder.tools.reading_tools import artifacts
 from sessions.jobs import job_environment
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import LocalLauncher
-from sessions.runtime.runtime import human_actions
+from sessions.runtime import human_actions
 from specs.jobs.job_records import JobOrder
 from specs.system.confinement import bubblewrap
 from specs.system.digests import digest_bytes, digest_path

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from sessions.run.money import estimate
-from sessions.runtime.runtime import runtime
+from sessions.runtime import runtime
 from specs.loading.loading import find_spec, load_spec
 from specs.system.errors import Blocked, SpecError
 from testing.factories.spec_files import loads, write_spec

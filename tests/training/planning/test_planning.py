@@ -16,7 +16,7 @@ from reviews.stages.evaluation.scorer_checks import admitted
 from sessions.commands.cli import app
 from sessions.pages.report.live_display import Terminal
 from sessions.run.money.estimate import estimate
-from sessions.runtime.runtime import runtime
+from sessions.runtime import runtime
 from specs.loading.loading import find_spec, list_profiles, load_spec
 from specs.session.session_spec import ModelSource, ResolvedSpec, kind_read
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters

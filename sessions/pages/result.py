@@ -11,7 +11,7 @@ from reviews.gate.human_answers import last_question, overrides, waits_for_budge
 from reviews.stages.evaluation.benchmark_checks import SCORES
 from reviews.trail.chain.envelope import Recorded
 from reviews.trail.chain.store import Store
-from sessions.pages.report.overview import is_waiting, waits_for_verdict
+from sessions.pages.overview import is_waiting, waits_for_verdict
 from specs.jobs.job_records import WITNESS, JobOrder
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.base.metric import Metric
