@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from agents.providers.turn_request import readable, sendable_name
-from agents.turns import Message, Stop, ToolCall, ToolResult
+from agents.turns import ConversationMessage, Stop, ToolCall, ToolResult
 from agents.workbench_protocol import PastTurn
 from specs.system.digests import digest_bytes
 from specs.system.vendors.untrusted_text import mark
@@ -27,7 +27,7 @@ class Size(NamedTuple):
 
     results: int
     """Characters of results before older ones are replaced by a line."""
-    kept: int
+    recent_turns: int
     """The results of so many newest turns are never replaced."""
     turns: int | None = None
     """Between so many turns and twice as many are sent at all; None for every turn."""
@@ -56,19 +56,19 @@ EXPECTED: dict[Stop, str] = {
 """The reply to a turn without a call."""
 
 
-def conversation(brief: str, past: Sequence[PastTurn], shortened: int = 0) -> tuple[Message, ...]:
+def conversation(brief: str, past: Sequence[PastTurn], shortened: int = 0) -> tuple[ConversationMessage, ...]:
     """Return the messages of the next request: roles alternate, the next message answers each call.
 
     ``shortened`` says which of :data:`SIZES` it has to fit.
     """
     size = SIZES[shortened]
-    replaced = _replaced(past, size)
+    replaced = _count_replaced_turns(past, size)
     first = max(len(past) // size.turns - 1, 0) * size.turns if size.turns else 0
-    messages = [Message("user", text=brief + _left_out(past[:first]))]
+    messages = [ConversationMessage("user", text=brief + _left_out(past[:first]))]
     for number, (turn, results) in list(enumerate(past))[first:]:
-        messages.append(Message("assistant", turn.text, turn.calls, turn.verbatim))
+        messages.append(ConversationMessage("assistant", turn.text, turn.calls, turn.verbatim))
         if not turn.calls:
-            messages.append(Message("user", text=EXPECTED[turn.stop]))
+            messages.append(ConversationMessage("user", text=EXPECTED[turn.stop]))
             continue
         by_call = {result.call: result for result in results}
         tool_results: list[ToolResult] = []
@@ -81,7 +81,7 @@ def conversation(brief: str, past: Sequence[PastTurn], shortened: int = 0) -> tu
             else:
                 text = mark("error" if result.is_error else "result", _cut(result.text, size.result))
             tool_results.append(result.model_copy(update={"text": text, "image": image}))
-        messages.append(Message("user", results=tuple(tool_results)))
+        messages.append(ConversationMessage("user", results=tuple(tool_results)))
     return tuple(messages)
 
 
@@ -118,14 +118,14 @@ def _line(call: ToolCall, result: ToolResult) -> str:
     return mark("left out", f"{what}{len(result.text)} characters, {digest}; call the tool again if you need them")
 
 
-def _replaced(past: Sequence[PastTurn], limit: Size) -> int:
+def _count_replaced_turns(past: Sequence[PastTurn], limit: Size) -> int:
     """Return of how many turns the long results are replaced."""
     replaced, length = 0, 0
     sizes = [sum(_weight(result) for result in turn.results) for turn in past]
     for number, size in enumerate(sizes):
         length += size
-        if length > limit.results and number + 1 > limit.kept:
-            replaced = number + 1 - limit.kept
+        if length > limit.results and number + 1 > limit.recent_turns:
+            replaced = number + 1 - limit.recent_turns
             length = sum(sizes[replaced : number + 1])
     return replaced
 

@@ -28,7 +28,7 @@ POLL_S = 0.2
 STOPPED = "the session stops here, and the call with it; call again when the session continues"
 
 
-class Answer(NamedTuple):
+class CallAnswer(NamedTuple):
     """The result of a call, and the number of the phase that it ended; 0 if the phase continues."""
 
     result: ToolResult
@@ -38,22 +38,22 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Asked:
+class PendingCall:
     """A client's call. Cancelling ``answer`` withdraws the call if it has not begun."""
 
     call: ToolCall
-    answer: Future[Answer] = field(default_factory=Future[Answer])
+    answer: Future[CallAnswer] = field(default_factory=Future[CallAnswer])
 
     def text(self, text: str, *, is_error: bool = False) -> None:
         """Answer with a text."""
-        self.answer.set_result(Answer(ToolResult(call=self.call.id, text=text, is_error=is_error)))
+        self.answer.set_result(CallAnswer(ToolResult(call=self.call.id, text=text, is_error=is_error)))
 
 
-class Exchange:
+class BuilderExchange:
     """Where the client's side and the session's side meet. Each method may be called from any thread."""
 
     def __init__(self) -> None:
-        self._asked: deque[Asked] = deque()
+        self._pending: deque[PendingCall] = deque()
         self._changed = threading.Condition()
         self.phases = 0
         """How many phases have been opened so far."""
@@ -71,28 +71,28 @@ class Exchange:
         self.heard = threading.Event()
         """Set when a client has heard that the session is closed."""
 
-    def ask(self, call: ToolCall) -> Asked:
+    def ask(self, call: ToolCall) -> PendingCall:
         """Put a call in."""
-        request = Asked(call)
+        request = PendingCall(call)
         with self._changed:
-            self._asked.append(request)
+            self._pending.append(request)
             self._changed.notify_all()
         return request
 
-    def take(self, timeout_s: float) -> Asked | None:
+    def take(self, timeout_s: float) -> PendingCall | None:
         """Return the next call that was not withdrawn; None if no call came in time."""
         with self._changed:
-            self._changed.wait_for(lambda: bool(self._asked), timeout_s)
-            while self._asked:
-                request = self._asked.popleft()
+            self._changed.wait_for(lambda: bool(self._pending), timeout_s)
+            while self._pending:
+                request = self._pending.popleft()
                 if not request.answer.cancelled():
                     return request
         return None
 
-    def put_back(self, requests: list[Asked]) -> None:
+    def put_back(self, requests: list[PendingCall]) -> None:
         """Put calls back in front, for the next phase."""
         with self._changed:
-            self._asked.extendleft(reversed(requests))
+            self._pending.extendleft(reversed(requests))
 
     def open_phase(self, heading: str) -> None:
         """Announce that calls are carried out until ``heading`` is emptied."""
@@ -105,14 +105,14 @@ class ExternalBuilder:
 
     name = NAME
 
-    def __init__(self, exchange: Exchange, goes_on: Callable[[Workbench], bool]) -> None:
+    def __init__(self, exchange: BuilderExchange, goes_on: Callable[[Workbench], bool]) -> None:
         """``goes_on`` says several times a second whether the phase still needs a builder; its errors end it."""
         self._exchange = exchange
         self._goes_on = goes_on
 
     def work(self, bench: Workbench) -> None:
         """Carry out calls until the phase is done, or the job of ``watch`` has ended without a call."""
-        pairs: list[tuple[Asked, float]] = []
+        pairs: list[tuple[PendingCall, float]] = []
         # The first two paragraphs of a brief are its title and what to do in the phase.
         self._exchange.open_phase("\n\n".join(bench.brief.split("\n\n")[:2]))
         try:
@@ -139,14 +139,14 @@ class ExternalBuilder:
             self._exchange.put_back([value for value, _ in pairs])
 
     def _end_waits(
-        self, bench: Workbench, pairs: list[tuple[Asked, float]], goes_on: bool
-    ) -> list[tuple[Asked, float]]:
+        self, bench: Workbench, pairs: list[tuple[PendingCall, float]], goes_on: bool
+    ) -> list[tuple[PendingCall, float]]:
         """Answer the waits that are over, and return the others.
 
         Waits are held here and not in the tool, so that other calls are carried out meanwhile and the client can
         withdraw them. A wait that ends before its job is recorded as a call that does not wait.
         """
-        remaining_pairs: list[tuple[Asked, float]] = []
+        remaining_pairs: list[tuple[PendingCall, float]] = []
         for request, until in pairs:
             if bench.done or (goes_on and time.monotonic() < until):
                 remaining_pairs.append((request, until))
@@ -155,7 +155,7 @@ class ExternalBuilder:
                 self._carry_out(bench, request, request.call.model_copy(update=now))
         return [pair for pair in remaining_pairs if not pair[0].answer.cancelled()]
 
-    def _carry_out(self, bench: Workbench, request: Asked, call: ToolCall | None = None) -> None:
+    def _carry_out(self, bench: Workbench, request: PendingCall, call: ToolCall | None = None) -> None:
         """Carry a call out unless it was withdrawn, and always answer it."""
         if not request.answer.set_running_or_notify_cancel():
             return
@@ -167,7 +167,7 @@ class ExternalBuilder:
                 ended = self._exchange.phases if bench.done else 0
                 launches = bool(ended) and request.call.name == LAUNCH and not result.is_error
                 key = f"{bench.view.stage}.{bench.view.attempt}" if launches else ""
-                request.answer.set_result(Answer(result, ended, key))
+                request.answer.set_result(CallAnswer(result, ended, key))
         except BaseException:
             request.text(STOPPED, is_error=True)
             raise

@@ -13,11 +13,11 @@ from itertools import takewhile
 from pathlib import Path
 
 from agents.conversation import SIZES, conversation, next_step
-from agents.providers.turn_model import Counted, Model, TooLong, make_model, take_turn
-from agents.turns import ToolCall, ToolResult, Turn
+from agents.providers.turn_model import TokenCount, TooLong, TurnModel, make_model, take_turn
+from agents.turns import ModelTurn, ToolCall, ToolResult
 from agents.workbench_protocol import PastTurn, Workbench
 from specs.system.errors import BuilderUnavailable
-from specs.system.vendors.parties import Builder as BuilderSpec
+from specs.system.vendors.parties import BuilderSpec as BuilderSpec
 
 PROMPTS = Path(__file__).parent / "prompts"
 SILENT_TURNS = 2
@@ -35,7 +35,7 @@ class ModelBuilder:
         self.name = f"{spec.vendor}:{spec.model}"
 
     @cached_property
-    def model(self) -> Model:
+    def model(self) -> TurnModel:
         """The model; raises UserError if its key, package or price is missing."""
         return make_model(self._spec, self._environ)
 
@@ -51,7 +51,7 @@ class ModelBuilder:
         # Read once: it states the money that is left, and no cache holds a conversation whose beginning changes.
         brief, tools, wait_s = bench.brief, bench.tools, bench.wait_s
         past = list(bench.history())
-        before: Counted | None = None
+        before: TokenCount | None = None
         # As the last request was: a restart sends the same again.
         shortened = past[-1].turn.shortened if past else 0
         if past:
@@ -74,11 +74,11 @@ class ModelBuilder:
                 continue
             if is_window_full(turn, self._spec.max_output_tokens):
                 shortened = min(shortened + 1, len(SIZES) - 1)
-            before = self.model.counted(asking, turn)
+            before = self.model.read_token_count(asking, turn)
             past.append(_carried_out(bench, PastTurn(turn, ())))
 
 
-def is_window_full(turn: Turn, most: int) -> bool:
+def is_window_full(turn: ModelTurn, most: int) -> bool:
     """Say whether an answer ended because the model's window was full, and not at its own limit."""
     return turn.stop == "length" and turn.usage is not None and turn.usage.output_tokens < most
 
@@ -95,7 +95,7 @@ def _carried_out(bench: Workbench, past: PastTurn) -> PastTurn:
     return PastTurn(past.turn, tuple(results))
 
 
-def _give_up(bench: Workbench, turn: Turn) -> None:
+def _give_up(bench: Workbench, turn: ModelTurn) -> None:
     """Ask a person, if the phase has a tool for it; elsewhere the phase ends when the builder returns."""
     why = {"length": "ended at the limit of their length", "refusal": "were refusals"}.get(turn.stop, "called no tool")
     reason = f"the model's last {SILENT_TURNS} answers {why}"

@@ -19,13 +19,13 @@ class Playbook:
     def work(self, bench: Workbench) -> None:
         """Launch with what the spec or the gate says, and submit without claims; the session waits for the job."""
         if bench.phase == "plan":
-            request = proposed(bench.view)
+            request = propose_plan(bench.view)
             bench.call(_call("launch_stage" if isinstance(request, LaunchStage) else "ask_person", request))
         elif bench.phase == "submit":
             bench.call(_call("submit_stage", SubmitStage()))
 
 
-def proposed(view: StageView) -> LaunchStage | AskPerson:
+def propose_plan(view: StageView) -> LaunchStage | AskPerson:
     """Take the spec's parameters first, as its pilot had them; afterwards exactly the required changes, or ask."""
     if view.opened_by == "approval":
         moved = ", with what was moved in its pilot" if view.changes else ""

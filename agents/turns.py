@@ -29,7 +29,7 @@ class ToolResult(Contract):
     """A PNG in base64, beside the text."""
 
 
-class Usage(Contract):
+class TurnUsage(Contract):
     """Tokens as the API counted them. ``input_tokens`` includes those read from and written into the cache."""
 
     input_tokens: int
@@ -44,7 +44,7 @@ class Usage(Contract):
 Stop = Literal["tool_use", "end", "length", "refusal"]
 
 
-class Turn(Contract):
+class ModelTurn(Contract):
     """One whole answer of the model, never one that was cut off on the wire."""
 
     text: str
@@ -52,7 +52,7 @@ class Turn(Contract):
     """Empty unless ``stop`` is ``tool_use``: calls of an answer that ended early are not whole."""
     stop: Stop
     model: str
-    usage: Usage | None
+    usage: TurnUsage | None
     usd: float
     usd_is_measured: bool
     """False: the API reported no counts, so the cap is the price."""
@@ -62,7 +62,7 @@ class Turn(Contract):
     """By which step its conversation was shortened, for a model that found it too long (``agents/conversation.py``)."""
 
 
-class Message(NamedTuple):
+class ConversationMessage(NamedTuple):
     """One message of a conversation. Calls and verbatim belong to the assistant, results to the user."""
 
     role: Literal["user", "assistant"]
@@ -72,7 +72,7 @@ class Message(NamedTuple):
     results: tuple[ToolResult, ...] = ()
     """Come before the text."""
 
-    def without_images(self) -> Message:
+    def without_images(self) -> ConversationMessage:
         """Return the message for a model that does not see."""
         if not any(result.image for result in self.results):
             return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from agents.turns import ToolCall, ToolResult, Turn
+from agents.turns import ModelTurn, ToolCall, ToolResult
 from specs.jobs.grant_and_claim import StageView
 from specs.trail.builder_tools import Phase, Tool
 
@@ -12,7 +12,7 @@ from specs.trail.builder_tools import Phase, Tool
 class PastTurn(NamedTuple):
     """A recorded turn, and the results of its calls that have one."""
 
-    turn: Turn
+    turn: ModelTurn
     results: tuple[ToolResult, ...]
 
 
@@ -67,7 +67,7 @@ class Workbench(Protocol):
     def release(self, reservation: str, usd: float) -> None:
         """Settle a reservation whose turn never came: at 0, or at its cap where a call may have been billed."""
 
-    def record(self, turn: Turn, reservation: str, request: bytes, response: bytes) -> None:
+    def record(self, turn: ModelTurn, reservation: str, request: bytes, response: bytes) -> None:
         """Record a turn before its calls are carried out, and settle its cost."""
 
 

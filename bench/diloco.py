@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from specs.stages.finetuning.distributed import Distributed
+from specs.stages.finetuning.distributed import DistributedTraining
 
 ROUNDS = 6
 SIZES = (10_000, 1_000_000, 8_000_000)
@@ -102,7 +102,7 @@ def _run(replicas: int, size: int, every: int) -> tuple[float, bool]:
     from training.jobs.finetuning.replicas.coordinator import address_of, apart, lighthouse_of
     from training.jobs.finetuning.replicas.replica_files import folder_of, rounds_in
 
-    arguments = Distributed(replicas=replicas, sync_every=every, min_replicas=replicas)
+    arguments = DistributedTraining(replicas=replicas, sync_every=every, min_replicas=replicas)
     with tempfile.TemporaryDirectory(prefix="peergate-diloco-") as name:
         folder, lighthouse = Path(name), lighthouse_of(arguments)
         workers = [

@@ -41,11 +41,11 @@ def main() -> int:
 
     from sessions.runtime.wiring import cache_folder
     from specs.stages.generation.parameters import SampleResponsesParameters
-    from training.engines.batched import Output
+    from training.engines.batched import Completion
     from training.engines.checkpoint import load
-    from training.engines.engine import Batched, Engine
+    from training.engines.engine import BatchedEngine, CompletionEngine
     from training.engines.engine_factory import make_engine
-    from training.engines.token_sampling import Sampling
+    from training.engines.token_sampling import TokenSampling
     from training.rules.prompt_encoding import prompt_ids
     from training.rules.prompt_text import answer_prompt
     from training.rules.tasks import load_items
@@ -58,7 +58,7 @@ def main() -> int:
     items = load_items(HOME / "specs" / "library" / "data" / "format_train.jsonl")[: namespace.instructions]
     texts = [answer_prompt(item.prompt, parameters.shots, "completion") for item in items]
     prompts = [list(prompt_ids(tokenizer, text, "completion").ids) for text in texts]
-    sampling = Sampling(
+    sampling = TokenSampling(
         max_new_tokens=namespace.tokens,
         temperature=parameters.temperature,
         top_p=parameters.top_p,
@@ -67,17 +67,17 @@ def main() -> int:
         keep_special=True,
     )
     folder, size = Path(result["path"]), parameters.batch_size
-    batched = Batched(model, tokenizer, size)
-    engine: Engine = batched
+    batched = BatchedEngine(model, tokenizer, size)
+    engine: CompletionEngine = batched
     if namespace.engine != "batched":
         began = time.perf_counter()
         engine = make_engine(namespace.engine, folder, size, scratch=Path(tempfile.gettempdir()))
-        print(f"{engine.told}: {engine.device}, {engine.dtype}, opened in {time.perf_counter() - began:.1f} s")
+        print(f"{engine.description}: {engine.device}, {engine.dtype}, opened in {time.perf_counter() - began:.1f} s")
 
-    def ours(sampling: Sampling, some: list[list[int]], engine: Engine = engine) -> list[Output]:
+    def ours(sampling: TokenSampling, some: list[list[int]], engine: CompletionEngine = engine) -> list[Completion]:
         return [output for (output,) in engine.complete(some, sampling, seed=1)]
 
-    def peer(sampling: Sampling, some: list[list[int]]) -> list[list[int]]:
+    def peer(sampling: TokenSampling, some: list[list[int]]) -> list[list[int]]:
         torch.manual_seed(1)
         written: list[list[int]] = []
         for prompt in some:

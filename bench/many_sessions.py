@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from reviews.audit.verify import verify_run
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.integrity import walk_trail
 from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.trail import Trail
 from sessions.pages.overview import overview
-from sessions.pages.report.session_list import glance, listed
+from sessions.pages.report.session_list import glance, list_overviews
 from sessions.run.lease import lease, take_up
 from sessions.runtime import runtime
 from specs.session.session_spec import ResolvedSpec
@@ -157,7 +157,7 @@ def at_once(folder: Path, server: Server, spec: Spec, count: int) -> None:
     processor = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"  processor: {(processor.ru_utime + processor.ru_stime) / (count + 1):.2f} s a session")
     started = Counter(effects.read_text(encoding="utf-8").splitlines())
-    states = Counter(f"{overview.state} {overview.decision}" for overview in listed(runs))
+    states = Counter(f"{overview.state} {overview.decision}" for overview in list_overviews(runs))
     damaged = [name for name in names.values() if walk_trail(read_trail(runs / name / "trail.sqlite")).damage]
     sample = [f"s{number:04}" for number in range(0, count, max(1, count // 10))]
     audited = [verify_run(runs / name, "trail.sqlite", "store").exit_code for name in sample]
@@ -243,7 +243,7 @@ def _long_session(folder: Path, server: Server, spec: Spec, stages: int, where: 
     )
 
 
-def lengthen(trail: Trail, pattern: list[Recorded], times: int) -> None:
+def lengthen(trail: Trail, pattern: list[RecordedEntry], times: int) -> None:
     """Repeat the entries of a real session under other keys."""
     for number in range(times):
         with trail.alone():

@@ -31,9 +31,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from reviews.audit.export import export_run, verify_export
 from reviews.trail.chain import tree as merkle
-from reviews.trail.integrity import Walk, walk_trail
+from reviews.trail.integrity import TrailVerification, walk_trail
 from reviews.trail.tables.open_table import read_trail
-from reviews.trail.tables.query import Wanted, select
+from reviews.trail.tables.query import TrailQuery, select
 from reviews.trail.trail import Trail
 from sessions.pages.report.trail_page import trail_page
 
@@ -143,7 +143,7 @@ def peers(folder: Path, leaves: int) -> None:
     own = merkle.Frontier()
     took = timed(lambda: [own.append(merkle.leaf_hash(datum)) for datum in data])
     told("our tree, append", took / leaves * 1e6, "us")
-    whole = merkle.Tree([merkle.leaf_hash(datum) for datum in data])
+    whole = merkle.MerkleTree([merkle.leaf_hash(datum) for datum in data])
     places = [random.Random(2).randrange(leaves) for _ in range(300)]
     took = timed(lambda: [tree.prove_inclusion(place + 1, leaves) for place in places])
     told("pymerkle, prove inclusion", took / len(places) * 1e6, "us")
@@ -179,7 +179,7 @@ def main() -> None:
 
 def verify(run: Path, count: int) -> list[bool]:
     """Check every signature and the tree."""
-    walks: list[Walk] = []
+    walks: list[TrailVerification] = []
     wall, busy = spent(lambda: walks.append(walk_trail(read_trail(run / "trail.sqlite"))))
     assert not walks[0].damage
     told("verify, wall time", count / wall, "entries/s")
@@ -190,11 +190,11 @@ def search(run: Path, count: int) -> list[bool]:
     """List and search in this process, and through the command line."""
     path = run / "trail.sqlite"
     wanted = {
-        "list by stage, newest 1,000": Wanted(stage="stage7"),
-        "list by cost": Wanted(min_usd=0.999),
-        "list, newest 1,000": Wanted(),
-        "search a text": Wanted(text=f"spend/{count - 5}"),
-        "search a text that is not there": Wanted(text="nothing like this"),
+        "list by stage, newest 1,000": TrailQuery(stage="stage7"),
+        "list by cost": TrailQuery(min_usd=0.999),
+        "list, newest 1,000": TrailQuery(),
+        "search a text": TrailQuery(text=f"spend/{count - 5}"),
+        "search a text that is not there": TrailQuery(text="nothing like this"),
     }
     flags: list[bool] = []
     for what, value in wanted.items():

@@ -22,7 +22,7 @@ from reviews.evidence.gather import gather
 from reviews.stages.evaluation.judged_answers import both_sides
 from reviews.trail.file_seal import seal_path
 from reviews.trail.tables.open_table import read_entries
-from sessions.pages.report.samples.judged_samples import Sample, Samples
+from sessions.pages.report.samples.judged_samples import JudgedSample, Samples
 from sessions.pages.report.session_list import INDEX
 from sessions.pages.view import samples as view_samples
 from sessions.pages.view.places import Read, Scope
@@ -117,7 +117,7 @@ def many_samples(run: Path, folder: Path, count: int) -> None:
 
     def judged() -> Samples:
         pairs = both_sides(large, *paths)
-        return Samples(tuple(Sample(number, *pair) for number, pair in enumerate(pairs, 1)), ("base", "tuned"))
+        return Samples(tuple(JudgedSample(number, *pair) for number, pair in enumerate(pairs, 1)), ("base", "tuned"))
 
     plain = timed(f"plain read of 2 x {count} rows as JSON", plainly)
     print(f"  ratio: {timed(f'read, paired and judged, once for all pages of {count} samples', judged) / plain:.1f}")

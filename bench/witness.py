@@ -43,12 +43,12 @@ def main() -> int:
 
     from reviews.checks.witness_checks import wrong_rows
     from specs.stages.base.witness import GREEDY_GAP, NUCLEUS, WitnessRow
-    from training.engines.batched import Output
+    from training.engines.batched import Completion
     from training.engines.checkpoint import load
-    from training.engines.engine import Batched
+    from training.engines.engine import BatchedEngine
     from training.engines.engine_factory import make_engine
-    from training.engines.token_sampling import Sampling
-    from training.jobs.witness.asked import Asked, answer
+    from training.engines.token_sampling import TokenSampling
+    from training.jobs.witness.asked import PromptedAnswer, answer
     from training.jobs.witness.reading import read
     from training.rules.prompt_encoding import dialogue_ids
     from training.rules.tasks import load_items
@@ -61,17 +61,19 @@ def main() -> int:
         return dialogue_ids(tokenizer, [{"role": "user", "content": text}], "chat").ids
 
     prompts = [encoded(item.prompt) for item in items]
-    greedy, warm = Sampling(namespace.tokens), Sampling(namespace.tokens, temperature=0.8, top_p=0.95)
+    greedy, warm = TokenSampling(namespace.tokens), TokenSampling(namespace.tokens, temperature=0.8, top_p=0.95)
 
-    def written(sampling: Sampling, size: int) -> tuple[list[Output], float]:
-        engine: Any = Batched(model, tokenizer, size, share=False)
+    def written(sampling: TokenSampling, size: int) -> tuple[list[Completion], float]:
+        engine: Any = BatchedEngine(model, tokenizer, size, share=False)
         if namespace.engine != "batched":
             engine = make_engine(namespace.engine, folder, size, scratch=Path(tempfile.gettempdir()))
         began = time.perf_counter()
         done = engine.complete(prompts, sampling, seed=3)
         return [value for (value,) in done], time.perf_counter() - began
 
-    def asked(outputs: Sequence[Output], sampling: Sampling, texts: Sequence[tuple[int, ...]]) -> list[Asked]:
+    def asked(
+        outputs: Sequence[Completion], sampling: TokenSampling, texts: Sequence[tuple[int, ...]]
+    ) -> list[PromptedAnswer]:
         return [
             answer(place, prompt, sampling, ids=completion.ids, text=completion.text, finish=completion.finish)
             for place, (prompt, completion) in enumerate(zip(texts, outputs, strict=True))
@@ -81,7 +83,7 @@ def main() -> int:
         return len({wrong_row["row"] for wrong_row in wrong_rows("bench", rows, namespace.dtype)})
 
     honest, writing, reading = 0, 0.0, 0.0
-    completions: dict[str, list[Output]] = {}
+    completions: dict[str, list[Completion]] = {}
     for name, sampling in (("greedy", greedy), ("sampled", warm)):
         for size in namespace.sizes:
             outputs, seconds = written(sampling, size)
@@ -105,7 +107,7 @@ def main() -> int:
         completion._replace(ids=(*completion.ids[:2], completion.ids[-1], *completion.ids[3:]))
         for completion in completions["greedy"]
     ]
-    others: dict[str, tuple[list[Output], Sampling, list[tuple[int, ...]]]] = {
+    others: dict[str, tuple[list[Completion], TokenSampling, list[tuple[int, ...]]]] = {
         "greedy, a prompt without its last word": (completions["greedy"], greedy, fewer),
         "greedy, one token replaced": (swapped, greedy, prompts),
         "sampled at 0.8, granted 1.0": (completions["sampled"], warm._replace(temperature=1.0), prompts),

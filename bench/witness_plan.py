@@ -120,7 +120,7 @@ def planned(spec: SessionSpec, stage: Stage) -> Planned | None:
     kind, parameters = kind_of(stage), stage.parameters
     source = spec.control if stage.inputs.get("model") == "control" and spec.control else spec.model
     shape, why = shape_of_source(source, LIBRARY)
-    if not (kind.asked or kind.replayed or kind.scores_of(parameters)):
+    if not (kind.witness_prompts or kind.replay_job or kind.scores_of(parameters)):
         return None
     assert shape is not None, why
     value = 2.0 * shape.parameters()

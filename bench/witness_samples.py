@@ -22,26 +22,26 @@ from typing import Any, NamedTuple
 from bench.flaws.lying import shake
 from bench.flaws.small_specs import KINDS, tiny_model
 from reviews.checks.witness_checks import wrong_rows
-from reviews.statistics.sampling_evidence import evidence, joined
+from reviews.statistics.sampling_evidence import average_ratios, evidence
 from specs.stages.base.witness import FALSE_ALARM, WitnessRow
 from specs.stages.generation.parameters import GenerateParameters
 from training.engines.checkpoint import load
-from training.engines.engine import Batched
-from training.engines.token_sampling import Sampling
+from training.engines.engine import BatchedEngine
+from training.engines.token_sampling import TokenSampling
 from training.items.format_items import TRAIN_TOPICS, build_items
-from training.jobs.witness.asked import Asked, answer, copies_of
+from training.jobs.witness.asked import PromptedAnswer, answer, copies_of
 from training.jobs.witness.reading import read
 from training.rules.prompt_encoding import sample_ids
 from training.rules.tasks import worked_example
 
-GRANTED = Sampling(48, 0.7)
+GRANTED = TokenSampling(48, 0.7)
 _PROMPTS = 48
 
 
 class Sample(NamedTuple):
     """One answer, and how the granted weights read it."""
 
-    asked: Asked
+    asked: PromptedAnswer
     row: WitnessRow
 
 
@@ -96,8 +96,8 @@ def _stages(folder: Path, pool: int) -> dict[str, Stage]:
         for item in items
     ]
 
-    def drawn(sampling: Sampling, many: int, weights: Any = model, shifted: int = 0) -> Drawn:
-        outputs = Batched(weights, tokenizer, 64, share=False).complete(prompts, sampling, samples=many, seed=3)
+    def drawn(sampling: TokenSampling, many: int, weights: Any = model, shifted: int = 0) -> Drawn:
+        outputs = BatchedEngine(weights, tokenizer, 64, share=False).complete(prompts, sampling, samples=many, seed=3)
         outputs = [*outputs[shifted:], *outputs[:shifted]]
         review_requests = [
             answer(
@@ -115,7 +115,7 @@ def _stages(folder: Path, pool: int) -> dict[str, Stage]:
         samples = [Sample(review_request, rows[review_request.row]) for review_request in review_requests]
         return [samples[many * place : many * (place + 1)] for place in range(len(prompts))]
 
-    honest, greedy = drawn(GRANTED, pool), drawn(Sampling(48), 1)
+    honest, greedy = drawn(GRANTED, pool), drawn(TokenSampling(48), 1)
     strange = drawn(GRANTED, pool, shifted=1)
 
     def of(some: Drawn) -> Stage:
@@ -169,7 +169,7 @@ def _found(rows: Sequence[WitnessRow]) -> tuple[bool, ...]:
     """Return whether single answers, and all together, expose a stage."""
     seed = str(len(rows))
     single = any("all sampled" not in wrong_row["why"] for wrong_row in wrong_rows(seed, rows, "float32"))
-    together = joined(evidence(rows)) >= -math.log(FALSE_ALARM / 2)
+    together = average_ratios(evidence(rows)) >= -math.log(FALSE_ALARM / 2)
     return single, together
 
 

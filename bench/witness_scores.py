@@ -124,15 +124,15 @@ def _critics(model: Any, tokenizer: Any, count: int) -> dict[str, Sort]:
         CritiqueResponsesParameters,
     )
     from training.jobs.critique.critic import Critic, pairs_scored, subjects_scored
-    from training.jobs.witness.label_scores import Judge
-    from training.rules.critique.subjects import labelled, labelled_pairs
-    from training.rules.rubric_prompts import shipped
+    from training.jobs.witness.label_scores import LabelJudge
+    from training.rules.critique.subjects import labelled_pairs, read_labelled_subjects
+    from training.rules.rubric_prompts import load_shipped_rubric
     from training.rules.tasks import load_items
 
     def items(name: str) -> list[Any]:
         return load_items(DATA / f"cai_{name}_labelled.jsonl")[:count]
 
-    judge = Judge(tokenizer, "chat")
+    judge = LabelJudge(tokenizer, "chat")
 
     def other(sort: Any) -> Any:
         return sort.model_copy(update={"good": f"{sort.good}, on the whole"})
@@ -140,10 +140,10 @@ def _critics(model: Any, tokenizer: Any, count: int) -> dict[str, Sort]:
     def of_subjects(sort: Any, parameters: CriticParameters, subjects: Sequence[Any]) -> Sort:
         def write(size: int) -> list[Any]:
             critic_parameters = parameters.model_copy(update={"batch_size": size})
-            return Critic(model, tokenizer, shipped(sort), critic_parameters, "chat").critiques(subjects)
+            return Critic(model, tokenizer, load_shipped_rubric(sort), critic_parameters, "chat").critiques(subjects)
 
         def due(rows: Sequence[Any], wording: bool) -> list[Any]:
-            rubric = other(shipped(sort)) if wording else shipped(sort)
+            rubric = other(load_shipped_rubric(sort)) if wording else load_shipped_rubric(sort)
             return subjects_scored(
                 judge, rubric, parameters, list(enumerate(rows)), [(subject, {}) for subject in subjects]
             )
@@ -154,14 +154,14 @@ def _critics(model: Any, tokenizer: Any, count: int) -> dict[str, Sort]:
 
     def compare(size: int) -> list[Any]:
         parameters = responses_parameters.model_copy(update={"batch_size": size})
-        return Critic(model, tokenizer, shipped("comparison"), parameters, "chat").comparisons(pairs)
+        return Critic(model, tokenizer, load_shipped_rubric("comparison"), parameters, "chat").comparisons(pairs)
 
     def compared(rows: Sequence[Any], wording: bool) -> list[Any]:
-        rubric = other(shipped("comparison")) if wording else shipped("comparison")
+        rubric = other(load_shipped_rubric("comparison")) if wording else load_shipped_rubric("comparison")
         return pairs_scored(judge, rubric, responses_parameters, list(enumerate(rows)), [(pair, {}) for pair in pairs])
 
-    instructions = [subject for subject, _ in labelled(items("instructions"), responses=False)]
-    responses = [subject for subject, _ in labelled(items("responses"), responses=True)]
+    instructions = [subject for subject, _ in read_labelled_subjects(items("instructions"), responses=False)]
+    responses = [subject for subject, _ in read_labelled_subjects(items("responses"), responses=True)]
     return {
         "instructions": of_subjects("instruction", CritiqueInstructionsParameters(), instructions),
         "responses": of_subjects("response", CritiqueResponsesParameters(), responses),
@@ -172,7 +172,7 @@ def _critics(model: Any, tokenizer: Any, count: int) -> dict[str, Sort]:
 def _likelihoods(model: Any, tokenizer: Any, count: int) -> dict[str, Sort]:
     """Return choices and texts, on the questions and texts that Peergate ships."""
     from training.jobs.evaluation.likelihood import continuation, nats_of, prefix_of, windows_of
-    from training.jobs.witness.scoring import Scoring, Stated, Text
+    from training.jobs.witness.scoring import ScoredSpan, Scoring, StatedLogprob
     from training.rules.tasks import load_items
     from training.rules.tasks.choices import choices_of
 
@@ -203,14 +203,17 @@ def _likelihoods(model: Any, tokenizer: Any, count: int) -> dict[str, Sort]:
         return [
             Scoring(
                 place,
-                {str(n): Stated(-nats, (Text(*value),)) for n, (nats, value) in enumerate(zip(row, some, strict=True))},
+                {
+                    str(n): StatedLogprob(-nats, (ScoredSpan(*value),))
+                    for n, (nats, value) in enumerate(zip(row, some, strict=True))
+                },
             )
             for place, (row, some) in enumerate(zip(rows, choices(wording), strict=True))
         ]
 
     def due_texts(rows: Sequence[Any], wording: bool) -> list[Any]:
         return [
-            Scoring(place, {"text": Stated(-sum(row), tuple(Text(*value) for value in some))})
+            Scoring(place, {"text": StatedLogprob(-sum(row), tuple(ScoredSpan(*value) for value in some))})
             for place, (row, some) in enumerate(zip(rows, windows(wording), strict=True))
         ]
 

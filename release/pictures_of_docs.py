@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sessions.pages.view.places import Scope
-from sessions.pages.view.serving import Bound
+from sessions.pages.view.serving import PageServer
 from testing.fixtures.browser import browser
 from testing.fixtures.hostile_trail import small_trail
 from testing.fixtures.quick_session import drive, no_plots, open_quick, quick_session
@@ -47,7 +47,7 @@ OF_DEMO = {
 
 def take(runs: Path, pictures: dict[str, Picture]) -> list[str]:
     """Take pictures of a workspace; returns what went wrong in the browser."""
-    bound = Bound(Scope(runs), 0, "ada")
+    bound = PageServer(Scope(runs), 0, "ada")
     threading.Thread(target=bound.serve, daemon=True).start()
     with browser() as seen_browser:
         page = seen_browser.page()

@@ -14,7 +14,7 @@ from pathlib import Path
 from reviews.trail.tables.open_table import read_entries
 from sessions.pages.overview import find_runs
 from sessions.pages.view.places import Scope
-from sessions.pages.view.serving import Bound
+from sessions.pages.view.serving import PageServer
 from sessions.run.run_layout import TRAIL
 from specs.system.errors import PeergateError
 from testing.fixtures.browser import Page, browser
@@ -57,7 +57,7 @@ def main() -> int:
     """Serve a workspace and take its pictures."""
     runs, out, names = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
     out.mkdir(parents=True, exist_ok=True)
-    bound = Bound(Scope(runs), 0, "ada")
+    bound = PageServer(Scope(runs), 0, "ada")
     threading.Thread(target=bound.serve, daemon=True).start()
     base = f"http://127.0.0.1:{bound.port}"
     with browser() as seen_browser:

@@ -82,7 +82,7 @@ def _bind(name: str, node: Node, session: Session | None) -> Any:
         session.checkpoint()
         try:
             after = node(session, state)
-            session.tell()
+            session.notify()
             return after
         except BudgetExceeded as error:
             if name not in BUYING:

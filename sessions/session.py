@@ -13,8 +13,8 @@ from typing import Any, Literal, TypedDict
 from agents.workbench_protocol import Builder
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.gather import gather
-from reviews.gate.panel import Panel
-from reviews.gate.reviewer import Reviewer
+from reviews.gate.panel import ReviewPanel
+from reviews.gate.reviewer import PacketReviewer
 from reviews.reviewers.process.client import ReviewerProcess
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
@@ -38,11 +38,11 @@ class State(TypedDict, total=False):
     outcome: str
 
 
-class Paused(Exception):
+class PauseSignal(Exception):
     """The session (named in the only argument) was asked to stop here; ``peergate resume`` continues it."""
 
 
-class Cancelled(Exception):
+class CancelSignal(Exception):
     """The session was asked to end for good."""
 
 
@@ -58,17 +58,17 @@ class Session:
     store: Store
     launcher: Launcher
     builder: Builder
-    wire_reviewer: Callable[[], Reviewer | Panel]
+    wire_reviewer: Callable[[], PacketReviewer | ReviewPanel]
     reviewing: ReviewerProcess
     display: Terminal
     stop: threading.Event = field(default_factory=threading.Event)
     on_launch: Callable[[str], None] = lambda _: None
     """Told the key of each job that its launcher has taken; a launcher that refuses raises instead."""
-    tell: Callable[[], None] = lambda: None
+    notify: Callable[[], None] = lambda: None
     """Tells people what is new in the trail; raises nothing."""
 
     @cached_property
-    def reviewer(self) -> Reviewer | Panel:
+    def reviewer(self) -> PacketReviewer | ReviewPanel:
         """The reviewer, wired at its first use: ending or reading a session needs no key."""
         return self.wire_reviewer()
 
@@ -99,9 +99,9 @@ class Session:
         if jump := self.trail.clock.jump():
             self.display.say(jump)
         if (self.run / CANCEL).exists():
-            raise Cancelled
+            raise CancelSignal
         if self.stop.is_set() or (self.run / PAUSE).exists():
-            raise Paused(self.name)
+            raise PauseSignal(self.name)
 
     def wait(self, seconds: float) -> None:
         """Wait so long; raises as :meth:`checkpoint` does if somebody asks to stop meanwhile."""

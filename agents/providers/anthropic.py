@@ -8,11 +8,11 @@ from typing import Any
 
 from anthropic.types import RawMessageStreamEvent
 
-from agents.providers.turn_request import Asking, Reply, call_of, schema_of
-from agents.turns import Message, Stop, ToolCall, ToolResult
+from agents.providers.turn_request import Asking, VendorReply, call_of, schema_of
+from agents.turns import ConversationMessage, Stop, ToolCall, ToolResult
 from specs.system.vendors.http_exchange import Api, RecordedClient
-from specs.system.vendors.prices import Usage
-from specs.system.vendors.streams import NotWhole, anthropic_message
+from specs.system.vendors.prices import TokenUsage
+from specs.system.vendors.streams import IncompleteStream, anthropic_message
 from specs.system.vendors.tool_calls import (
     NO_TEXT,
     anthropic_arguments,
@@ -66,23 +66,23 @@ def endpoint(api: Api, http: RecordedClient) -> Callable[..., Any]:
     return api.anthropic(http).messages.create
 
 
-def read(events: Iterable[RawMessageStreamEvent]) -> Reply:
+def read(events: Iterable[RawMessageStreamEvent]) -> VendorReply:
     """Return the pieces of a stream as one reply; raises NotWhole if the answer is not whole."""
     message = anthropic_message(events)
     if message.stop not in _STOPS:
-        raise NotWhole(f"the stream ended with stop reason '{message.stop}'")
+        raise IncompleteStream(f"the stream ended with stop reason '{message.stop}'")
     return _reply(message.model, _STOPS[message.stop], message.blocks, message.counts)
 
 
-def _reply(model: str, stop: Stop, blocks: list[dict[str, Any]], counts: dict[str, int | None]) -> Reply:
+def _reply(model: str, stop: Stop, blocks: list[dict[str, Any]], counts: dict[str, int | None]) -> VendorReply:
     texts = [block for block in blocks if block["type"] == "text"]
     calls = [_call(block) for block in blocks if block["type"] == "tool_use"] if stop == "tool_use" else []
     read_tokens, written = counts.get("cache_read_input_tokens") or 0, counts.get("cache_creation_input_tokens") or 0
     usage = None
     input_tokens, answered = counts.get("input_tokens"), counts.get("output_tokens")
     if input_tokens is not None and answered is not None:
-        usage = Usage(input_tokens + read_tokens + written, answered, read_tokens)
-    return Reply(
+        usage = TokenUsage(input_tokens + read_tokens + written, answered, read_tokens)
+    return VendorReply(
         model=model,
         text=sendable_text(piece for text in texts for piece in (text["text"], *text["pieces"])),
         calls=tuple(calls),
@@ -105,20 +105,20 @@ def _verbatim(blocks: list[dict[str, Any]]) -> str:
     return anthropic_content(blocks)
 
 
-def _message(message: Message, *, cached: bool) -> dict[str, Any]:
+def _message(message: ConversationMessage, *, cached: bool) -> dict[str, Any]:
     content = list(_blocks(message))
     if cached:
         content[-1] |= _CACHED
     return {"role": message.role, "content": content}
 
 
-def _blocks(message: Message) -> Iterator[dict[str, Any]]:
+def _blocks(message: ConversationMessage) -> Iterator[dict[str, Any]]:
     if message.role == "user":
         for result in message.results:
             yield {
                 "type": "tool_result",
                 "tool_use_id": result.call,
-                "content": _said(result),
+                "content": _format_result(result),
                 "is_error": result.is_error,
             }
         if message.text:
@@ -131,7 +131,7 @@ def _blocks(message: Message) -> Iterator[dict[str, Any]]:
         yield from map(_tool_use, message.calls)
 
 
-def _said(result: ToolResult) -> str | list[dict[str, Any]]:
+def _format_result(result: ToolResult) -> str | list[dict[str, Any]]:
     if not result.image:
         return result.text
     source = {"type": "base64", "media_type": "image/png", "data": result.image}

@@ -12,11 +12,11 @@ from typing import Any
 
 from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent
 
-from agents.providers.turn_request import Asking, Reply, call_of, schema_of, sendable_function
-from agents.turns import Message, Stop, ToolCall, ToolResult
+from agents.providers.turn_request import Asking, VendorReply, call_of, schema_of, sendable_function
+from agents.turns import ConversationMessage, Stop, ToolCall, ToolResult
 from specs.system.vendors.http_exchange import Api, RecordedClient
-from specs.system.vendors.prices import Usage
-from specs.system.vendors.streams import PASSING, NotWhole, openai_response
+from specs.system.vendors.prices import TokenUsage
+from specs.system.vendors.streams import PASSING, IncompleteStream, openai_response
 from specs.system.vendors.tool_calls import NO_REASONING, NO_TEXT, openai_content, sendable_text
 
 _INCOMPLETE: dict[str | None, Stop] = {"max_output_tokens": "length", "content_filter": "refusal"}
@@ -51,17 +51,17 @@ def endpoint(api: Api, http: RecordedClient) -> Callable[..., Any]:
     return api.openai(http).responses.create
 
 
-def read(events: Iterable[ResponseStreamEvent]) -> Reply:
+def read(events: Iterable[ResponseStreamEvent]) -> VendorReply:
     """Return the finished items of a stream as one reply; raises NotWhole if the answer is not whole."""
     response, items = openai_response(events)
     if response.status == "failed":
         failed = response.error
         text = f"{failed.code}: {failed.message}" if failed else "no reason"
-        raise NotWhole(f"the response failed: {text}", passes=failed is None or failed.code in PASSING)
+        raise IncompleteStream(f"the response failed: {text}", passes=failed is None or failed.code in PASSING)
     return _reply(response, items)
 
 
-def _reply(response: Response, items: list[ResponseOutputItem]) -> Reply:
+def _reply(response: Response, items: list[ResponseOutputItem]) -> VendorReply:
     stop = _stop(response)
     texts: list[str] = []
     refusals: list[str] = []
@@ -78,11 +78,11 @@ def _reply(response: Response, items: list[ResponseOutputItem]) -> Reply:
     text, refusal = sendable_text(texts), sendable_text(refusals)
     usage, written = _usage(response)
     if refusals:
-        return Reply(response.model, text or refusal, (), "refusal", usage, written)
+        return VendorReply(response.model, text or refusal, (), "refusal", usage, written)
     if stop != "end":
-        return Reply(response.model, text, (), stop, usage, written)
+        return VendorReply(response.model, text, (), stop, usage, written)
     stop = "tool_use" if calls else "end"
-    return Reply(response.model, text, tuple(calls), stop, usage, written, openai_content(items))
+    return VendorReply(response.model, text, tuple(calls), stop, usage, written, openai_content(items))
 
 
 def _stop(response: Response) -> Stop:
@@ -91,31 +91,31 @@ def _stop(response: Response) -> Stop:
         return "end"
     reason = response.incomplete_details.reason if response.incomplete_details else None
     if response.status != "incomplete" or reason not in _INCOMPLETE:
-        raise NotWhole(f"the stream ended with status '{response.status}', reason '{reason}'")
+        raise IncompleteStream(f"the stream ended with status '{response.status}', reason '{reason}'")
     return _INCOMPLETE[reason]
 
 
-def _usage(response: Response) -> tuple[Usage | None, int]:
+def _usage(response: Response) -> tuple[TokenUsage | None, int]:
     """Return the tokens of an answer, and how many of the input were written into the prompt cache."""
     if response.usage is None:
         return None, 0
     # The SDK leaves out details that a server did not send.
     details = vars(response.usage.input_tokens_details) if response.usage.input_tokens_details else {}
-    counted = Usage(response.usage.input_tokens, response.usage.output_tokens, details.get("cached_tokens") or 0)
+    counted = TokenUsage(response.usage.input_tokens, response.usage.output_tokens, details.get("cached_tokens") or 0)
     return counted, details.get("cache_write_tokens") or 0
 
 
-def _said(result: ToolResult) -> str | list[dict[str, Any]]:
+def _format_result(result: ToolResult) -> str | list[dict[str, Any]]:
     if not result.image:
         return result.text
     image = {"type": "input_image", "image_url": f"data:image/png;base64,{result.image}", "detail": "auto"}
     return [{"type": "input_text", "text": result.text}, image]
 
 
-def _items(message: Message) -> Iterator[dict[str, Any]]:
+def _items(message: ConversationMessage) -> Iterator[dict[str, Any]]:
     if message.role == "user":
         for result in message.results:
-            yield {"type": "function_call_output", "call_id": result.call, "output": _said(result)}
+            yield {"type": "function_call_output", "call_id": result.call, "output": _format_result(result)}
         if message.text:
             yield {"role": "user", "content": message.text}
         return

@@ -13,16 +13,16 @@ from openai.types.chat import ChatCompletionChunk
 from agents.providers.turn_request import (
     NO_TEXT,
     Asking,
-    Reply,
+    VendorReply,
     call_of,
     schema_of,
     sendable_function,
     sendable_text,
 )
-from agents.turns import Message, Stop
+from agents.turns import ConversationMessage, Stop
 from specs.system.vendors.http_exchange import Api, RecordedClient
-from specs.system.vendors.prices import Usage
-from specs.system.vendors.streams import NotWhole
+from specs.system.vendors.prices import TokenUsage
+from specs.system.vendors.streams import IncompleteStream
 
 _STOPS: dict[str | None, Stop] = {
     "tool_calls": "tool_use",
@@ -57,7 +57,7 @@ def endpoint(api: Api, http: RecordedClient) -> Callable[..., Any]:
     return api.openai(http).chat.completions.create
 
 
-def read(chunks: Iterable[ChatCompletionChunk]) -> Reply:
+def read(chunks: Iterable[ChatCompletionChunk]) -> VendorReply:
     """Return the pieces of a stream as one reply; raises NotWhole if the answer is not whole."""
     model, finish, usage = "", None, None
     texts: list[str] = []
@@ -68,10 +68,10 @@ def read(chunks: Iterable[ChatCompletionChunk]) -> Reply:
         if chunk.usage is not None:
             details = chunk.usage.prompt_tokens_details
             cached = details.cached_tokens if details else 0
-            usage = Usage(chunk.usage.prompt_tokens, chunk.usage.completion_tokens, cached or 0)
+            usage = TokenUsage(chunk.usage.prompt_tokens, chunk.usage.completion_tokens, cached or 0)
         for choice in chunk.choices:
             if choice.index != 0:
-                raise NotWhole(f"the answer has a choice {choice.index}, one was asked for")
+                raise IncompleteStream(f"the answer has a choice {choice.index}, one was asked for")
             finish = choice.finish_reason or finish
             texts.append(choice.delta.content or "")
             refusals.append(choice.delta.refusal or "")
@@ -82,22 +82,22 @@ def read(chunks: Iterable[ChatCompletionChunk]) -> Reply:
                     call["name"] += piece.function.name or ""
                     call["arguments"] += piece.function.arguments or ""
     if finish not in _STOPS:
-        raise NotWhole(f"the stream ended with finish reason '{finish}'")
+        raise IncompleteStream(f"the stream ended with finish reason '{finish}'")
     return _reply(model, _STOPS[finish], sendable_text(texts), sendable_text(refusals), calls, usage)
 
 
 def _reply(
-    model: str, stop: Stop, text: str, refusal: str, calls: dict[int, dict[str, str]], usage: Usage | None
-) -> Reply:
+    model: str, stop: Stop, text: str, refusal: str, calls: dict[int, dict[str, str]], usage: TokenUsage | None
+) -> VendorReply:
     if refusal:
-        return Reply(model, text or refusal, (), "refusal", usage)
+        return VendorReply(model, text or refusal, (), "refusal", usage)
     if stop == "end" and calls:
         stop = "tool_use"  # Some servers end an answer with calls like any other.
     tool_calls = tuple(call_of(**calls[index]) for index in sorted(calls) if stop == "tool_use")
-    return Reply(model, text, tool_calls, "end" if stop == "tool_use" and not tool_calls else stop, usage)
+    return VendorReply(model, text, tool_calls, "end" if stop == "tool_use" and not tool_calls else stop, usage)
 
 
-def _messages(message: Message) -> Iterator[dict[str, Any]]:
+def _messages(message: ConversationMessage) -> Iterator[dict[str, Any]]:
     for result in message.results:
         yield {"role": "tool", "tool_call_id": result.call, "content": result.text}
     if message.role == "user":

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from agents.providers.turn_request import Asking, Reply, sendable_text, with_ids
-from agents.turns import Message, Turn, Usage
+from agents.providers.turn_request import Asking, VendorReply, sendable_text, with_ids
+from agents.turns import ConversationMessage, ModelTurn, TurnUsage
 from agents.workbench_protocol import Workbench
 from specs.system.errors import BuilderUnavailable
 from specs.system.text import plain
@@ -27,9 +27,9 @@ from specs.system.vendors.http_exchange import (
     backoff_s,
     open_api,
 )
-from specs.system.vendors.parties import Builder as BuilderSpec
+from specs.system.vendors.parties import BuilderSpec as BuilderSpec
 from specs.system.vendors.prices import MARGIN_TOKENS, is_count, most_tokens
-from specs.system.vendors.streams import NotWhole
+from specs.system.vendors.streams import IncompleteStream
 from specs.system.vendors.token_counts import counted_tokens
 from specs.trail.builder_tools import Tool
 
@@ -47,10 +47,10 @@ _TOO_LONG = re.compile(
 """How vendors and servers of open models say that a request does not fit the model's window."""
 
 
-class Counted(NamedTuple):
+class TokenCount(NamedTuple):
     """How many tokens the API counted in a request of so many bytes."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[ConversationMessage, ...]
     size: int
     tokens: int
 
@@ -73,10 +73,10 @@ class Vendor(Protocol):
 
     body: Callable[[Asking], Mapping[str, Any]]
     endpoint: Callable[[Api, RecordedClient], Callable[..., Any]]
-    read: Callable[[Any], Reply]
+    read: Callable[[Any], VendorReply]
 
 
-class Model:
+class TurnModel:
     """One model at one address, with a price and the limits of a spec."""
 
     def __init__(self, api: Api, spec: BuilderSpec, vendor: Vendor) -> None:
@@ -91,7 +91,7 @@ class Model:
         self,
         system: str,
         tools: tuple[Tool, ...],
-        messages: tuple[Message, ...],
+        messages: tuple[ConversationMessage, ...],
         shortened: int = 0,
         wait_s: float = 0,
     ) -> Asking:
@@ -102,7 +102,7 @@ class Model:
         displayed_messages = messages if spec.images else tuple(message.without_images() for message in messages)
         return Asking(spec.model or "", system, tools, displayed_messages, *limits, hour, shortened)
 
-    def cap_usd(self, asking: Asking, before: Counted | None = None) -> float:
+    def cap_usd(self, asking: Asking, before: TokenCount | None = None) -> float:
         """Return the most USD a turn can cost: all its tokens written into the cache, and the longest answer.
 
         Every byte is taken for a token, except in the beginning that the API has counted ``before``. What would still
@@ -115,12 +115,12 @@ class Model:
         if added > COUNTED_FROM and (counted := self._count(asking)) is not None:
             at_most = min(at_most, counted + MARGIN_TOKENS)
         hour = min(at_most, most_tokens(self._size(asking._replace(messages=())))) if asking.hour else 0
-        usage = prices.Usage(at_most, asking.max_output_tokens)
+        usage = prices.TokenUsage(at_most, asking.max_output_tokens)
         return self.price.usd(usage, written_tokens=at_most, hour_tokens=hour)
 
-    def counted(self, asking: Asking, turn: Turn) -> Counted | None:
+    def read_token_count(self, asking: Asking, turn: ModelTurn) -> TokenCount | None:
         """Return what the API counted of a request; None if it reported nothing."""
-        return None if turn.usage is None else Counted(asking.messages, self._size(asking), turn.usage.input_tokens)
+        return None if turn.usage is None else TokenCount(asking.messages, self._size(asking), turn.usage.input_tokens)
 
     def _count(self, asking: Asking) -> int | None:
         """Return the most tokens of a request as the vendor counts them; None if it does not say."""
@@ -132,7 +132,7 @@ class Model:
     def _size(self, asking: Asking) -> int:
         return len(json.dumps(self._vendor.body(asking), ensure_ascii=False).encode())
 
-    def call(self, asking: Asking, cap_usd: float) -> tuple[Turn, bytes, bytes]:
+    def call(self, asking: Asking, cap_usd: float) -> tuple[ModelTurn, bytes, bytes]:
         """Ask once; return a turn with both bodies on the wire, without the key; raises NoAnswer without a turn."""
         with self._api.client(asking.timeout_s, MAX_RESPONSE_BYTES) as http:
             try:
@@ -144,7 +144,7 @@ class Model:
                 passes = http.refused_for_now or not http.statuses or (http.statuses[-1] or 0) < 300
                 wait = http.told_to_wait_s
                 raise NoAnswer(http.why(error), passes=passes, may_be_billed=http.may_be_billed, told_s=wait) from error
-            except NotWhole as error:
+            except IncompleteStream as error:
                 message = plain(http.without_secrets(str(error)), REASON_CHARACTERS)
                 # A page or a body in one piece was not cut off: the next answer will be like it.
                 streamed = b"data:" in (http.received or b"")
@@ -155,18 +155,18 @@ class Model:
                 raise NoAnswer(message, passes=True, may_be_billed=http.may_be_billed) from error
             return turn, http.sent, http.received or b""
 
-    def _turn(self, reply: Reply, asking: Asking, cap_usd: float) -> Turn:
+    def _turn(self, reply: VendorReply, asking: Asking, cap_usd: float) -> ModelTurn:
         usage, usd = None, cap_usd
-        if reply.usage is not None and is_count(reply.usage) and is_count(prices.Usage(reply.written_tokens, 0)):
+        if reply.usage is not None and is_count(reply.usage) and is_count(prices.TokenUsage(reply.written_tokens, 0)):
             # Where the API does not tell the two apart, the dearer one counts.
             hour_tokens_written = (
                 reply.written_tokens if reply.hour_tokens is None else min(reply.hour_tokens, reply.written_tokens)
             )
             hour = hour_tokens_written if asking.hour else 0
-            usage = Usage(**reply.usage._asdict(), written_tokens=reply.written_tokens, hour_tokens=hour)
+            usage = TurnUsage(**reply.usage._asdict(), written_tokens=reply.written_tokens, hour_tokens=hour)
             usd = self.price.usd(reply.usage, written_tokens=reply.written_tokens, hour_tokens=hour)
         calls = with_ids(reply.calls, (call.id for message in asking.messages for call in message.calls))
-        return Turn(
+        return ModelTurn(
             text=reply.text,
             calls=calls,
             stop=reply.stop,
@@ -179,20 +179,22 @@ class Model:
         )
 
 
-def make_model(spec: BuilderSpec, environ: Mapping[str, str] = os.environ) -> Model:
+def make_model(spec: BuilderSpec, environ: Mapping[str, str] = os.environ) -> TurnModel:
     """Return the model that the builder of a spec names; raises UserError if its key, SDK or price is missing."""
     return model_at(open_api("builder", spec, environ), spec)
 
 
-def model_at(api: Api, spec: BuilderSpec) -> Model:
+def model_at(api: Api, spec: BuilderSpec) -> TurnModel:
     """Return a model at an API that is open, with the limits of a spec."""
     # A user's endpoint speaks chat completions, or the API of Anthropic.
     form = "openai_chat" if spec.base_url and spec.vendor == "openai" else spec.vendor
     vendor: Any = importlib.import_module(f"agents.providers.{form}")
-    return Model(api, spec, vendor)
+    return TurnModel(api, spec, vendor)
 
 
-def take_turn(bench: Workbench, model: Model, asking: Asking, outage_s: float, before: Counted | None = None) -> Turn:
+def take_turn(
+    bench: Workbench, model: TurnModel, asking: Asking, outage_s: float, before: TokenCount | None = None
+) -> ModelTurn:
     """Return the model's next turn, recorded and paid for.
 
     Temporary faults are repeated for at most ``outage_s``, and at most ``RETRIES`` times where the call may have been

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
-from agents.turns import Message, Stop, ToolCall
+from agents.turns import ConversationMessage, Stop, ToolCall
 from specs.system.vendors.parties import Depth
-from specs.system.vendors.prices import Usage
+from specs.system.vendors.prices import TokenUsage
 from specs.system.vendors.tool_calls import NO_TEXT as NO_TEXT
 from specs.system.vendors.tool_calls import SENDABLE, sendable_arguments
 from specs.system.vendors.tool_calls import UNREADABLE as UNREADABLE
@@ -24,7 +24,7 @@ class Asking(NamedTuple):
     model: str
     system: str
     tools: tuple[Tool, ...]
-    messages: tuple[Message, ...]
+    messages: tuple[ConversationMessage, ...]
     max_output_tokens: int
     timeout_s: float
     reasoning: Depth | None = None
@@ -34,14 +34,14 @@ class Asking(NamedTuple):
     """Which of the sizes of ``agents/conversation.py`` the messages have."""
 
 
-class Reply(NamedTuple):
+class VendorReply(NamedTuple):
     """A whole answer, as a vendor's API gave it."""
 
     model: str
     text: str
     calls: tuple[ToolCall, ...]
     stop: Stop
-    usage: Usage | None
+    usage: TokenUsage | None
     written_tokens: int = 0
     verbatim: str = ""
     hour_tokens: int | None = None

@@ -27,7 +27,7 @@ from reviews.trail.chain.envelope import (
 )
 from reviews.trail.chain.keys import KeyFolder, SigningKey, load_key, public_pem
 from reviews.trail.chain.signed_head import LOG_KEY, Checkpoint, NoteKey, parse_note, sign_text
-from reviews.trail.chain.tiles import CHECKPOINT, Proof, bundles_of, read_bundles, tiles_of
+from reviews.trail.chain.tiles import CHECKPOINT, InclusionProof, bundles_of, read_bundles, tiles_of
 from specs.system.digests import canonical_bytes
 from specs.trail.entry import Entry
 from specs.trail.key_policy import SIGNERS, Role
@@ -138,11 +138,11 @@ def forged(
     files: list[tuple[str, bytes]] = [(CHECKPOINT, str(head).encode()), *bundles_of(envelopes), *tiles_of(leaves)]
     files.append(("policy.json", canonical_bytes(visible)))
     files.extend(_keys(visible))
-    tree = merkle.Tree(leaves)
+    tree = merkle.MerkleTree(leaves)
     for number, (entry, data) in enumerate(zip(kept_entries, envelopes, strict=True)):
         if _kind(data, entry) == "verdict":
             name = re.sub(r"[^A-Za-z0-9.]+", "-", entry.key)[:80]
-            proof = Proof(number, tuple(merkle.prove_inclusion(tree, number)), head)
+            proof = InclusionProof(number, tuple(merkle.prove_inclusion(tree, number)), head)
             files.append((f"{PROOFS}/{number:06}-{name}.tlog-proof", str(proof).encode()))
     for name, data in files:
         rewrite(target / name, data)
@@ -176,7 +176,7 @@ def head_of(original: Original, policy: Any, envelopes: Sequence[bytes], role: R
     origin = str(policy.get("origin", "peergate/small"))
     root = merkle.root_of(merkle.leaf_hash(envelope) for envelope in envelopes)
     head = Checkpoint(origin, len(envelopes), root)
-    return head.signed(sign_text(NoteKey(origin, LOG_KEY, signer.public), signer.sign, head.text))
+    return head.with_signatures(sign_text(NoteKey(origin, LOG_KEY, signer.public), signer.sign, head.text))
 
 
 def spoiled_base64(text: str) -> str:

@@ -25,7 +25,7 @@ from rich.console import Console
 from agents.model_builder import ModelBuilder
 from bench.attack.outcome import Outcome
 from bench.attack.planted import Planted, Plants, squeezed
-from reviews.gate.reviewer import Reviewer
+from reviews.gate.reviewer import PacketReviewer
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState
 from sessions.pages.report.live_display import Terminal
@@ -215,7 +215,7 @@ def _played_session(folder: Path, plants: Plants, result: _Found, commands: bool
         for answer in answers:
             if any(entry.entry.kind == "close" for entry in read_entries(run / "trail.sqlite")):
                 break
-            chosen: Reviewer = reviewer
+            chosen: PacketReviewer = reviewer
             session = quick_session(run, launcher=launcher, reviewer=chosen, display=terminal)
             session.builder = ModelBuilder(session.resolved.spec.builder)
             drive(session, answer)

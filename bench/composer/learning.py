@@ -222,13 +222,13 @@ def trained(folder: Path, model: Path, channel: str, seed: int, items: Sequence[
 def right_answers(checkpoint: Path, task: str, items: Sequence[Item], most: int) -> list[bool]:
     """Return for each held-out item whether the verifier accepts the greedy answer to the bare prompt."""
     from training.engines.checkpoint import load
-    from training.engines.engine import Batched
-    from training.engines.token_sampling import Sampling
+    from training.engines.engine import BatchedEngine
+    from training.engines.token_sampling import TokenSampling
     from training.rules.prompt_encoding import prompt_ids
 
     model, tokenizer = load(checkpoint)
     prompts = [prompt_ids(tokenizer, item.prompt, "chat").ids for item in items]
-    outputs = Batched(model, tokenizer, 40).complete(prompts, Sampling(most), seed=0)
+    outputs = BatchedEngine(model, tokenizer, 40).complete(prompts, TokenSampling(most), seed=0)
     return [verifier(task)(item, completion.text).passed for item, (completion,) in zip(items, outputs, strict=True)]
 
 

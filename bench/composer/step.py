@@ -57,15 +57,15 @@ def one_loss(which: str, model: Any, namespace: argparse.Namespace) -> Run:
     """Pass a batch once for warming up and once for the record; return its seconds, memory, loss and gradient."""
     import torch
 
-    from training.jobs.finetuning.online.hidden_states import Sequenced, states
+    from training.jobs.finetuning.online.hidden_states import TokenSequence, states
 
     # What an import takes is no cost of a loss.
     import_module("trl.experimental.sdpo.loss_utils")
     generator, device = torch.Generator().manual_seed(0), namespace.device
     vocabulary, prompt = model.config.vocab_size, namespace.prompt or namespace.tokens
     ids = torch.randint(3, vocabulary, (namespace.rows, HINT + prompt + namespace.tokens), generator=generator).tolist()
-    ours = [Sequenced(value[HINT:], prompt) for value in ids]
-    theirs = [Sequenced(value, HINT + prompt) for value in ids]
+    ours = [TokenSequence(value[HINT:], prompt) for value in ids]
+    theirs = [TokenSequence(value, HINT + prompt) for value in ids]
     result: Run = {}
     for turn in range(2):
         model.zero_grad()
@@ -130,7 +130,7 @@ def one_trainer(which: str, folder: Path, device: str) -> Run:
 
     from testing.fixtures.rollout_jobs import prompt_rows
     from training.engines.checkpoint import load
-    from training.jobs.finetuning.online.channels import Plan, channelled
+    from training.jobs.finetuning.online.channels import ChannelPlan, make_channel_trainer
 
     torch.manual_seed(0)
     model, tokenizer = load(folder)
@@ -139,7 +139,7 @@ def one_trainer(which: str, folder: Path, device: str) -> Run:
     def reward(completions: Any, **_: Any) -> Any:
         return [float(len(completion[0]["content"]) % 3) for completion in completions]
 
-    base: Any = channelled(GRPOTrainer, Plan()) if which == "none" else GRPOTrainer
+    base: Any = make_channel_trainer(GRPOTrainer, ChannelPlan()) if which == "none" else GRPOTrainer
 
     class Timed(base):
         def training_step(self, *arguments: Any, **more: Any) -> Any:

@@ -18,7 +18,7 @@ from testing.fixtures import small_pipeline
 from testing.fixtures.small_pipeline import Here
 from testing.fixtures.tiny_training import write_lines
 from training.jobs import job as entry
-from training.jobs.job import Done, Job
+from training.jobs.job import Job, StageResult
 
 
 class Machine(Here):
@@ -60,7 +60,7 @@ def lying(run: Path, operator: Operator | None) -> Generator[None]:
             operator.swap(job)
         return job
 
-    def write(job: Job, done: Done, *rest: Any) -> None:
+    def write(job: Job, done: StageResult, *rest: Any) -> None:
         if operator and lies(job.order, operator):
             order = JobOrder.model_validate_json((job.folder / "order.json").read_bytes())
             granted = {name: value for name, value in order.parameters.items() if name in done.effective}

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from reviews.checks.definition import Check
+from reviews.checks.definition import GateCheck
 from reviews.stages.judge import Judge
 from sessions.commands.contract_fields import (
     contract_table,
@@ -22,16 +22,16 @@ from sessions.commands.contract_fields import (
 from specs.session.session_spec import SessionSpec
 from specs.stages.base import row_metric
 from specs.stages.base.artifacts import Item
-from specs.stages.base.kind import Added, Arm, Kept, StageKind
+from specs.stages.base.kind import ArmTraits, ConditionalPorts, RequiredOutput, StageKind
 from specs.stages.base.metric import MetricDefinition
-from specs.stages.base.stage import FOLDERS, ArtifactKind, Placed, StageBase
+from specs.stages.base.stage import FOLDERS, ArtifactKind, DeviceParameters, StageBase
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import built_in_kinds
 from specs.trail.bodies import FORMS
 from specs.trail.entry import Entry
 from specs.trail.key_policy import SIGNERS
 
-_CLASSES = (Kept, Added, Arm)
+_CLASSES = (RequiredOutput, ConditionalPorts, ArmTraits)
 _VALUES = (row_metric.where, row_metric.mean, row_metric.ratio, row_metric.share)
 
 
@@ -157,7 +157,7 @@ def kind_page() -> str:
             documented_field.default or "required",
             documented_field.text,
         )
-        for documented_field in fields_of(Placed)
+        for documented_field in fields_of(DeviceParameters)
     ]
     defined = [
         (f"`{documented_field.name}`", documented_field.type, documented_field.text)
@@ -169,7 +169,10 @@ def kind_page() -> str:
         f"### {arm_class.__name__}\n\n{docstring(arm_class)}\n\n{_fields(arm_class)}" for arm_class in _CLASSES
     )
     values = [(f"`{value.__name__}{_signature(value)}`", docstring(value)) for value in _VALUES]
-    values += [("`every`", f"The population: {row_metric.every.told}."), ("`count`", f"The {row_metric.count.told}.")]
+    values += [
+        ("`every`", f"The population: {row_metric.every.description}."),
+        ("`count`", f"The {row_metric.count.definition}."),
+    ]
     return (
         "# Declaring a stage kind\n\n"
         "[Extending](../extending.md#a-stage-kind-contract-job-and-judge) shows a whole kind. Artifact kinds are\n"
@@ -177,7 +180,7 @@ def kind_page() -> str:
         f"## StageKind\n\n{docstring(StageKind)}\n\n{_fields(StageKind)}\n\n{classes}\n\n"
         "## Parameters\n\n"
         "A contract with `seed`. Those of a job that loads a model are a subclass of "
-        "`specs.stages.base.stage.Placed`:\n\n"
+        "`specs.stages.base.stage.DeviceParameters`:\n\n"
         f"{table(('parameter', 'type', 'default', 'what it is'), parameters)}\n\n"
         "## Metrics\n\n"
         f"`metric{_signature(row_metric.metric)}` of `specs.stages.base.row_metric` declares one over rows.\n\n"
@@ -187,7 +190,7 @@ def kind_page() -> str:
         f"{table(('field', 'type', 'what it is'), defined)}\n\n"
         f"## The judge\n\n{docstring(inspect.getmodule(Judge))}\n\n"
         f"{table(('name in the module', 'form', 'what it is'), judge)}\n\n"
-        f"## Check\n\n{docstring(Check)}\n\n{_fields(Check)}\n"
+        f"## Check\n\n{docstring(GateCheck)}\n\n{_fields(GateCheck)}\n"
     )
 
 

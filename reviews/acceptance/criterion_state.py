@@ -14,9 +14,9 @@ from typing import Any, Literal, NamedTuple
 from reviews.evidence.defect_waves import SHIP_CHECKS
 from reviews.evidence.gather import find, registered_spec
 from reviews.gate.conditions import lifted_checks
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from reviews.trail.retractions import retracted
+from reviews.trail.retractions import find_retracted_judgements
 from specs.session.acceptance import AcceptanceCriterion
 from specs.session.session_spec import SessionSpec
 from specs.stages.base.metric import Metric
@@ -30,7 +30,7 @@ _MOVING: tuple[EntryKind, ...] = ("decision", "retraction", "replicated")
 _NO = (None, False, 0, "no", "")
 
 
-class Proof(NamedTuple):
+class CriterionProof(NamedTuple):
     """What discharges a criterion, on record."""
 
     entry: int
@@ -42,7 +42,7 @@ class Proof(NamedTuple):
     told: str
 
 
-class Step(NamedTuple):
+class StateChange(NamedTuple):
     """A change of state, and the entry that made it."""
 
     entry: int
@@ -59,9 +59,9 @@ class CriterionState(NamedTuple):
     state: State
     why: str
     """Why it has this state."""
-    proof: Proof | None
+    proof: CriterionProof | None
     """Of a discharged one."""
-    history: tuple[Step, ...]
+    history: tuple[StateChange, ...]
 
     def as_json(self) -> dict[str, Any]:
         """Return it as the report and ``status --json`` show it."""
@@ -134,7 +134,7 @@ def percent(states: dict[str, State], criteria: Sequence[AcceptanceCriterion]) -
     return float(round(Fraction(100 * done, total), 6)) if total else None
 
 
-def acceptance_of(entries: Sequence[Recorded], store: Store) -> Acceptance:
+def acceptance_of(entries: Sequence[RecordedEntry], store: Store) -> Acceptance:
     """Return the state of every criterion at the end of these entries, by the registration that opened the session.
 
     Raises:
@@ -149,19 +149,19 @@ def acceptance_of(entries: Sequence[Recorded], store: Store) -> Acceptance:
         criterion.id: "open" if _applies(spec, criterion) else "not_applicable" for criterion in spec.criteria
     }
     whys = {criterion.id: _told_first(criterion, states[criterion.id]) for criterion in spec.criteria}
-    proofs: dict[str, Proof] = {}
-    steps: dict[str, list[Step]] = {criterion.id: [] for criterion in spec.criteria}
+    proofs: dict[str, CriterionProof] = {}
+    steps: dict[str, list[StateChange]] = {criterion.id: [] for criterion in spec.criteria}
     for end, moving in enumerate(entries, 1):
         if moving.entry.kind not in _MOVING:
             continue
-        seen_values = _Seen(entries[:end], store)
+        seen_values = _TrailView(entries[:end], store)
         changed: list[str] = []
         for criterion in spec.criteria:
             if states[criterion.id] == "not_applicable":
                 continue
             result = seen_values.proof(criterion)
             before = states[criterion.id]
-            if isinstance(result, Proof):
+            if isinstance(result, CriterionProof):
                 states[criterion.id], whys[criterion.id], proofs[criterion.id] = "discharged", result.told, result
             else:
                 states[criterion.id] = "open" if before == "open" else "retracted"
@@ -169,7 +169,7 @@ def acceptance_of(entries: Sequence[Recorded], store: Store) -> Acceptance:
             changed += [criterion.id] if states[criterion.id] != before else []
         now = percent(states, spec.criteria)
         for id in changed:
-            steps[id].append(Step(moving.entry.seq, states[id], whys[id], now))
+            steps[id].append(StateChange(moving.entry.seq, states[id], whys[id], now))
     return Acceptance(
         tuple(
             CriterionState(
@@ -197,14 +197,14 @@ def _told_first(criterion: AcceptanceCriterion, state: State) -> str:
     return f"the gate of '{criterion.stage}' has not decided"
 
 
-class _Seen:
+class _TrailView:
     """What the trail shows up to an entry."""
 
-    def __init__(self, entries: Sequence[Recorded], store: Store) -> None:
+    def __init__(self, entries: Sequence[RecordedEntry], store: Store) -> None:
         self._entries, self._store = entries, store
-        self._void = retracted(entries)
+        self._void = find_retracted_judgements(entries)
 
-    def proof(self, criterion: AcceptanceCriterion) -> Proof | str:
+    def proof(self, criterion: AcceptanceCriterion) -> CriterionProof | str:
         """Return what discharges a criterion, or why nothing does."""
         decided = next((each for each in reversed(self._entries) if self._is_of(each, criterion.stage)), None)
         if decided is None:
@@ -218,16 +218,18 @@ class _Seen:
             return f"a person lifted {', '.join(sorted(lifted))} at {at}: what a gate lets pass so shows nothing"
         if criterion.metric is not None and (why := self._not_replicated(criterion.metric.metric)):
             return why
-        results = self._found(criterion, at)
+        results = self._find_evidence(criterion, at)
         if isinstance(results, str):
             return results
         evidence, reason = results
-        return Proof(decided.entry.seq, decided.digest, evidence or decided.body["decision"], f"{reason} at {at}")
+        return CriterionProof(
+            decided.entry.seq, decided.digest, evidence or decided.body["decision"], f"{reason} at {at}"
+        )
 
-    def _is_of(self, value: Recorded, stage: str) -> bool:
+    def _is_of(self, value: RecordedEntry, stage: str) -> bool:
         return value.entry.kind == "decision" and value.body["stage"] == stage
 
-    def _found(self, criterion: AcceptanceCriterion, at: str) -> tuple[str, str] | str:
+    def _find_evidence(self, criterion: AcceptanceCriterion, at: str) -> tuple[str, str] | str:
         """Return the digest of what shows it, and in words what that is; or why it is not shown."""
         if criterion.metric is not None:
             recorded = find(self._entries, f"metrics/{at}")

@@ -14,9 +14,9 @@ from reviews.acceptance.criterion_state import acceptance_of
 from reviews.evidence.gather import evaluating, evaluations, find, is_in_force, registered_spec
 from reviews.gate.conditions import lifted_checks
 from reviews.gate.human_answers import is_override
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from reviews.trail.retractions import retracted
+from reviews.trail.retractions import find_retracted_judgements
 from specs.jobs.job_records import Manifest
 from specs.session.acceptance import AcceptanceCriterion
 from specs.session.session_spec import SessionSpec
@@ -32,7 +32,7 @@ PROSE = (
 )
 
 
-class Row(NamedTuple):
+class ScorecardRow(NamedTuple):
     """A claim and what became of it."""
 
     id: str
@@ -52,7 +52,7 @@ class Row(NamedTuple):
 class Scorecard(NamedTuple):
     """All rows, the hypothesis first."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ScorecardRow, ...]
 
     def counts(self) -> dict[Status, int]:
         """Return how many rows have each status."""
@@ -68,35 +68,40 @@ class Scorecard(NamedTuple):
         return {"told": self.line(), "rows": rows, "not_judged": PROSE}
 
 
-def scorecard_of(entries: Sequence[Recorded], store: Store) -> Scorecard:
+def scorecard_of(entries: Sequence[RecordedEntry], store: Store) -> Scorecard:
     """Return the scorecard at the end of these entries.
 
     Raises:
         EvidenceMissing: the session has no ``open`` entry, or what the trail names is not in the store.
     """
-    seen_values = _Seen(entries, store)
+    seen_values = _ScorecardReader(entries, store)
     return Scorecard(
-        (*seen_values.hypothesis(), *seen_values.criteria(), *seen_values.thresholds(), *seen_values.stated())
+        (
+            *seen_values.hypothesis(),
+            *seen_values.criteria(),
+            *seen_values.thresholds(),
+            *seen_values.list_stated_numbers(),
+        )
     )
 
 
 class _Gate(NamedTuple):
     """The last decision of a stage's gate."""
 
-    entry: Recorded
+    entry: RecordedEntry
     attempt: int
     why_not: str
     """Why it shows nothing; empty for an approval that holds."""
 
 
-class _Seen:
-    def __init__(self, entries: Sequence[Recorded], store: Store) -> None:
+class _ScorecardReader:
+    def __init__(self, entries: Sequence[RecordedEntry], store: Store) -> None:
         self._entries, self._store = entries, store
         self._resolved, _ = registered_spec(entries, store)
         self._spec: SessionSpec = self._resolved.spec
-        self._void = retracted(entries)
+        self._void = find_retracted_judgements(entries)
 
-    def hypothesis(self) -> Iterator[Row]:
+    def hypothesis(self) -> Iterator[ScorecardRow]:
         """Yield the registered comparison, and what each kind or control has to show beside it."""
         analysis, stage = self._spec.analysis, self._spec.analysis.treatment
         gate = self._gate(stage)
@@ -107,13 +112,17 @@ class _Seen:
             f"{analysis.minimum_effect:g} or more, with p < {analysis.alpha:g}"
         )
         main = [result for result in results if result.criterion.metric in ("mcnemar_p", "accuracy_gain")]
-        yield self._compared("H-1", claim, stage, gate, main)
+        yield self._build_comparison_row("H-1", claim, stage, gate, main)
         others = [result for result in results if result not in main]
         for number, criterion_result in enumerate(others, 2):
-            yield self._compared(f"H-{number}", str(criterion_result.criterion), stage, gate, [criterion_result])
+            yield self._build_comparison_row(
+                f"H-{number}", str(criterion_result.criterion), stage, gate, [criterion_result]
+            )
 
-    def _compared(self, id: str, claim: str, stage: str, gate: _Gate | None, results: Sequence[CriterionResult]) -> Row:
-        message = "; ".join(f"{result.criterion}: {result.measured()}" for result in results)
+    def _build_comparison_row(
+        self, id: str, claim: str, stage: str, gate: _Gate | None, results: Sequence[CriterionResult]
+    ) -> ScorecardRow:
+        message = "; ".join(f"{result.criterion}: {result.describe_measurement()}" for result in results)
         values = {result.criterion.metric: result for result in results}
         limits = list(self._limits(self._path(stage), whole=True))
         status: Status = "shown"
@@ -129,7 +138,7 @@ class _Seen:
             status, message = "not shown", f"{gate.why_not}; {message}"
         return self._row(id, claim, status, message, limits, gate, self._scope(stage, gate, compared=True))
 
-    def criteria(self) -> Iterator[Row]:
+    def criteria(self) -> Iterator[ScorecardRow]:
         """Yield the acceptance criteria."""
         for state in acceptance_of(self._entries, self._store).criteria:
             criterion, gate = state.criterion, self._gate(state.criterion.stage)
@@ -154,7 +163,7 @@ class _Seen:
             whole=acceptance_criterion.metric is not None,
         )
 
-    def thresholds(self) -> Iterator[Row]:
+    def thresholds(self) -> Iterator[ScorecardRow]:
         """Yield for each stage whether its registered thresholds are met."""
         for stage in self._spec.stages:
             if not stage.gate.criteria:
@@ -163,7 +172,7 @@ class _Seen:
             results = [result for result in self._results(stage.name, gate) if not result.hypothesis]
             met = sum(result.met for result in results)
             status: Status = "shown" if met == len(results) else "partly" if met else "not shown"
-            why = "; ".join(f"{result.criterion}: {result.measured()}" for result in results)
+            why = "; ".join(f"{result.criterion}: {result.describe_measurement()}" for result in results)
             if gate is None or not results:
                 status, why = "not shown", f"the gate of '{stage.name}' has not decided"
             elif gate.why_not and gate.entry.body["outcome"] != "null":
@@ -172,7 +181,7 @@ class _Seen:
             limits = list(self._limits([stage.name], whole=False))
             yield self._row(f"{stage.name}.thresholds", claim, status, why, limits, gate, self._scope(stage.name, gate))
 
-    def stated(self) -> Iterator[Row]:
+    def list_stated_numbers(self) -> Iterator[ScorecardRow]:
         """Yield the numbers that the builder stated, where it stated any."""
         claims = [claim for stage in self._spec.stages for claim in self._claims(stage.name)]
         if not claims:
@@ -180,17 +189,19 @@ class _Seen:
         right = sum(status == "supported" for status in claims)
         status: Status = "shown" if right == len(claims) else "partly" if right else "not shown"
         why = f"{right} of {len(claims)} are those that Peergate measured"
-        yield Row("builder", "the numbers that the builder stated are right", status, why, (), None, "", "this session")
+        yield ScorecardRow(
+            "builder", "the numbers that the builder stated are right", status, why, (), None, "", "this session"
+        )
 
     def _row(
         self, id: str, claim: str, status: Status, why: str, limits: list[str], gate: _Gate | None, scope: str
-    ) -> Row:
+    ) -> ScorecardRow:
         """Return a row; what limits it takes it down, and never up."""
         texts = tuple(dict.fromkeys(limits)) if status != "not shown" else ()
         lowered: Status = "partly" if status == "shown" and texts else status
         seq = gate.entry.entry.seq if gate else None
         evidence = str(gate.entry.body["decision"]) if gate and status != "not shown" else ""
-        return Row(id, one_line(claim, 500), lowered, one_line(why, 800), texts, seq, evidence, scope)
+        return ScorecardRow(id, one_line(claim, 500), lowered, one_line(why, 800), texts, seq, evidence, scope)
 
     def _gate(self, stage: str) -> _Gate | None:
         result = next(
@@ -250,13 +261,13 @@ class _Seen:
         for stage in stages:
             if self._spec.stage(stage).witness == "weights_only":
                 yield f"no witness repeated the training of '{stage}'"
-            for check_result in self._warned(stage):
+            for check_result in self._list_warnings(stage):
                 yield f"{check_result.id} of '{stage}' warned: {one_line(check_result.detail, 160)}"
         looked, count = evaluations(self._entries, self._resolved), len(evaluating(self._spec))
         if looked > count and self._spec.analysis.treatment in stages:
             yield f"the held-out split was evaluated {looked} times, {count} were planned"
 
-    def _warned(self, stage: str) -> list[CheckResult]:
+    def _list_warnings(self, stage: str) -> list[CheckResult]:
         """Return the checks of a stage that could have closed its gate and only warned."""
         gate = self._gate(stage)
         recorded = find(self._entries, f"checks/{stage}.{gate.attempt}") if gate else None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.audit.pruning import pruned_weights
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from specs.stages.base.witness import ROWS
 from specs.system.digests import canonical_bytes, digest_file, digest_path
 from specs.system.regular_files import read_regular
@@ -31,7 +31,7 @@ _TYPES = {
 UNNAMED = "no entry names it; its bytes were compared with its name, but nothing requires it"
 
 
-class Tree(NamedTuple):
+class FileTree(NamedTuple):
     """Everything below a folder, by POSIX path."""
 
     files: set[str]
@@ -39,14 +39,16 @@ class Tree(NamedTuple):
     others: dict[str, str]
     """What is neither, and what it is; a folder that cannot be listed is here too."""
 
-    def below(self, folder: str) -> Tree:
+    def below(self, folder: str) -> FileTree:
         """Return the contents of a folder, by the path from there on."""
         start = f"{folder}/"
 
         def cut(names: Iterable[str]) -> set[str]:
             return {name[len(start) :] for name in names if name.startswith(start)}
 
-        return Tree(cut(self.files), cut(self.folders), {name: self.others[start + name] for name in cut(self.others)})
+        return FileTree(
+            cut(self.files), cut(self.folders), {name: self.others[start + name] for name in cut(self.others)}
+        )
 
     def other_at(self, name: str) -> str:
         """Say what a path, or a folder it leads through, is if it is neither file nor folder; empty otherwise."""
@@ -56,9 +58,9 @@ class Tree(NamedTuple):
         )
 
 
-def tree_of(folder: Path) -> Tree:
+def tree_of(folder: Path) -> FileTree:
     """List everything below a folder without opening or following any of it."""
-    tree = Tree(set(), set(), {})
+    tree = FileTree(set(), set(), {})
     waiting = [""]
     while waiting:
         base = waiting.pop()
@@ -81,12 +83,12 @@ def tree_of(folder: Path) -> Tree:
     return tree
 
 
-def shown(name: str) -> str:
+def format_path(name: str) -> str:
     """Return a path for messages: names of files need not be text."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def named_in_store(recorded: Recorded, *, with_report: bool = False) -> Iterator[StoredFile]:
+def named_in_store(recorded: RecordedEntry, *, with_report: bool = False) -> Iterator[StoredFile]:
     """Yield the files that must be in the store, for an entry whose body may be anything.
 
     ``with_report``: also the files of the report, which an export keeps in its store and a run beside it.
@@ -95,7 +97,7 @@ def named_in_store(recorded: Recorded, *, with_report: bool = False) -> Iterator
         yield from stored_evidence(recorded.entry.kind, recorded.body)
 
 
-def named_files(recorded: Recorded) -> Iterator[tuple[str, str]]:
+def named_files(recorded: RecordedEntry) -> Iterator[tuple[str, str]]:
     """Yield ``(path, digest)`` of the files outside the store that an entry speaks of, from the run folder on."""
     body = recorded.body
     match recorded.entry.kind:
@@ -129,10 +131,10 @@ def named_files(recorded: Recorded) -> Iterator[tuple[str, str]]:
             return
 
 
-class Compared:
+class FileComparison:
     """Compares what entries name with the files, and counts what was covered."""
 
-    def __init__(self, folder: Path, tree: Tree, store: str, entries: list[Recorded]) -> None:
+    def __init__(self, folder: Path, tree: FileTree, store: str, entries: list[RecordedEntry]) -> None:
         self.folder, self.tree, self.entries = folder, tree, entries
         self.store = store
         self.files = 0
@@ -148,7 +150,7 @@ class Compared:
         if self.store in self.tree.files or self.store in self.tree.others:
             yield f"{self.store}: is {self.tree.others.get(self.store, 'a file')}, not the folder of the store"
         for name, what in sorted(there.others.items()):
-            yield f"{self.store}/{shown(name)}: is {what}, and no evidence"
+            yield f"{self.store}/{format_path(name)}: is {what}, and no evidence"
         named = {
             f"{digest[7:9]}/{digest[9:]}": (recorded, what, digest)
             for recorded in reversed(self.entries)
@@ -158,7 +160,7 @@ class Compared:
             path = f"{self.store}/{name}"
             if not _STORED.fullmatch(name):
                 if export or not _PARTIAL.fullmatch(name):
-                    yield f"{self.store}/{shown(name)}: is no evidence: it has no digest as its name"
+                    yield f"{self.store}/{format_path(name)}: is no evidence: it has no digest as its name"
                 continue
             self.files += 1
             self._covered.add(path)
@@ -175,7 +177,7 @@ class Compared:
             if name not in there.files:
                 yield f"entry {value.entry.seq} ({value.entry.kind}): {what} {digest} is missing from the store"
 
-    def _required_files(self, recorded: Recorded, export: bool) -> Iterator[tuple[str, str]]:
+    def _required_files(self, recorded: RecordedEntry, export: bool) -> Iterator[tuple[str, str]]:
         """Yield what an entry calls each file that it requires in the store, and its digest."""
         for file in named_in_store(recorded, with_report=export):
             yield file.name, file.digest
@@ -191,9 +193,9 @@ class Compared:
             files = files if isinstance(files, dict) and canonical_bytes(files) == raw else None
         for name, digest in (files or {}).items():
             if isinstance(digest, str) and DIGEST.fullmatch(digest):
-                yield f"{file.name}/{shown(name)}", digest
+                yield f"{file.name}/{format_path(name)}", digest
 
-    def stored(self) -> list[str]:
+    def list_stored_files(self) -> list[str]:
         """Return the names of the files that are evidence, from the store on."""
         return sorted(name for name in self.tree.below(self.store).files if _STORED.fullmatch(name))
 
@@ -243,7 +245,7 @@ class Compared:
 
         for name in sorted(self.tree.files):
             if not is_covered(name):
-                self.not_covered[shown(name)] = "no entry names it"
+                self.not_covered[format_path(name)] = "no entry names it"
         for name, what in sorted(self.tree.others.items()):
             # Also inside of an artifact, whose digest covers its regular files.
-            self.not_covered[shown(name)] = f"is {what}"
+            self.not_covered[format_path(name)] = f"is {what}"

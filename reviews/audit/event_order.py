@@ -6,16 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from reviews.evidence.gather import find, is_in_force, registered_spec
-from reviews.evidence.heldout_screen import is_screened, screened
+from reviews.evidence.heldout_screen import is_screened, screen_items
 from reviews.evidence.resumable_steps import takeover_damage
 from reviews.gate.challenge import witness_order
 from reviews.gate.conditions import open_for
 from reviews.gate.human_answers import answer_effect, is_design_again, is_without_verdict, overrides
 from reviews.gate.packet import DESIGN
 from reviews.gate.panel import NAME as PANEL
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from reviews.trail.retractions import JUDGEMENTS, newest_judgement, retracted
+from reviews.trail.retractions import JUDGEMENTS, find_retracted_judgements, newest_judgement
 from specs.jobs.job_records import WITNESS, JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import resolve_parameters
@@ -27,7 +27,7 @@ AFTER_THE_END = frozenset({"retraction", "pruned", "replication", "replicated"})
 """Kinds of entries that people may add to the trail of a closed session."""
 
 
-def sequence_damage(entries: list[Recorded]) -> Iterator[str]:
+def sequence_damage(entries: list[RecordedEntry]) -> Iterator[str]:
     """Check that every key appears once and that only :data:`AFTER_THE_END` follows it; no body is read."""
     seen_texts: set[str] = set()
     for recorded in entries:
@@ -39,9 +39,9 @@ def sequence_damage(entries: list[Recorded]) -> Iterator[str]:
         yield f"entries of kind {', '.join(sorted(late))} follow the 'close' entry"
 
 
-def order_damage(entries: list[Recorded]) -> Iterator[str]:
+def order_damage(entries: list[RecordedEntry]) -> Iterator[str]:
     """Check that every launch had a grant, every grant the opening in force, and nothing ran twice."""
-    seen_values: dict[str, Recorded] = {}
+    seen_values: dict[str, RecordedEntry] = {}
     for recorded in entries:
         yield from _out_of_order(entries, seen_values, recorded)
         if recorded.entry.kind == "packet" and recorded.body["stage"] == DESIGN:
@@ -51,7 +51,9 @@ def order_damage(entries: list[Recorded]) -> Iterator[str]:
         seen_values[recorded.entry.key] = recorded
 
 
-def _out_of_order(entries: list[Recorded], seen_values: dict[str, Recorded], recorded: Recorded) -> Iterator[str]:
+def _out_of_order(
+    entries: list[RecordedEntry], seen_values: dict[str, RecordedEntry], recorded: RecordedEntry
+) -> Iterator[str]:
     """Check one entry against those before it."""
     number, kind, body = recorded.entry.seq, recorded.entry.kind, recorded.body
     # Copied only where it is needed: a copy for every entry of a long trail takes minutes.
@@ -67,7 +69,10 @@ def _out_of_order(entries: list[Recorded], seen_values: dict[str, Recorded], rec
         grant = seen_values.get(f"grant/{body['key']}")
         if grant is None:
             yield f"entry {number} (launch): job {body['key']} had no grant"
-        elif any(value.digest == grant.body["decision"] and value.entry.seq in retracted(before) for value in before):
+        elif any(
+            value.digest == grant.body["decision"] and value.entry.seq in find_retracted_judgements(before)
+            for value in before
+        ):
             yield f"entry {number} (launch): the judgement that granted job {body['key']} had been retracted"
         elif (judged := newest_judgement(before)) is None or judged.digest != grant.body["decision"]:
             yield f"entry {number} (launch): a newer judgement was in force than that which granted job {body['key']}"
@@ -79,7 +84,7 @@ def _out_of_order(entries: list[Recorded], seen_values: dict[str, Recorded], rec
                 yield f"entry {number} (decision): there is no '{needed}' entry before it"
 
 
-def _overridden(before: list[Recorded], close: Recorded) -> Iterator[str]:
+def _overridden(before: list[RecordedEntry], close: RecordedEntry) -> Iterator[str]:
     """Check that a session which reached its goal over a gate does not say that it was accepted, nor the reverse."""
     count, decision = len(overrides(before)), close.body["decision"]
     # Older sessions have no such end.
@@ -87,7 +92,7 @@ def _overridden(before: list[Recorded], close: Recorded) -> Iterator[str]:
         yield f"entry {close.entry.seq} (close): says '{decision}', and people decided over {count} gates or checks"
 
 
-def _without_cause(seen_values: dict[str, Recorded], recorded: Recorded) -> Iterator[str]:
+def _without_cause(seen_values: dict[str, RecordedEntry], recorded: RecordedEntry) -> Iterator[str]:
     """Check that only launched jobs ended, only ended ones were witnessed, and no witness spoke unasked."""
     number, kind, body = recorded.entry.seq, recorded.entry.kind, recorded.body
     if kind in ("exit", "lost"):
@@ -100,7 +105,7 @@ def _without_cause(seen_values: dict[str, Recorded], recorded: Recorded) -> Iter
         yield f"entry {number} ({kind}): there is no '{before}' entry before it"
 
 
-def _design_again(seen_values: dict[str, Recorded], packet: Recorded) -> Iterator[str]:
+def _design_again(seen_values: dict[str, RecordedEntry], packet: RecordedEntry) -> Iterator[str]:
     """Check that a design was judged again only if it had no verdict and a person wanted that."""
     number, attempt = packet.entry.seq, packet.body["attempt"]
     before = f"{DESIGN}.{attempt - 1}"
@@ -111,9 +116,9 @@ def _design_again(seen_values: dict[str, Recorded], packet: Recorded) -> Iterato
         yield f"entry {number} (packet): no person wanted the design to be judged again"
 
 
-def launch_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
+def launch_damage(entries: list[RecordedEntry], store: Store) -> Iterator[str]:
     """Check that every grant was for what was planned, and every job for its grant and what stages had left."""
-    remaining = _Left()
+    remaining = _StageOutputs()
     for recorded in entries:
         number, body = recorded.entry.seq, recorded.body
         if recorded.entry.kind in ("open", "amendment"):
@@ -145,7 +150,7 @@ def launch_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
             yield from takeover_damage(entries, store, recorded, order)
 
 
-def _challenge_damage(entries: list[Recorded], store: Store, recorded: Recorded) -> Iterator[str]:
+def _challenge_damage(entries: list[RecordedEntry], store: Store, recorded: RecordedEntry) -> Iterator[str]:
     """Check that a witness was asked for what the end of its job draws, under the grant of that job."""
     number, key = recorded.entry.seq, recorded.body["key"]
     job_order = witness_order(entries[:number], store, key.removesuffix(WITNESS))
@@ -155,18 +160,18 @@ def _challenge_damage(entries: list[Recorded], store: Store, recorded: Recorded)
         yield f"entry {number} (challenge): witness {key} was ordered with something else than the job's end draws"
 
 
-class _Left:
+class _StageOutputs:
     """The outputs that stages have left so far, entry by entry of a trail."""
 
     def __init__(self) -> None:
         self._digests: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
-    def take(self, ended: Recorded) -> None:
+    def take(self, ended: RecordedEntry) -> None:
         """Add what an ``exit`` entry names."""
         for output, artifact in ended.body["outputs"].items():
             self._digests[ended.body["stage"], output].add(artifact["digest"])
 
-    def damage(self, launch: Recorded, order: JobOrder, resolved: ResolvedSpec, store: Store) -> Iterator[str]:
+    def damage(self, launch: RecordedEntry, order: JobOrder, resolved: ResolvedSpec, store: Store) -> Iterator[str]:
         """Say which inputs of a job no stage has left, as it was or, for instructions that a model wrote, screened."""
         stages = {stage.name: stage for stage in resolved.spec.stages}
         for role, artifact in order.inputs.items():
@@ -177,7 +182,7 @@ class _Left:
             if artifact.digest in made:
                 continue
             if is_screened(stages[owner], output) and any(
-                (data := screened(store, resolved, text)) is not None and digest_bytes(data) == artifact.digest
+                (data := screen_items(store, resolved, text)) is not None and digest_bytes(data) == artifact.digest
                 for text in sorted(made)
             ):
                 continue
@@ -185,7 +190,7 @@ class _Left:
             yield f"entry {launch.entry.seq} (launch): {message}"
 
 
-def _grant_damage(entries: list[Recorded], store: Store, grant: Recorded) -> Iterator[str]:
+def _grant_damage(entries: list[RecordedEntry], store: Store, grant: RecordedEntry) -> Iterator[str]:
     number, body = grant.entry.seq, grant.body
     resolved, registered = registered_spec(entries[:number], store)
     plan = find(entries, f"plan/{body['stage']}.{body['attempt']}")
@@ -201,7 +206,7 @@ def _grant_damage(entries: list[Recorded], store: Store, grant: Recorded) -> Ite
         yield f"entry {number} (grant): condition {obligation.id} was open"
 
 
-def code_damage(entries: list[Recorded]) -> Iterator[str]:
+def code_damage(entries: list[RecordedEntry]) -> Iterator[str]:
     """Check that no stage was approved by unregistered measuring code, unless a person lifted that check.
 
     Trails that do not name the registered code are not checked.
@@ -225,7 +230,7 @@ def code_damage(entries: list[Recorded]) -> Iterator[str]:
                 yield f"{where}: approves by the measuring code {code}, registered was {registered}"
 
 
-def people_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
+def people_damage(entries: list[RecordedEntry], store: Store) -> Iterator[str]:
     """Check effects of answers, retractions, overrides, and that every verdict is that of a registered reviewer."""
     by_digest = {entry.digest: entry for entry in entries}
     reviewers: tuple[str, ...] = ()
@@ -243,7 +248,11 @@ def people_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
                 yield f"entry {number} (human): does {stated}, but '{body['answer']}' does {effect}"
         elif kind == "retraction":
             used = entries[body["since"]] if 0 <= body["since"] < number else None
-            if used is None or used.entry.kind not in JUDGEMENTS or used.entry.seq in retracted(entries[:number]):
+            if (
+                used is None
+                or used.entry.kind not in JUDGEMENTS
+                or used.entry.seq in find_retracted_judgements(entries[:number])
+            ):
                 yield f"entry {number} (retraction): entry {body['since']} is not a judgement in force"
         elif kind in ("open", "amendment"):
             reviewers = _reviewers(entries[: number + 1], store)
@@ -254,7 +263,7 @@ def people_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
             yield f"entry {number} (override): lifts {'nothing' if body['check'] is None else 'two things'}"
 
 
-def _reviewers(entries: list[Recorded], store: Store) -> tuple[str, ...]:
+def _reviewers(entries: list[RecordedEntry], store: Store) -> tuple[str, ...]:
     spec = registered_spec(entries, store)[0].spec
     every = tuple(
         f"{reviewer.vendor}:{reviewer.model}" if reviewer.asks_a_model else reviewer.vendor

@@ -11,16 +11,16 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from reviews.audit.audit_files import Compared, Tree, shown, tree_of
+from reviews.audit.audit_files import FileComparison, FileTree, format_path, tree_of
 from reviews.audit.verify import Audit, check_meaning, read_walk
 from reviews.trail.anchors import Anchor
 from reviews.trail.chain import tree as merkle
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.keys import public_pem
 from reviews.trail.chain.signed_head import parse_note
 from reviews.trail.chain.store import Store
-from reviews.trail.chain.tiles import CHECKPOINT, Proof, bundles_of, read_bundles, tiles_of
-from reviews.trail.integrity import Walk, log_keys
+from reviews.trail.chain.tiles import CHECKPOINT, InclusionProof, bundles_of, read_bundles, tiles_of
+from reviews.trail.integrity import TrailVerification, log_keys
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.trail_file import TrailFile
 from specs.system.digests import digest_file
@@ -38,8 +38,8 @@ NOT_REDERIVED = "the numbers: an export holds no jobs, so metrics, checks and de
 
 
 def export_run(
-    run: Path, trail_name: str, store_name: str, target: Path, page: Callable[[list[Recorded], Store], str]
-) -> tuple[Walk, int]:
+    run: Path, trail_name: str, store_name: str, target: Path, page: Callable[[list[RecordedEntry], Store], str]
+) -> tuple[TrailVerification, int]:
     """Write the export of a run folder; returns the walk through its trail and the number of files.
 
     ``page`` makes the page for people from the entries and the exported store.
@@ -52,11 +52,11 @@ def export_run(
     if target.exists():
         raise _target_error(target)
     trail = read_trail(run / trail_name)
-    walk = Walk().go(trail.rows)
+    walk = TrailVerification().go(trail.rows)
     if walk.damage or walk.policy is None or trail.head is None:
         first = walk.damage[0] if walk.damage else "the trail has no entries"
         raise AuditDamage(first, where=str(run), hint="run `peergate audit verify` for the whole list")
-    evidence = Compared(run, tree_of(run), store_name, walk.entries)
+    evidence = FileComparison(run, tree_of(run), store_name, walk.entries)
     if damage := [*evidence.store_damage(export=False), *_report_damage(run, walk.entries)]:
         raise AuditDamage(damage[0], where=str(run), hint="run `peergate audit verify` for the whole list")
     try:
@@ -75,7 +75,7 @@ def _target_error(target: Path) -> UserError:
     return UserError(f"{target} exists already", hint="name a folder that does not exist")
 
 
-def _report_damage(run: Path, entries: Sequence[Recorded]) -> Iterator[str]:
+def _report_damage(run: Path, entries: Sequence[RecordedEntry]) -> Iterator[str]:
     """Compare the files of the report, which an export holds in its store."""
     for relative, digest in _report_files(entries):
         try:
@@ -85,13 +85,13 @@ def _report_damage(run: Path, entries: Sequence[Recorded]) -> Iterator[str]:
             yield f"{relative} cannot be read: {error.strerror or error}"
 
 
-def _report_files(entries: Sequence[Recorded]) -> Iterator[tuple[str, str]]:
+def _report_files(entries: Sequence[RecordedEntry]) -> Iterator[tuple[str, str]]:
     for recorded in entries:
         if recorded.entry.kind == "report":
             yield from recorded.body["files"].items()
 
 
-def _files(trail: TrailFile, walk: Walk) -> Iterator[tuple[str, bytes]]:
+def _files(trail: TrailFile, walk: TrailVerification) -> Iterator[tuple[str, bytes]]:
     """Yield everything in an export but the store and the page: it all follows from the entries and the head."""
     note = trail.head[2] if trail.head else b""
     yield CHECKPOINT, note
@@ -99,7 +99,7 @@ def _files(trail: TrailFile, walk: Walk) -> Iterator[tuple[str, bytes]]:
     yield from derived_files(walk, note)
 
 
-def derived_files(walk: Walk, note: bytes) -> Iterator[tuple[str, bytes]]:
+def derived_files(walk: TrailVerification, note: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield what follows from the entries and the head: tiles, policy, keys, proofs."""
     yield from tiles_of(walk.leaves)
     policy = walk.policy
@@ -109,15 +109,15 @@ def derived_files(walk: Walk, note: bytes) -> Iterator[tuple[str, bytes]]:
     for key in policy.keys:
         yield f"keys/{key.role}-{key.id[:16]}.pem", public_pem(bytes.fromhex(key.public)).encode()
     head = parse_note(note)
-    tree = merkle.Tree(walk.leaves)
+    tree = merkle.MerkleTree(walk.leaves)
     for recorded in walk.entries:
         if recorded.entry.kind == "verdict":
             seq = recorded.entry.seq
-            proof = Proof(seq, tuple(merkle.prove_inclusion(tree, seq)), head)
+            proof = InclusionProof(seq, tuple(merkle.prove_inclusion(tree, seq)), head)
             yield proof_name(recorded), str(proof).encode()
 
 
-def proof_name(recorded: Recorded) -> str:
+def proof_name(recorded: RecordedEntry) -> str:
     """Return the path of a verdict's proof."""
     name = re.sub(r"[^A-Za-z0-9.]+", "-", recorded.entry.key)[:80]
     return f"{PROOFS}/{recorded.entry.seq:06}-{name}.tlog-proof"
@@ -129,9 +129,9 @@ def _write(path: Path, data: bytes) -> int:
     return 1
 
 
-def _copy_store(run: Path, evidence: Compared, target: Store) -> int:
+def _copy_store(run: Path, evidence: FileComparison, target: Store) -> int:
     """Copy the content store, and into it the report's files, which a run folder has beside it."""
-    names = evidence.stored()
+    names = evidence.list_stored_files()
     for name in names:
         copy = target.root / name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -152,11 +152,11 @@ def verify_export(folder: Path, *, policy: Policy | None = None, anchors: Sequen
     return audit
 
 
-def _check_integrity(audit: Audit, folder: Path, policy: Policy | None, anchors: Sequence[Anchor]) -> Walk:
+def _check_integrity(audit: Audit, folder: Path, policy: Policy | None, anchors: Sequence[Anchor]) -> TrailVerification:
     """Check the head, every entry, tile and proof, the policy, and that exactly the files are there that belong."""
-    walk = Walk()
+    walk = TrailVerification()
     tree = tree_of(folder)
-    audit.damage.extend(f"{shown(name)}: is {what}" for name, what in sorted(tree.others.items()))
+    audit.damage.extend(f"{format_path(name)}: is {what}" for name, what in sorted(tree.others.items()))
     if audit.damage:
         return walk
     try:
@@ -171,13 +171,13 @@ def _check_integrity(audit: Audit, folder: Path, policy: Policy | None, anchors:
     if not audit.damage:
         audit.damage.extend(_other_files(folder, tree, walk, note, size))
     if not audit.damage:
-        compared = Compared(folder, tree, STORE, walk.entries)
+        compared = FileComparison(folder, tree, STORE, walk.entries)
         audit.damage.extend(compared.store_damage(export=True))
         audit.files, audit.not_covered = compared.files, compared.not_covered
     return walk
 
 
-def _other_files(folder: Path, tree: Tree, walk: Walk, note: bytes, size: int) -> Iterator[str]:
+def _other_files(folder: Path, tree: FileTree, walk: TrailVerification, note: bytes, size: int) -> Iterator[str]:
     """Compare tiles, policy, keys and proofs with what follows from the entries, and find what does not belong."""
     expected = dict(derived_files(walk, note))
     for name, data in expected.items():
@@ -194,7 +194,7 @@ def _other_files(folder: Path, tree: Tree, walk: Walk, note: bytes, size: int) -
     known = {CHECKPOINT, PAGE, *expected, *bundles}
     for name in sorted(tree.files):
         if name not in known and not name.startswith(f"{STORE}/"):
-            yield f"{shown(name)}: is no part of the export"
+            yield f"{format_path(name)}: is no part of the export"
     filled = {parent.as_posix() for name in tree.files for parent in Path(name).parents}
     for name in sorted(tree.folders - filled):
-        yield f"{shown(name)}: is a folder without a file of the export"
+        yield f"{format_path(name)}: is a folder without a file of the export"

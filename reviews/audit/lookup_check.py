@@ -9,16 +9,16 @@ from typing import Any
 
 from reviews.audit.metric_lines import parts_of
 from reviews.evidence.gather import find, gather, registered_spec
-from reviews.evidence.readable_evidence import Shelf, Texts
+from reviews.evidence.readable_evidence import EvidenceBrowser, Texts
 from reviews.requests.kept_texts import KeptTexts
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.system.strict_json import strings_in
 from specs.trail.requested_review import LOOKS, AskedEntry
 
 
 def lookup_damage(
-    run: Path, entries: Sequence[Recorded], store: Store, stage: str, attempt: int, *, is_design: bool
+    run: Path, entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int, *, is_design: bool
 ) -> Iterator[str]:
     """Carry out again what reviewers of an attempt looked up, and compare it with what their verdicts name."""
     at = {"stage": stage, "attempt": attempt}
@@ -29,7 +29,7 @@ def lookup_damage(
         then = entries[: packet.entry.seq] if packet else entries
         resolved, _ = registered_spec(then, store)
         evidence = None if is_design else gather(run, then, store, stage, attempt)
-        shelf = Shelf(resolved, store, evidence, parts_of)
+        shelf = EvidenceBrowser(resolved, store, evidence, parts_of)
         yield from _answered_otherwise(looks, shelf, store)
     for judged in (value for value in of_attempt if value.entry.kind == "verdict"):
         same = {name: judged.body[name] for name in ("packet", "reviewer")}
@@ -37,7 +37,7 @@ def lookup_damage(
 
 
 def request_damage(
-    entries: Sequence[Recorded], store: Store, asked_entry: AskedEntry, answered: Recorded | None
+    entries: Sequence[RecordedEntry], store: Store, asked_entry: AskedEntry, answered: RecordedEntry | None
 ) -> Iterator[str]:
     """Carry out again what the reviewer of a request looked up, and compare it with what its answer names."""
     same = {"stage": LOOKS, "attempt": asked_entry.number, "packet": asked_entry.read, "reviewer": asked_entry.reviewer}
@@ -47,7 +47,7 @@ def request_damage(
         yield from cited_damage(entries[: answered.entry.seq], store, answered, same)
 
 
-def _answered_otherwise(looks: Sequence[Recorded], texts: Texts, store: Store) -> Iterator[str]:
+def _answered_otherwise(looks: Sequence[RecordedEntry], texts: Texts, store: Store) -> Iterator[str]:
     for look in looks:
         body = look.body
         again = texts.answer(body["tool"], store.get(body["arguments"]).decode(), body["most"])
@@ -55,7 +55,9 @@ def _answered_otherwise(looks: Sequence[Recorded], texts: Texts, store: Store) -
             yield f"what a reviewer looked up in {look.entry.key} has another answer"
 
 
-def cited_damage(before: Sequence[Recorded], store: Store, judged: Recorded, same: Mapping[str, Any]) -> Iterator[str]:
+def cited_damage(
+    before: Sequence[RecordedEntry], store: Store, judged: RecordedEntry, same: Mapping[str, Any]
+) -> Iterator[str]:
     """Compare what a verdict or an answer names with the ``look`` entries before it, which say the ``same``."""
     body = judged.body
     sent = list(strings_in(json.loads(store.get(body["request"])))) if body.get("looked") and body["request"] else []

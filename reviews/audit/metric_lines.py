@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.row_lines import BASELINE, ROWS, Part, part
+from reviews.evidence.row_lines import BASELINE, ROWS, LineSelection, part
 from reviews.evidence.row_reader import read_rows
-from reviews.stages.evaluation.judged_answers import Answered, answered
+from reviews.stages.evaluation.judged_answers import Answered, read_judged_items
 from reviews.stages.row_metrics import lines_of_rows
 from specs.stages.base.row_metric import RowMetric
 from specs.stages.metric_catalog import METRICS
@@ -20,21 +20,21 @@ from specs.stages.registry import kind_of
 from specs.system.digests import Contract
 
 
-def parts_of(evidence: Evidence, metric: str) -> tuple[Part, ...]:
+def parts_of(evidence: Evidence, metric: str) -> tuple[LineSelection, ...]:
     """Return the lines that a metric counts, or is over; raises EvidenceMissing if rows are absent or unreadable."""
     kind = kind_of(evidence.stage)
     if METRICS[metric].scope in ("comparison", "rule"):
-        return _compared(evidence, metric, kind.rows["rows"])
+        return _list_changed_items(evidence, metric, kind.rows["rows"])
     declared = next((metric_definition for metric_definition in kind.metrics if metric_definition.id == metric), None)
     return lines_of_rows(kind, evidence, declared) if isinstance(declared, RowMetric) else ()
 
 
-def _compared(evidence: Evidence, metric: str, form: type[Contract]) -> tuple[Part, ...]:
+def _list_changed_items(evidence: Evidence, metric: str, form: type[Contract]) -> tuple[LineSelection, ...]:
     """Return the items that were gained and lost, in the rows of both arms."""
     rows = read_rows(evidence.outputs.get("rows"), form, "treatment rows")
     other = read_rows(evidence.baseline_rows, form, "baseline rows")
-    after = _passed(answered(evidence, evidence.outputs.get("rows"), "treatment rows"))
-    before = _passed(answered(evidence, evidence.baseline_rows, "baseline rows"))
+    after = _map_passes(read_judged_items(evidence, evidence.outputs.get("rows"), "treatment rows"))
+    before = _map_passes(read_judged_items(evidence, evidence.baseline_rows, "baseline rows"))
     pairs: tuple[tuple[str, Callable[[Any], bool]], ...] = (
         ("gained: wrong before, right after", lambda row: after[row.item] and not before[row.item]),
         ("lost: right before, wrong after", lambda row: before[row.item] and not after[row.item]),
@@ -45,5 +45,5 @@ def _compared(evidence: Evidence, metric: str, form: type[Contract]) -> tuple[Pa
     )
 
 
-def _passed(judged: Iterable[Answered]) -> dict[str, bool]:
+def _map_passes(judged: Iterable[Answered]) -> dict[str, bool]:
     return {value.item.id: value.passed for value in judged}

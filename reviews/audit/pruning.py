@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from reviews.evidence.gather import find
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.jobs.job_records import JobOrder
 from specs.stages.base.stage import WEIGHTS
 from specs.stages.registry import STAGE_KINDS
-from specs.trail.session_bodies import Pruned, PrunedWeights
+from specs.trail.session_bodies import PrunedWeights, PruningEntry
 
 SAVED_STEPS = "trainer"
 """The folder of a job with saved steps that no entry names (``training/jobs/saved_steps.py``)."""
 
 
-def weights_left(entries: Sequence[Recorded], store: Store) -> list[PrunedWeights]:
+def weights_left(entries: Sequence[RecordedEntry], store: Store) -> list[PrunedWeights]:
     """Return everything that jobs left and a person may prune: no rows, and nothing that the store keeps.
 
     Raises:
@@ -43,22 +43,22 @@ def weights_left(entries: Sequence[Recorded], store: Store) -> list[PrunedWeight
     return pruned_weights
 
 
-def pruned_weights(entries: Sequence[Recorded]) -> dict[str, PrunedWeights]:
+def pruned_weights(entries: Sequence[RecordedEntry]) -> dict[str, PrunedWeights]:
     """Return by path what was recorded as pruned."""
-    bodies = [Pruned.model_validate(entry.body) for entry in entries if entry.entry.kind == "pruned"]
+    bodies = [PruningEntry.model_validate(entry.body) for entry in entries if entry.entry.kind == "pruned"]
     return {pruned_weights.path: pruned_weights for body in bodies for pruned_weights in body.weights}
 
 
-def saved_steps(entries: Sequence[Recorded]) -> list[str]:
+def saved_steps(entries: Sequence[RecordedEntry]) -> list[str]:
     """Return where jobs that were launched may have saved steps."""
     return [f"jobs/{entry.body['key']}/{SAVED_STEPS}" for entry in entries if entry.entry.kind == "launch"]
 
 
-def prune_damage(entries: Sequence[Recorded], store: Store) -> Iterator[str]:
+def prune_damage(entries: Sequence[RecordedEntry], store: Store) -> Iterator[str]:
     """Check that only ended sessions were pruned, and of nothing but what jobs left as weights."""
     before: dict[str, PrunedWeights] = {}
     for recorded in (entry for entry in entries if entry.entry.kind == "pruned"):
-        where, body = f"entry {recorded.entry.seq} (pruned)", Pruned.model_validate(recorded.body)
+        where, body = f"entry {recorded.entry.seq} (pruned)", PruningEntry.model_validate(recorded.body)
         earlier = entries[: recorded.entry.seq]
         if find(earlier, "close") is None:
             yield f"{where}: the session had not ended"
@@ -75,7 +75,9 @@ def prune_damage(entries: Sequence[Recorded], store: Store) -> Iterator[str]:
         )
 
 
-def not_witnessed_again(entries: Sequence[Recorded], store: Store, pruned: Collection[PrunedWeights]) -> Iterator[str]:
+def not_witnessed_again(
+    entries: Sequence[RecordedEntry], store: Store, pruned: Collection[PrunedWeights]
+) -> Iterator[str]:
     """Say of each stage with pruned weights what no witness can make again without a copy of them."""
     if not pruned:
         return
@@ -99,7 +101,7 @@ def not_witnessed_again(entries: Sequence[Recorded], store: Store, pruned: Colle
             )
 
 
-def _read_from(entries: Sequence[Recorded], store: Store, stage: str, lost: set[str]) -> str:
+def _read_from(entries: Sequence[RecordedEntry], store: Store, stage: str, lost: set[str]) -> str:
     """Return in words what was made with these weights: the steps of their stage, answers and scores of others."""
     trained, readers = False, dict[str, None]()
     for launch in (entry for entry in entries if entry.entry.kind == "launch"):
@@ -115,6 +117,6 @@ def _read_from(entries: Sequence[Recorded], store: Store, stage: str, lost: set[
     return " and ".join(parts) or "what it wrote"
 
 
-def _order(entries: Sequence[Recorded], store: Store, key: str) -> JobOrder | None:
+def _order(entries: Sequence[RecordedEntry], store: Store, key: str) -> JobOrder | None:
     launch = find(entries, f"launch/{key}")
     return JobOrder.model_validate_json(store.get(launch.body["order"])) if launch else None

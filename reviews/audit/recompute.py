@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reviews.audit.lookup_check import lookup_damage
-from reviews.checks.definition import Check
+from reviews.checks.definition import GateCheck
 from reviews.checks.measuring_code import measuring_code
 from reviews.evidence.gather import find, gather, registered_spec
-from reviews.gate.amendments import AMENDMENT, amended, amendment_packet, is_exploratory, refused
+from reviews.gate.amendments import AMENDMENT, amendment_packet, explain_refusals, is_exploratory, list_amended_values
 from reviews.gate.check_list import all_checks, run_checks
-from reviews.gate.gate_decision import carried, looked_up, settle
+from reviews.gate.gate_decision import looked_up, settle, summarise_conditions
 from reviews.gate.grants import opened_by
 from reviews.gate.loosening_check import amendment_checks
 from reviews.gate.measurer import measure
@@ -24,7 +24,7 @@ from reviews.gate.panel import member_answer, merge
 from reviews.gate.reviewer import no_verdict
 from reviews.reviewers.checklist import Checklist
 from reviews.stages.programs.code_eval import why_not_run
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.loading.loading import read_resolved
 from specs.session.session_spec import ResolvedSpec
@@ -32,13 +32,13 @@ from specs.stages.base.metric import MetricSet
 from specs.stages.base.stage import TASKS
 from specs.stages.registry import kind_of
 from specs.system.confinement.task_file import is_trusted
-from specs.system.confinement.verifier_process import described
+from specs.system.confinement.verifier_process import describe_task
 from specs.system.digests import digest_value
-from specs.system.errors import EvidenceMissing, PeergateError, PluginFault, Unconfined
+from specs.system.errors import EvidenceMissing, PeergateError, PluginFault, UnconfinedTask
 from specs.trail.verdict import CheckResult, Decision, Packet, Verdict
 
 
-def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str], notes: list[str]) -> int:
+def rederive(run: Path, entries: list[RecordedEntry], store: Store, damage: list[str], notes: list[str]) -> int:
     """Derive every decision again; append what differs to ``damage``. Returns how many were derived."""
     count = 0
     for recorded in entries:
@@ -78,8 +78,8 @@ def _cannot_judge(resolved: ResolvedSpec) -> str:
     for task in sorted(resolved.spec.tasks()):
         try:
             if task not in TASKS:
-                described(task)
-        except Unconfined as fault:
+                describe_task(task)
+        except UnconfinedTask as fault:
             return f"has a task whose {fault.message.removeprefix('its ')}"
         except PluginFault:
             # Any other fault is one of the task, and the checks have it.
@@ -87,7 +87,7 @@ def _cannot_judge(resolved: ResolvedSpec) -> str:
     return ""
 
 
-def spec_at_hand(entries: Sequence[Recorded], store: Store, code: str | None) -> ResolvedSpec | None:
+def spec_at_hand(entries: Sequence[RecordedEntry], store: Store, code: str | None) -> ResolvedSpec | None:
     """Return the registered spec if the measuring code of that digest is the code at hand.
 
     Other code may have registered a spec that this version cannot read; under the code at hand that is damage: a
@@ -112,7 +112,9 @@ def formless(error: Exception) -> str:
     return first if isinstance(error, PeergateError) else f"not of its form: {type(error).__name__}: {first}"
 
 
-def _differences(run: Path, entries: list[Recorded], store: Store, decision: Recorded, notes: list[str]) -> list[str]:
+def _differences(
+    run: Path, entries: list[RecordedEntry], store: Store, decision: RecordedEntry, notes: list[str]
+) -> list[str]:
     """Return what is derived otherwise; the first difference explains those after it."""
     stage, attempt = decision.body["stage"], decision.body["attempt"]
     stated = Decision.model_validate_json(store.get(decision.body["decision"]))
@@ -131,7 +133,7 @@ def _differences(run: Path, entries: list[Recorded], store: Store, decision: Rec
     return texts or _verdict_and_decision(before, store, decision, stated, packet)
 
 
-def _amendment(entries: list[Recorded], store: Store, recorded: Recorded) -> list[str]:
+def _amendment(entries: list[RecordedEntry], store: Store, recorded: RecordedEntry) -> list[str]:
     """Judge an amendment again: its changes, its design checks, and what packet and verdict give."""
     body, number = recorded.body, int(recorded.entry.key.partition("/")[2])
     remaining, judged = find(entries, f"packet/{AMENDMENT}.{number}"), find(entries, f"verdict/{AMENDMENT}.{number}")
@@ -142,7 +144,7 @@ def _amendment(entries: list[Recorded], store: Store, recorded: Recorded) -> lis
     before = entries[: checked.entry.seq if checked else remaining.entry.seq]
     old, _ = registered_spec(before, store)
     new = read_resolved(store.get(body["spec"]))
-    changes = amended(before, old, new)
+    changes = list_amended_values(before, old, new)
     checks = amendment_checks(before, store, old, new)
     packet = Packet.model_validate_json(store.get(body["packet"]))
     again = amendment_packet(before, old, new, checks, checks_digest=_digest_of(checks), reason=body["reason"])
@@ -152,15 +154,15 @@ def _amendment(entries: list[Recorded], store: Store, recorded: Recorded) -> lis
     problems = list(lookup_damage(Path(), seen_values, store, AMENDMENT, number, is_design=True))
     if again != packet:
         problems.append(_other_checks(packet.checks, checks) or "the amended design gives another packet")
-    if refused(before, old, changes):
-        problems.append(f"amends what cannot be amended: {'; '.join(refused(before, old, changes))}")
+    if explain_refusals(before, old, changes):
+        problems.append(f"amends what cannot be amended: {'; '.join(explain_refusals(before, old, changes))}")
     facts = {"changes": [change._asdict() for change in changes], "exploratory": is_exploratory(before, changes)}
     facts |= {"outcome": decision.outcome, "reasons": list(decision.reasons), "registration": new.registration()}
     problems += [f"{name} is {body[name]}, derived {value}" for name, value in facts.items() if body[name] != value]
     return problems
 
 
-def _design_packet(entries: list[Recorded], store: Store, packet: Packet) -> list[str]:
+def _design_packet(entries: list[RecordedEntry], store: Store, packet: Packet) -> list[str]:
     resolved, _ = registered_spec(entries, store)
     checks = check_design(resolved, store)
     digest = _digest_of(checks)
@@ -170,7 +172,7 @@ def _design_packet(entries: list[Recorded], store: Store, packet: Packet) -> lis
 
 
 def _attempt_packet(
-    run: Path, entries: list[Recorded], store: Store, stage: str, attempt: int, packet: Packet, notes: list[str]
+    run: Path, entries: list[RecordedEntry], store: Store, stage: str, attempt: int, packet: Packet, notes: list[str]
 ) -> list[str]:
     evidence = gather(run, entries, store, stage, attempt)
     measured = find(entries, f"metrics/{stage}.{attempt}")
@@ -193,7 +195,7 @@ def _attempt_packet(
 
 
 def _as_with_weights(
-    known: tuple[Check, ...], checks: tuple[CheckResult, ...], packet: Packet, attempt: str, notes: list[str]
+    known: tuple[GateCheck, ...], checks: tuple[CheckResult, ...], packet: Packet, attempt: str, notes: list[str]
 ) -> tuple[CheckResult, ...]:
     """Return results with the recorded ones for checks that compare weights, which are not here."""
     reading = {check.id for check in known if check.reads_weights}
@@ -205,7 +207,7 @@ def _as_with_weights(
 
 
 def _verdict_and_decision(
-    entries: list[Recorded], store: Store, recorded: Recorded, decision: Decision, packet: Packet
+    entries: list[RecordedEntry], store: Store, recorded: RecordedEntry, decision: Decision, packet: Packet
 ) -> list[str]:
     problems: list[str] = []
     stage, attempt = recorded.body["stage"], recorded.body["attempt"]
@@ -214,7 +216,7 @@ def _verdict_and_decision(
     entry = find(entries, f"verdict/{stage or DESIGN}.{attempt}")
     if entry is None or (entry.body["packet"], entry.body["verdict"]) != (decision.packet, decision.verdict):
         problems.append("the decision names another verdict, or one on another packet, than the one on record")
-    if entry is not None and "members" in entry.body and _merged(entries, store, entry) != verdict:
+    if entry is not None and "members" in entry.body and _merge_panel(entries, store, entry) != verdict:
         problems.append("the members' verdicts give another panel verdict than the recorded one")
     why = verdict.no_verdict
     stated = (entry.body["error"], entry.body.get("cause")) if entry is not None else None
@@ -234,7 +236,7 @@ def _verdict_and_decision(
         problems.append(f"packet and verdict give '{again.outcome}', recorded is '{decision.outcome}'")
     if recorded.body["outcome"] != decision.outcome or list(decision.reasons) != recorded.body["reasons"]:
         problems.append("the entry does not say what the stored decision says")
-    if carried(decision) != {name: recorded.body.get(name) for name in ("conditions", "met")}:
+    if summarise_conditions(decision) != {name: recorded.body.get(name) for name in ("conditions", "met")}:
         problems.append("the entry does not carry the conditions of the stored decision")
     opens = opened_by(resolved, entries, stage, decision.outcome)
     if opens != recorded.body["opens"]:
@@ -242,7 +244,7 @@ def _verdict_and_decision(
     return problems
 
 
-def _merged(entries: list[Recorded], store: Store, entry: Recorded) -> Verdict:
+def _merge_panel(entries: list[RecordedEntry], store: Store, entry: RecordedEntry) -> Verdict:
     """Merge the verdicts of a panel's members again."""
     requests = [find(entries, f"{entry.entry.key}/{number}") for number in range(1, entry.body["members"] + 1)]
     recorded = Verdict.model_validate_json(store.get(entry.body["verdict"]))

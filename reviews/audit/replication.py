@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from reviews.comparison.seed_comparison import one_seed, replicated, seeded
+from reviews.comparison.seed_comparison import combine_seeds, compare_seed, one_seed
 from reviews.evidence.gather import find
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from specs.system.errors import PeergateError
-from specs.trail.session_bodies import Replicated, Replication
+from specs.trail.session_bodies import ReplicationEntry, ReplicationResultEntry
 
 
 def replication_damage(
-    run: Path, entries: Sequence[Recorded], trail_name: str, store_name: str, notes: list[str]
+    run: Path, entries: Sequence[RecordedEntry], trail_name: str, store_name: str, notes: list[str]
 ) -> Iterator[str]:
     """Check the plan of further seeds and their figures, from the sessions that lie beside this one.
 
@@ -26,11 +26,11 @@ def replication_damage(
         yield f"entry {planned.entry.seq} (replication): the session had not ended"
     if counted is None:
         return
-    where, body = f"entry {counted.entry.seq} (replicated)", Replicated.model_validate(counted.body)
+    where, body = f"entry {counted.entry.seq} (replicated)", ReplicationResultEntry.model_validate(counted.body)
     if planned is None or planned.entry.seq > counted.entry.seq or body.plan != planned.digest:
         yield f"{where}: is not of the plan that was registered before it"
         return
-    plan = Replication.model_validate(planned.body)
+    plan = ReplicationEntry.model_validate(planned.body)
     if set(body.heads) != set(plan.sessions):
         yield f"{where}: does not count the sessions that the plan names"
         return
@@ -41,16 +41,16 @@ def replication_damage(
         )
         return
     store = Store(run / store_name)
-    first = seeded(run, entries, store)
+    first = compare_seed(run, entries, store)
     seeds = [
         one_seed(run.parent / name, trails[name] or [], Store(run.parent / name / store_name), first, seed, body.plan)
         for seed, name in zip(plan.seeds, plan.sessions, strict=True)
     ]
-    if store.get_value(body.result) != replicated(first, seeds).as_json():
+    if store.get_value(body.result) != combine_seeds(first, seeds).as_json():
         yield f"{where}: the figures are not those of the raw rows of {', '.join(plan.sessions)}"
 
 
-def _up_to(trail: Path, head: str) -> list[Recorded] | None:
+def _up_to(trail: Path, head: str) -> list[RecordedEntry] | None:
     """Return the entries of a session up to the one that was its newest; None if it is not there."""
     try:
         entries = read_entries(trail)

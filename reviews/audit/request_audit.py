@@ -12,10 +12,10 @@ from reviews.audit.lookup_check import request_damage
 from reviews.evidence.gather import find, registered_spec
 from reviews.requests.answer_forms import places_in
 from reviews.requests.ask_policy import policy_answer, policy_digest
-from reviews.requests.citations import Places
+from reviews.requests.citations import CitationResolver
 from reviews.requests.kept_texts import as_file
-from reviews.requests.registered_values import Registered
-from reviews.trail.chain.envelope import Recorded
+from reviews.requests.registered_values import SpecValueIndex
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.system.errors import EvidenceMissing, PeergateError
 from specs.system.strict_json import strings_in
@@ -28,11 +28,11 @@ from specs.trail.requested_review import (
     AnsweredEntry,
     AskedEntry,
     QuestionRequest,
-    Reading,
+    RequestReading,
 )
 
 
-def requests_damage(entries: Sequence[Recorded], store: Store, notes: list[str]) -> Iterator[str]:
+def requests_damage(entries: Sequence[RecordedEntry], store: Store, notes: list[str]) -> Iterator[str]:
     """Yield one sentence for everything about requested reviews that does not hold."""
     if entries[0].entry.kind == "workspace":
         others = {entry.entry.kind for entry in entries[1:]} - {"asked", "answered", "look", "spend", "keys"}
@@ -48,11 +48,11 @@ def requests_damage(entries: Sequence[Recorded], store: Store, notes: list[str])
         try:
             match kind:
                 case "asked":
-                    texts = _asked(entries, store, recorded, notes)
+                    texts = _audit_request(entries, store, recorded, notes)
                 case "answered":
-                    texts = _answered(entries, store, recorded)
+                    texts = _audit_answer(entries, store, recorded)
                 case _:
-                    texts = _looked(entries, recorded)
+                    texts = _audit_lookup(entries, recorded)
             for problem in texts:
                 yield f"{where}: {problem}"
         except EvidenceMissing as error:
@@ -61,14 +61,16 @@ def requests_damage(entries: Sequence[Recorded], store: Store, notes: list[str])
             yield f"{where}: does not have its form: {type(error).__name__}: {str(error).splitlines()[0]}"
 
 
-def _asked(entries: Sequence[Recorded], store: Store, recorded: Recorded, notes: list[str]) -> Iterator[str]:
+def _audit_request(
+    entries: Sequence[RecordedEntry], store: Store, recorded: RecordedEntry, notes: list[str]
+) -> Iterator[str]:
     body = AskedEntry.model_validate(recorded.body)
     before = entries[: recorded.entry.seq]
     number = sum(value.entry.kind == "asked" for value in before) + 1
     if (recorded.entry.key, body.number) != (f"asked/{number}", number):
         yield f"is request {number} of this trail, and says {body.number}"
     request = REQUESTS[body.mode].model_validate_json(store.get(body.request))
-    Reading.model_validate_json(store.get(body.read))
+    RequestReading.model_validate_json(store.get(body.read))
     answered = find(entries, f"answered/{body.number}")
     yield from request_damage(entries, store, body, answered)
     if answered is None:
@@ -77,14 +79,14 @@ def _asked(entries: Sequence[Recorded], store: Store, recorded: Recorded, notes:
     if isinstance(request, QuestionRequest) != (body.policy is not None):
         yield "the policy answers questions, and nothing else"
     elif isinstance(request, QuestionRequest) and body.policy_code == policy_digest():
-        registered = Registered(registered_spec(before, store)[0].spec) if find(before, "open") else None
+        registered = SpecValueIndex(registered_spec(before, store)[0].spec) if find(before, "open") else None
         again = policy_answer(request, registered)
         if again != body.policy:
             message = body.policy.rule if body.policy else "nothing"
             yield f"the policy says '{again.rule}', recorded is '{message}'"
 
 
-def _looked(entries: Sequence[Recorded], recorded: Recorded) -> Iterator[str]:
+def _audit_lookup(entries: Sequence[RecordedEntry], recorded: RecordedEntry) -> Iterator[str]:
     """Check that it belongs to a request before it, whose audit carries it out again."""
     body = LookedUp.model_validate(recorded.body)
     request = find(entries[: recorded.entry.seq], f"asked/{body.attempt}")
@@ -92,14 +94,14 @@ def _looked(entries: Sequence[Recorded], recorded: Recorded) -> Iterator[str]:
         yield f"was looked up for request {body.attempt}, which is not before it"
 
 
-def _answered(entries: Sequence[Recorded], store: Store, recorded: Recorded) -> Iterator[str]:
+def _audit_answer(entries: Sequence[RecordedEntry], store: Store, recorded: RecordedEntry) -> Iterator[str]:
     body = AnsweredEntry.model_validate(recorded.body)
     question = find(entries[: recorded.entry.seq], f"asked/{body.number}")
     if question is None or question.digest != body.asked:
         yield f"answers request {body.number}, which is not before it"
         return
     asked_entry = AskedEntry.model_validate(question.body)
-    reading = Reading.model_validate_json(store.get(asked_entry.read))
+    reading = RequestReading.model_validate_json(store.get(asked_entry.read))
     if (body.answer is None) != bool(body.error):
         yield "has an answer and an error, or neither"
     looked = [
@@ -112,14 +114,14 @@ def _answered(entries: Sequence[Recorded], store: Store, recorded: Recorded) -> 
         answer = ANSWERS[asked_entry.mode].model_validate_json(store.get(body.answer))
         seen_reading = reading.model_copy(update={"files": (*reading.files, *looked)})
         texts = {file.name for file in seen_reading.files}
-        places = Places(seen_reading)
+        places = CitationResolver(seen_reading)
         lost = [str(place) for place in places_in(answer) if place.file in texts and not places.holds(place)]
         if lost:
             yield f"points at {lost[0]}, which is not in what was read"
     if body.by == "model":
-        yield from _exchanged(entries[: recorded.entry.seq], store, asked_entry, body, reading)
+        yield from _audit_exchange(entries[: recorded.entry.seq], store, asked_entry, body, reading)
     elif body.by == "recorded":
-        yield from _repeated(entries[: recorded.entry.seq], asked_entry, body)
+        yield from _audit_repeat(entries[: recorded.entry.seq], asked_entry, body)
     elif body.usd:
         yield f"cost {body.usd:g} USD, and no model was asked"
     settled = find(entries, f"settle/{body.reservation}") if body.reservation else None
@@ -127,8 +129,8 @@ def _answered(entries: Sequence[Recorded], store: Store, recorded: Recorded) -> 
         yield f"cost {body.usd:g} USD, settled is {settled.body['usd']:g}"
 
 
-def _exchanged(
-    before: Sequence[Recorded], store: Store, asked_entry: AskedEntry, body: AnsweredEntry, reading: Reading
+def _audit_exchange(
+    before: Sequence[RecordedEntry], store: Store, asked_entry: AskedEntry, body: AnsweredEntry, reading: RequestReading
 ) -> Iterator[str]:
     """Check that what was sent is kept, holds the prompt and all that was shown, and was reserved for."""
     if body.reservation is None or find(before, f"reserve/{body.reservation}") is None:
@@ -147,7 +149,7 @@ def _exchanged(
             yield f"the body that was sent does not hold '{file.name}' as it was read"
 
 
-def _repeated(before: Sequence[Recorded], asked_entry: AskedEntry, body: AnsweredEntry) -> Iterator[str]:
+def _audit_repeat(before: Sequence[RecordedEntry], asked_entry: AskedEntry, body: AnsweredEntry) -> Iterator[str]:
     """Check that an answer that is given again was given before, to the same request."""
     first = find(before, f"answered/{body.same_as}")
     question = find(before, f"asked/{body.same_as}")

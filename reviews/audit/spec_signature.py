@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.keys import Signer, is_signed
 from specs.system.digests import canonical_bytes
 from specs.trail.key_policy import Policy
@@ -31,7 +31,7 @@ def is_spec_signed(signed: SpecSignature, registration: str) -> bool:
     return is_signed(bytes.fromhex(signed.key), bytes.fromhex(signed.signature), data)
 
 
-def signature_damage(entries: Sequence[Recorded]) -> Iterator[str]:
+def signature_damage(entries: Sequence[RecordedEntry]) -> Iterator[str]:
     """Check that a signature in the first entry is over what it registers, by a key that the trail has for people."""
     opened = entries[0] if entries else None
     if opened is None or opened.entry.kind != "open" or opened.body.get("signed") is None:

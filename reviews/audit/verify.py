@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from reviews.audit.audit_files import Compared, Tree, tree_of
+from reviews.audit.audit_files import FileComparison, FileTree, tree_of
 from reviews.audit.event_order import code_damage, launch_damage, order_damage, people_damage, sequence_damage
 from reviews.audit.pruning import not_witnessed_again, prune_damage, pruned_weights
 from reviews.audit.recompute import FORMLESS, formless, rederive, spec_at_hand
@@ -21,10 +21,10 @@ from reviews.audit.request_audit import requests_damage
 from reviews.audit.spec_signature import signature_damage
 from reviews.evidence.gather import find, registered_code
 from reviews.trail.anchors import Anchor, Findings, check_anchors, check_policy
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.file_seal import seal_damage, seal_path
-from reviews.trail.integrity import Walk, walk_trail
+from reviews.trail.integrity import TrailVerification, walk_trail
 from reviews.trail.recorded_code import unknown_code
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.pointer import pointer_path
@@ -156,7 +156,7 @@ def _verify_once(
         audit.notes.append(missing)
         return audit
     say("comparing files with their recorded digests")
-    _compare_files(audit, Compared(run, tree, store_name, entries), trail_name)
+    _compare_files(audit, FileComparison(run, tree, store_name, entries), trail_name)
     check_meaning(audit, entries, store)
     if not audit.damage:
         if audit.holds == "session" and (unknown := unknown_code(entries, store)):
@@ -169,14 +169,14 @@ def _verify_once(
 
 def verify_trail(
     run: Path, trail_name: str, *, policy: Policy | None = None, anchors: Sequence[Anchor] = ()
-) -> tuple[Audit, Walk | None, Tree]:
+) -> tuple[Audit, TrailVerification | None, FileTree]:
     """Check signatures, order, tree and head of the trail in a run folder, without its evidence.
 
     Returns what was found, the walk through the entries (None if the trail cannot be read), and the folder's files.
     """
     audit = Audit(path=run)
     path = run / trail_name
-    tree = tree_of(run) if run.is_dir() else Tree(set(), set(), {})
+    tree = tree_of(run) if run.is_dir() else FileTree(set(), set(), {})
     own = {path.name, seal_path(path).name, pointer_path(path).name, *(path.name + end for end in SIDE_FILES)}
     no_files = dict.fromkeys(tree.folders, "a folder") | tree.others
     audit.damage.extend(f"{name}: is {no_files[name]}" for name in sorted(own & no_files.keys()))
@@ -222,7 +222,7 @@ def _first_bytes(path: Path) -> bytes:
         return handle.read(16)
 
 
-def _not_installed(entries: list[Recorded], store: Store) -> str:
+def _not_installed(entries: list[RecordedEntry], store: Store) -> str:
     """Return which registered plug-ins are missing here: without them the spec cannot even be read."""
     try:
         opened = find(entries, "open")
@@ -233,7 +233,7 @@ def _not_installed(entries: list[Recorded], store: Store) -> str:
     return message if missing else ""
 
 
-def check_meaning(audit: Audit, entries: list[Recorded], store: Store) -> None:
+def check_meaning(audit: Audit, entries: list[RecordedEntry], store: Store) -> None:
     """Compare the entries, and the evidence they name, with what may follow what.
 
     Evidence that other code recorded, with the digest that its entry names, may have a form unknown here: not proven.
@@ -259,18 +259,18 @@ def check_meaning(audit: Audit, entries: list[Recorded], store: Store) -> None:
                 audit.not_proven.append(message)
 
 
-def _not_witnessed_again(entries: list[Recorded], store: Store) -> Iterable[str]:
+def _not_witnessed_again(entries: list[RecordedEntry], store: Store) -> Iterable[str]:
     return not_witnessed_again(entries, store, pruned_weights(entries).values())
 
 
-def _is_of_other_code(entries: list[Recorded], store: Store) -> bool:
+def _is_of_other_code(entries: list[RecordedEntry], store: Store) -> bool:
     try:
         return find(entries, "open") is not None and spec_at_hand(entries, store, registered_code(entries)) is None
     except FORMLESS:
         return False
 
 
-def _compare_files(audit: Audit, compared: Compared, trail_name: str) -> None:
+def _compare_files(audit: Audit, compared: FileComparison, trail_name: str) -> None:
     try:
         audit.damage.extend(compared.store_damage(export=False))
         audit.damage.extend(compared.file_damage())
@@ -282,7 +282,7 @@ def _compare_files(audit: Audit, compared: Compared, trail_name: str) -> None:
     audit.notes.extend(compared.notes)
 
 
-def read_walk(audit: Audit, walk: Walk, policy: Policy | None, anchors: Sequence[Anchor]) -> None:
+def read_walk(audit: Audit, walk: TrailVerification, policy: Policy | None, anchors: Sequence[Anchor]) -> None:
     """Take over what the walk found except misfits, and compare it with anchors, a policy and the entries' order."""
     audit.entries, audit.root = walk.tree.size, walk.root
     audit.head = walk.digests[-1] if walk.digests else GENESIS

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from reviews.evidence.gather import accepted_attempt, find
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.jobs.job_records import JobOrder, Manifest
 
@@ -47,7 +47,7 @@ class Need(NamedTuple):
         return self._asdict() | {"weights": [weight._asdict() for weight in self.weights]}
 
 
-def witnessed_attempts(entries: Sequence[Recorded]) -> list[tuple[str, int]]:
+def witnessed_attempts(entries: Sequence[RecordedEntry]) -> list[tuple[str, int]]:
     """Return the witnessed attempt of each stage that counts: the accepted one, or the newest where none was."""
     counts: dict[str, int] = {}
     for value in (entry for entry in entries if entry.entry.kind == "challenge"):
@@ -57,12 +57,12 @@ def witnessed_attempts(entries: Sequence[Recorded]) -> list[tuple[str, int]]:
     return list(counts.items())
 
 
-def witness_needs(entries: Sequence[Recorded], store: Store) -> list[Need]:
+def witness_needs(entries: Sequence[RecordedEntry], store: Store) -> list[Need]:
     """Return what each witnessed attempt needs; raises EvidenceMissing and AuditDamage as the store does."""
     return [_need(entries, store, stage, attempt) for stage, attempt in witnessed_attempts(entries)]
 
 
-def _need(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> Need:
+def _need(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> Need:
     request = find(entries, f"challenge/{stage}.{attempt}")
     ended = find(entries, f"exit/{entries[0].entry.session}.{stage}.{attempt}")
     assert request is not None and ended is not None

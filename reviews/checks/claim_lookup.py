@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, listed
+from reviews.checks.definition import CheckOutcome, CheckRegistry, join_names
 from reviews.evidence.evidence import Evidence
 from specs.jobs.grant_and_claim import Claim, ClaimResult
 from specs.stages.base.metric import MetricSet
 
-CHECKS = Checks()
+CHECKS = CheckRegistry()
 CLAIMS = "claims.as_measured"
 """The check on what the builder states."""
 
@@ -54,26 +54,26 @@ def _look_up(claim: Claim, metrics: MetricSet | None) -> ClaimResult:
     "What the builder states is what was measured",
     source="real numbers in the wrong cell; pilots called passed against their own rows",
 )
-def _claims(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _claims(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Compare what the builder states with what was measured."""
     if evidence.claims is None:
-        return Found("NOT_APPLICABLE", "nothing was handed in with the attempt")
+        return CheckOutcome("NOT_APPLICABLE", "nothing was handed in with the attempt")
     results = claim_results(evidence, metrics)
     contradicted = [result for result in results if result.status == "contradicted"]
     unsupported = [result for result in results if result.status == "unsupported"]
     again = f"; {evidence.sent_back} submissions were sent back before" if evidence.sent_back else ""
     if contradicted:
-        message = f"the rows contradict {listed(_name(claim_result) for claim_result in contradicted)}{again}"
-        return Found(
+        message = f"the rows contradict {join_names(_name(claim_result) for claim_result in contradicted)}{again}"
+        return CheckOutcome(
             "FAIL", message, float(len(contradicted)), tuple(_row(claim_result) for claim_result in contradicted)
         )
     if unsupported:
-        message = f"nothing measured bears out {listed(_name(claim_result) for claim_result in unsupported)}{again}"
-        return Found(
+        message = f"nothing measured bears out {join_names(_name(claim_result) for claim_result in unsupported)}{again}"
+        return CheckOutcome(
             "WARN", message, float(len(unsupported)), tuple(_row(claim_result) for claim_result in unsupported)
         )
     message = f"{len(results)} claims, all as measured" if results else "no claims are made"
-    return Found("WARN" if again else "PASS", f"{message}{again}", 0.0)
+    return CheckOutcome("WARN" if again else "PASS", f"{message}{again}", 0.0)
 
 
 def _name(value: ClaimResult) -> str:

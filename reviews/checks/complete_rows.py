@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from reviews.checks.definition import Checks, Found
+from reviews.checks.definition import CheckOutcome, CheckRegistry
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import items_of
 from reviews.evidence.row_reader import read_rows
@@ -13,7 +13,7 @@ from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
 from training.rules.tasks import choose
 
-CHECKS = Checks(("generate", "evaluate", "multi_turn", "inspect", "lm_eval"))
+CHECKS = CheckRegistry(("generate", "evaluate", "multi_turn", "inspect", "lm_eval"))
 
 
 @CHECKS.add(
@@ -21,7 +21,7 @@ CHECKS = Checks(("generate", "evaluate", "multi_turn", "inspect", "lm_eval"))
     "Everything that was ordered has a row",
     source="an acceptance rate over rows that had been filtered before: 100 %, and meaningless",
 )
-def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
+def _complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the rows with the items that were to be answered, and with the samples of each prompt."""
     rows: tuple[Any, ...] = read_rows(evidence.outputs.get("rows"), kind_of(evidence.stage).rows["rows"], "rows")
     if "prompts" not in evidence.stage.inputs:
@@ -34,10 +34,10 @@ def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     return as_ordered(ordered, Counter((row.item, row.sample) for row in rows), "samples")
 
 
-def as_ordered(ordered: Counter[tuple[str, int]], counts: Counter[tuple[str, int]], what: str) -> Found:
+def as_ordered(ordered: Counter[tuple[str, int]], counts: Counter[tuple[str, int]], what: str) -> CheckOutcome:
     """Compare the rows that are there, by item and number, with those that were ordered."""
     if counts != ordered:
         missing, extra = (ordered - counts).total(), (counts - ordered).total()
         detail = f"{ordered.total()} {what} were ordered; {missing} have no row, {extra} rows were not ordered"
-        return Found("FAIL", detail, float(missing + extra))
-    return Found("PASS", f"all {ordered.total()} ordered {what} have one row", float(ordered.total()))
+        return CheckOutcome("FAIL", detail, float(missing + extra))
+    return CheckOutcome("PASS", f"all {ordered.total()} ordered {what} have one row", float(ordered.total()))

@@ -27,30 +27,30 @@ SHOWN_CHARACTERS = 240
 
 
 @dataclass(frozen=True)
-class Found:
+class CheckOutcome:
     """What a check's function returns."""
 
     status: Status
     detail: str
     figure: float | None = None
-    shown: tuple[dict[str, Any], ...] = ()
+    rows: tuple[dict[str, Any], ...] = ()
     change: RequiredChange | None = None
     repairable: bool = True
 
 
-def unless(wrong: Sequence[dict[str, Any]], text: str, right: str, *, repairable: bool = True) -> Found:
+def unless(wrong: Sequence[dict[str, Any]], text: str, right: str, *, repairable: bool = True) -> CheckOutcome:
     """Return FAIL with the rows that are wrong, and PASS without any."""
     if wrong:
-        return Found("FAIL", text, float(len(wrong)), tuple(wrong), repairable=repairable)
-    return Found("PASS", right, 0.0)
+        return CheckOutcome("FAIL", text, float(len(wrong)), tuple(wrong), repairable=repairable)
+    return CheckOutcome("PASS", right, 0.0)
 
 
-Run = Callable[[Evidence, MetricSet | None], Found]
-Function = TypeVar("Function", bound=Callable[..., Found])
+Run = Callable[[Evidence, MetricSet | None], CheckOutcome]
+Function = TypeVar("Function", bound=Callable[..., CheckOutcome])
 Kinds = tuple[str, ...] | Callable[[StageKind], object]
 
 
-class Limit(NamedTuple):
+class CheckLimit(NamedTuple):
     """A threshold that the spec sets, and the side of it on which healthy figures lie."""
 
     sign: str
@@ -73,7 +73,7 @@ class Limit(NamedTuple):
         """Return unit and population in words, as far as the contract says them."""
         return " ".join((self._field().description or "").split())
 
-    def told(self, value: float) -> str:
+    def format_value(self, value: float) -> str:
         """Return sign and value: ``<= 0.25``."""
         return f"{self.sign} {decimal_text(value)}"
 
@@ -87,7 +87,7 @@ class Limit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Check:
+class GateCheck:
     """A check of the attempts of stages, which may close their gates."""
 
     id: str
@@ -96,7 +96,7 @@ class Check:
     """What holds where it passes, in one line."""
     kinds: Kinds
     """The kinds it belongs to: by name, or those that have a trait."""
-    run: Callable[..., Found]
+    run: Callable[..., CheckOutcome]
     """Given evidence and metrics, returns a status with its detail; what it raises closes the gate."""
     source: str
     """The paper or post-mortem it comes from, or the failure it finds."""
@@ -106,7 +106,7 @@ class Check:
     """In words, for checks of other distributions; Peergate's own name what the spec registers in ``limits``."""
     only_treatment: bool = False
     """Whether it runs for the treatment of the analysis alone."""
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[CheckLimit, ...] = ()
     """The registered values it compares with."""
     reads_weights: bool = False
     """Whether it compares weights. Where they are gone, an audit takes the recorded result and says so."""
@@ -120,7 +120,7 @@ class Check:
         return tuple(kind.name for kind in STAGE_KINDS.values() if self.belongs_to(kind))
 
 
-class Checks(list[Check]):
+class CheckRegistry(list[GateCheck]):
     """The checks of a module, in their order; ``kinds`` and ``about`` are the fields that they have in common."""
 
     def __init__(self, kinds: Kinds = lambda _: True, **about: Any) -> None:
@@ -132,36 +132,38 @@ class Checks(list[Check]):
     ) -> Callable[[Function], Function]:
         """Decorate the function that carries a check out; ``kinds`` and ``about`` where it differs from the others."""
 
-        def declared(run: Function) -> Function:
+        def register_check(run: Function) -> Function:
             fields: dict[str, Any] = self._common | about | ({"kinds": kinds} if kinds else {})
-            self.append(Check(id=id, title=title, run=run, source=source, **fields))
+            self.append(GateCheck(id=id, title=title, run=run, source=source, **fields))
             return run
 
-        return declared
+        return register_check
 
 
-def apply(check: Check, evidence: Evidence, metrics: MetricSet | None) -> CheckResult:
+def apply(check: GateCheck, evidence: Evidence, metrics: MetricSet | None) -> CheckResult:
     """Run one check. Missing evidence is BLOCKED and a check that breaks is ERROR; neither is ever a pass."""
     if check.only_treatment and evidence.stage.name != evidence.resolved.spec.analysis.treatment:
-        outcome = Found("NOT_APPLICABLE", "only the treatment arm is compared")
+        outcome = CheckOutcome("NOT_APPLICABLE", "only the treatment arm is compared")
     else:
-        outcome = guarded(check.run, evidence, metrics)
+        outcome = run_guarded(check.run, evidence, metrics)
     return result(check, outcome, evidence.resolved.spec, evidence.output_digests.values())
 
 
-def guarded(run: Callable[..., Found], *arguments: Any) -> Found:
+def run_guarded(run: Callable[..., CheckOutcome], *arguments: Any) -> CheckOutcome:
     """Turn what goes wrong inside a check into a status that closes the gate."""
     try:
         return run(*arguments)
     except EvidenceMissing as error:
-        return Found("BLOCKED", f"evidence is missing: {f'{error.where}: ' if error.where else ''}{error.message}")
+        return CheckOutcome(
+            "BLOCKED", f"evidence is missing: {f'{error.where}: ' if error.where else ''}{error.message}"
+        )
     except PluginFault as error:
-        return Found("ERROR", plain(f"{error.where}: {error.message}", 400))
+        return CheckOutcome("ERROR", plain(f"{error.where}: {error.message}", 400))
     except Exception as error:
-        return Found("ERROR", f"the check broke: {type(error).__name__}: {plain(str(error), 200)}")
+        return CheckOutcome("ERROR", f"the check broke: {type(error).__name__}: {plain(str(error), 200)}")
 
 
-def result(check: Check, outcome: Found, spec: SessionSpec, evidence: Iterable[str]) -> CheckResult:
+def result(check: GateCheck, outcome: CheckOutcome, spec: SessionSpec, evidence: Iterable[str]) -> CheckResult:
     """Put what was found in evidence, given by its digests, into the form the packet carries, with text made plain."""
     return CheckResult(
         id=check.id,
@@ -170,19 +172,19 @@ def result(check: Check, outcome: Found, spec: SessionSpec, evidence: Iterable[s
         blocking=check.blocking,
         detail=plain(outcome.detail, 1000),
         figure=outcome.figure if outcome.figure is None or math.isfinite(outcome.figure) else None,
-        threshold=_told(check.limits, spec) or check.threshold,
-        shown=tuple(_plain_row(row) for row in outcome.shown[:SHOWN_ROWS]),
+        threshold=_format_limits(check.limits, spec) or check.threshold,
+        shown=tuple(_plain_row(row) for row in outcome.rows[:SHOWN_ROWS]),
         evidence=tuple(sorted(evidence)),
         required_change=outcome.change,
         repairable=outcome.repairable,
     )
 
 
-def _told(limits: tuple[Limit, ...], spec: SessionSpec) -> str:
+def _format_limits(limits: tuple[CheckLimit, ...], spec: SessionSpec) -> str:
     """Return the registered limits in one line."""
     if len(limits) == 1:
-        return limits[0].told(limits[0].value(spec))
-    return "; ".join(f"{limit.key.split('.')[-1]} {limit.told(limit.value(spec))}" for limit in limits)
+        return limits[0].format_value(limits[0].value(spec))
+    return "; ".join(f"{limit.key.split('.')[-1]} {limit.format_value(limit.value(spec))}" for limit in limits)
 
 
 def manifest_of(evidence: Evidence) -> Manifest:
@@ -197,16 +199,16 @@ def manifest_of(evidence: Evidence) -> Manifest:
 
 
 def need(metrics: MetricSet | None, id: str) -> float:
-    """Return a measured value, to tell and to calculate with; errors as :func:`measured`."""
-    return measured(metrics, id).value
+    """Return a measured value, to tell and to calculate with; errors as :func:`require_metric`."""
+    return require_metric(metrics, id).value
 
 
 def need_exact(metrics: MetricSet | None, id: str) -> Fraction:
-    """Return a measured value exactly, for :func:`specs.system.exact.holds`; errors as :func:`measured`."""
-    return measured(metrics, id).exact()
+    """Return a measured value exactly, for :func:`specs.system.exact.holds`; errors as :func:`require_metric`."""
+    return require_metric(metrics, id).exact()
 
 
-def measured(metrics: MetricSet | None, id: str) -> Metric:
+def require_metric(metrics: MetricSet | None, id: str) -> Metric:
     """Return a metric.
 
     Raises:
@@ -217,7 +219,7 @@ def measured(metrics: MetricSet | None, id: str) -> Metric:
     return metrics.metrics[id]
 
 
-def listed(names: Iterable[str], limit: int = 5) -> str:
+def join_names(names: Iterable[str], limit: int = 5) -> str:
     """Return the first names of a list and how many more there are."""
     every = list(names)
     more = f" and {len(every) - limit} more" if len(every) > limit else ""

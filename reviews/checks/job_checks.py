@@ -6,7 +6,7 @@ import math
 import signal
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, listed, manifest_of, unless
+from reviews.checks.definition import CheckOutcome, CheckRegistry, join_names, manifest_of, unless
 from reviews.evidence.evidence import Evidence
 from specs.jobs.job_records import CLOCK_TOLERANCE_S, CLOCK_TOLERANCE_SHARE, ExitRecord
 from specs.stages.base.metric import MetricSet
@@ -15,26 +15,26 @@ from specs.stages.registry import kind_of, outputs_of
 from specs.system.errors import EvidenceMissing
 from specs.system.resources import usd_per_hour
 
-CHECKS = Checks()
+CHECKS = CheckRegistry()
 
 _SPARE_USD = 1e-6
 """What is reserved is rounded to this."""
 
 
 @CHECKS.add("jobs.exit", "The job ended by itself, without an error", source="crash messages taken for results")
-def _exit(evidence: Evidence, _: MetricSet | None) -> Found:
+def _exit(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     record = evidence.exit
     if record is None:
         raise EvidenceMissing("the job left no exit record: it is lost")
     if evidence.grant is not None and record.key != evidence.grant.key():
-        return Found("FAIL", f"the exit record is of the job {record.key}", repairable=False)
+        return CheckOutcome("FAIL", f"the exit record is of the job {record.key}", repairable=False)
     if record.code != 0 or record.reason != "exited":
         lines = [line for line in evidence.log_tail.splitlines() if line.strip()][-5:]
         visible = tuple({"log": line} for line in lines)
-        return Found("FAIL", f"the job {how_it_ended(record)}", float(record.code), visible)
+        return CheckOutcome("FAIL", f"the job {how_it_ended(record)}", float(record.code), visible)
     if evidence.log_left is not None and evidence.log_left != record.log:
-        return Found("FAIL", "the log is not the one that the job's wrapper closed: it was edited since")
-    return Found("PASS", f"exit code 0 after {record.seconds:.0f} s", 0.0)
+        return CheckOutcome("FAIL", "the log is not the one that the job's wrapper closed: it was edited since")
+    return CheckOutcome("PASS", f"exit code 0 after {record.seconds:.0f} s", 0.0)
 
 
 def how_it_ended(record: ExitRecord) -> str:
@@ -59,11 +59,11 @@ def _signal_name(number: int) -> str:
 
 
 @CHECKS.add("jobs.granted", "The job ran what was granted", source="guard bypassed by calling another route")
-def _granted(evidence: Evidence, _: MetricSet | None) -> Found:
+def _check_grant(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     manifest, grant = manifest_of(evidence), evidence.grant
     if grant is None:
         raise EvidenceMissing("the attempt has no grant")
-    evidence.ordered()
+    evidence.require_parameters()
     compared: tuple[tuple[str, Any, Any], ...] = (
         ("key", manifest.key, grant.key()),
         ("kind", manifest.kind, evidence.stage.kind),
@@ -72,39 +72,39 @@ def _granted(evidence: Evidence, _: MetricSet | None) -> Found:
     )
     wrong = [f"{what} {result} instead of {granted}" for what, result, granted in compared if result != granted]
     if wrong:
-        return Found("FAIL", f"the job says it ran with {'; '.join(wrong)}", repairable=False)
-    return Found("PASS", "key, kind, parameters and inputs are the granted ones")
+        return CheckOutcome("FAIL", f"the job says it ran with {'; '.join(wrong)}", repairable=False)
+    return CheckOutcome("PASS", "key, kind, parameters and inputs are the granted ones")
 
 
 @CHECKS.add("jobs.outputs", "The outputs are those the job wrote", source="results edited after the run")
-def _outputs(evidence: Evidence, _: MetricSet | None) -> Found:
+def _outputs(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     manifest = manifest_of(evidence)
     expected = set(outputs_of(evidence.stage.kind, evidence.stage.parameters))
     missing = sorted(expected - evidence.output_digests.keys())
     if missing:
-        raise EvidenceMissing(f"output {listed(missing)} was not left")
+        raise EvidenceMissing(f"output {join_names(missing)} was not left")
     if manifest.outputs != evidence.output_digests:
         changed = [name for name in sorted(expected) if manifest.outputs.get(name) != evidence.output_digests[name]]
-        return Found("FAIL", f"{listed(changed)} changed after the job wrote its manifest", repairable=False)
+        return CheckOutcome("FAIL", f"{join_names(changed)} changed after the job wrote its manifest", repairable=False)
     if evidence.beside:
         visible = tuple({"file": name} for name in evidence.beside)
-        return Found(
+        return CheckOutcome(
             "FAIL",
-            f"the job left what is no output of its stage: {listed(evidence.beside)}",
+            f"the job left what is no output of its stage: {join_names(evidence.beside)}",
             None,
             visible,
             repairable=False,
         )
-    return Found("PASS", f"{len(expected)} outputs have the digests of the manifest", float(len(expected)))
+    return CheckOutcome("PASS", f"{len(expected)} outputs have the digests of the manifest", float(len(expected)))
 
 
 @CHECKS.add("jobs.effective", "The effective settings are the granted ones", source="silent fallbacks")
-def _effective(evidence: Evidence, _: MetricSet | None) -> Found:
+def _effective(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     manifest = manifest_of(evidence)
     left_out = NotReadBack.names(kind_of(evidence.stage).parameters)
     compared = [
         (name, granted, manifest.effective.get(name), name in manifest.effective)
-        for name, granted in sorted(evidence.ordered().items())
+        for name, granted in sorted(evidence.require_parameters().items())
         if name not in left_out
     ]
     compared.append(("seed", evidence.parameters.get("seed"), manifest.seed, True))
@@ -133,20 +133,20 @@ def _same(granted: Any, effective: Any) -> bool:
     kinds=lambda kind: not kind.runs_code,
     source="CPU instead of GPU",
 )
-def _device(evidence: Evidence, _: MetricSet | None) -> Found:
+def _device(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     manifest = manifest_of(evidence)
     if kind_of(evidence.stage).without_precision:
-        return Found("NOT_APPLICABLE", "the stage computes with no model: it has no precision")
+        return CheckOutcome("NOT_APPLICABLE", "the stage computes with no model: it has no precision")
     granted = _granted_type(evidence, manifest.device)
     message = f"{manifest.device} ({manifest.device_name}), {manifest.dtype}, {manifest.threads} threads"
     if granted and manifest.dtype != granted:
-        return Found("FAIL", f"trained on {message}; granted was {granted}")
+        return CheckOutcome("FAIL", f"trained on {message}; granted was {granted}")
     before = evidence.baseline_manifest
     if before is not None and (before.device, before.dtype) != (manifest.device, manifest.dtype):
-        return Found("FAIL", f"ran on {message}; the baseline on {before.device}, {before.dtype}")
+        return CheckOutcome("FAIL", f"ran on {message}; the baseline on {before.device}, {before.dtype}")
     if manifest.dtype not in ("float64", "float32", "bfloat16"):
-        return Found("WARN", f"{message}: this precision overflows easily")
-    return Found("PASS", message)
+        return CheckOutcome("WARN", f"{message}: this precision overflows easily")
+    return CheckOutcome("PASS", message)
 
 
 def _granted_type(evidence: Evidence, device: str) -> str:
@@ -160,18 +160,18 @@ def _granted_type(evidence: Evidence, device: str) -> str:
 
 
 @CHECKS.add("jobs.cost", "The attempt cost no more than its cap", source="spending told in two ways")
-def _cost(evidence: Evidence, _: MetricSet | None) -> Found:
+def _cost(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare what the attempt cost, by its wall time, with the cap that was reserved for it before it began."""
     record, grant = evidence.exit, evidence.grant
     if record is None or grant is None:
         raise EvidenceMissing("the attempt has no grant" if grant is None else "the job left no exit record")
     rate = usd_per_hour(evidence.resolved.spec.budget, grant.resources)
-    seconds = record.seconds if evidence.observed is None else evidence.observed.bounded(record.seconds)
+    seconds = record.seconds if evidence.observed is None else evidence.observed.bound_seconds(record.seconds)
     usd = seconds / 3600 * rate
     detail = f"the attempt cost {usd:.4f} USD of the {grant.price_cap_usd:.4f} USD reserved for it"
     if usd > grant.price_cap_usd + _SPARE_USD:
-        return Found("FAIL", f"{detail}: its time limit did not hold, a person has to look at the bill", usd)
-    return Found("PASS", detail, usd)
+        return CheckOutcome("FAIL", f"{detail}: its time limit did not hold, a person has to look at the bill", usd)
+    return CheckOutcome("PASS", detail, usd)
 
 
 @CHECKS.add(
@@ -180,7 +180,7 @@ def _cost(evidence: Evidence, _: MetricSet | None) -> Found:
     source="a forged or wrong clock: -1e9 s settled at 0 USD, 1e9 s at 555,555 USD of 10",
     threshold=f"within {CLOCK_TOLERANCE_S:g} s and {CLOCK_TOLERANCE_SHARE:g} of what was seen",
 )
-def _clock(evidence: Evidence, _: MetricSet | None) -> Found:
+def _clock(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the time that the exit record states with how long the orchestrator saw, or could have seen, the job.
 
     The record is a file of the job's folder. What it states beyond that is not paid for, and its stage is not believed.
@@ -191,8 +191,8 @@ def _clock(evidence: Evidence, _: MetricSet | None) -> Found:
     seen_text = f"between {observed.at_least_s:.0f} and {observed.at_most_s:.0f} s were seen from here"
     detail = f"the exit record states {record.seconds:.6g} s, {seen_text}"
     if not observed.fits(record.seconds):
-        return Found("FAIL", f"{detail}: the record or a clock is wrong")
-    return Found("PASS", detail, record.seconds)
+        return CheckOutcome("FAIL", f"{detail}: the record or a clock is wrong")
+    return CheckOutcome("PASS", detail, record.seconds)
 
 
 @CHECKS.add(
@@ -201,7 +201,7 @@ def _clock(evidence: Evidence, _: MetricSet | None) -> Found:
     source="an exit record of another run: its length fits, its hours do not",
     threshold=f"within {CLOCK_TOLERANCE_S:g} s and {CLOCK_TOLERANCE_SHARE:g} of what was seen",
 )
-def _times(evidence: Evidence, _: MetricSet | None) -> Found:
+def _times(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare start and end of the exit record, and the wall time of the manifest, with what the trail notes.
 
     The clock of another machine may be wrong as a whole, and that of this one may have been set meanwhile: where that
@@ -215,16 +215,18 @@ def _times(evidence: Evidence, _: MetricSet | None) -> Found:
     beyond = manifest.wall_s - record.seconds
     if beyond > spare:
         message = f"the manifest states {manifest.wall_s:.6g} s of work, its process lived for {record.seconds:.6g} s"
-        return Found("FAIL", message, beyond)
+        return CheckOutcome("FAIL", message, beyond)
     off = max(early, late)
     if off > spare:
         side = f"began {early:.6g} s before its launch" if early >= late else f"ended {late:.6g} s after its noted end"
         detail, moved = f"the exit record says that the job {side}", observed.clock_set_s
         if moved is None and observed.at_least_s == 0:
-            return Found("WARN", f"{detail}; it was not seen running on this machine, whose clock may be another", off)
+            return CheckOutcome(
+                "WARN", f"{detail}; it was not seen running on this machine, whose clock may be another", off
+            )
         if moved is not None and off <= spare + abs(moved):
-            return Found("WARN", f"{detail}; the machine's clock was set by {moved:.6g} s meanwhile", off)
-        return Found("FAIL", detail, off)
-    return Found(
+            return CheckOutcome("WARN", f"{detail}; the machine's clock was set by {moved:.6g} s meanwhile", off)
+        return CheckOutcome("FAIL", detail, off)
+    return CheckOutcome(
         "PASS", f"it began and ended between launch and noted end, and worked for {manifest.wall_s:.6g} s", 0.0
     )

@@ -22,7 +22,7 @@ class Ending(NamedTuple):
     """What ended a job."""
 
     name: Literal["time", "away", "memory", "killed", "package", "disk", "option", "network", "diverged", "unknown"]
-    told: str
+    description: str
     remedy: str
     parameters: tuple[str, ...] = ()
     """What was granted that explains it."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, Limit, listed
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import ratio
 from reviews.evidence.nearest_texts import nearest_of
@@ -23,11 +23,11 @@ from training.rules.disguise import LEAST_STEMS, Words, content_of, stems_of
 from training.rules.similarity import words_of
 from training.rules.tasks.conversation import said_in
 
-CHECKS = Checks(lambda kind: kind.examples)
+CHECKS = CheckRegistry(lambda kind: kind.examples)
 
 SOURCE = "training on the test set; near-duplicates by MinHash (Broder 1997; Lee et al. 2022, arXiv:2107.06499)"
-SIMILARITY = (Limit("<", "thresholds.prompt_similarity"), Limit("<", "thresholds.contained_words"))
-REPEATS = (Limit("<=", "thresholds.repeated_rows"),)
+SIMILARITY = (CheckLimit("<", "thresholds.prompt_similarity"), CheckLimit("<", "thresholds.contained_words"))
+REPEATS = (CheckLimit("<=", "thresholds.repeated_rows"),)
 MOST_NAMED = 0.1
 """Fraction of the held-out groups that training prompts of other groups may name, and of these prompts that may do so:
 above both, training asks about what is held out. "A forest after rain" in one prompt of fifty does not."""
@@ -39,7 +39,7 @@ decision 55 has how many pairs are above it with and without paraphrases."""
 NEAREST_SOURCE = "training on paraphrases of the test set; tf-idf (Salton and Buckley 1988)"
 
 
-def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresholds: Thresholds) -> Found:
+def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresholds: Thresholds) -> CheckOutcome:
     """Compare (id, text) pairs, prompts or completions, with the held-out prompts."""
     stored_pairs = [(item.id, text) for item in heldout for text in texts_of(item, thresholds.contained_words)]
     similar, contained = thresholds.prompt_similarity, thresholds.contained_words
@@ -48,14 +48,14 @@ def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresh
     if every and not overlaps:
         pairs = tuple(shown_overlap(overlap) for overlap in every)
         detail = f"{len(every)} pairs have the same words in another order: do they ask the same thing?"
-        return Found("WARN", detail, float(len(every)), pairs)
+        return CheckOutcome("WARN", detail, float(len(every)), pairs)
     if not overlaps:
-        return Found("PASS", "no training prompt is a held-out prompt, nor near one", 0.0)
+        return CheckOutcome("PASS", "no training prompt is a held-out prompt, nor near one", 0.0)
     by_kind = Counter(overlap.how for overlap in overlaps)
     message = ", ".join(f"{times} {kind}" for kind, times in sorted(by_kind.items()))
     rows = len({overlap.train for overlap in overlaps})
     detail = f"{rows} training prompts are held-out prompts ({message})"
-    return Found(
+    return CheckOutcome(
         "FAIL", detail, float(rows), tuple(shown_overlap(overlap) for overlap in spread(overlaps)), repairable=False
     )
 
@@ -104,25 +104,28 @@ def _within(pairs: Iterable[tuple[str, str]], thresholds: Thresholds) -> list[Ov
     return [overlap for overlap in overlaps if place[overlap.train] > place[overlap.heldout]]
 
 
-def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[Item]) -> Found:
+def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[Item]) -> CheckOutcome:
     """Compare the groups (topics) of the two sides, by what they are called and by what the prompts name."""
     shared = sorted({item.group for item in train} & {item.group for item in heldout})
     if shared:
-        return Found(
-            "FAIL", f"{len(shared)} groups are on both sides: {listed(shared)}", float(len(shared)), repairable=False
+        return CheckOutcome(
+            "FAIL",
+            f"{len(shared)} groups are on both sides: {join_names(shared)}",
+            float(len(shared)),
+            repairable=False,
         )
     prompts = list(dict.fromkeys(row.prompt for row in train))
     named = _named_groups(prompts, heldout)
     if not named:
-        return Found("PASS", "no group is on both sides", 0.0)
+        return CheckOutcome("PASS", "no group is on both sides", 0.0)
     visible = tuple({"group": group, "prompt": named[group][0]} for group in sorted(named))
     naming, groups = len({text for these in named.values() for text in these}), len({item.group for item in heldout})
     message = (
         f"{naming} of {len(prompts)} training prompts name {len(named)} of {groups} held-out groups: "
-        f"{listed(sorted(named))}"
+        f"{join_names(sorted(named))}"
     )
     many = len(named) > max(1, MOST_NAMED * groups) and naming > max(FEW_NAMING, MOST_NAMED * len(prompts))
-    return Found("FAIL" if many else "WARN", message, float(len(named)), visible, repairable=not many)
+    return CheckOutcome("FAIL" if many else "WARN", message, float(len(named)), visible, repairable=not many)
 
 
 def _named_groups(train: Iterable[str], heldout: Sequence[Item]) -> dict[str, list[str]]:
@@ -152,7 +155,7 @@ def _named_in(prompt: str, names: dict[Words, str]) -> set[str]:
     return {names[stems[start:end]] for start, end in spans if stems[start:end] in names}
 
 
-def nearest_pairs(train: Iterable[tuple[str, str]], heldout: Sequence[Item]) -> Found:
+def nearest_pairs(train: Iterable[tuple[str, str]], heldout: Sequence[Item]) -> CheckOutcome:
     """Choose (id, text) pairs of training that may ask what a held-out prompt asks, for a reader to judge."""
     ours = list({text: (id, text) for id, text in train}.values())
     near = nearest_of([text for _, text in ours], list(map(asked_of, heldout)), [item.group for item in heldout])
@@ -168,9 +171,9 @@ def nearest_pairs(train: Iterable[tuple[str, str]], heldout: Sequence[Item]) -> 
         if nearest.apart >= STANDS_OUT
     )
     if not visible:
-        return Found("PASS", "no training text stands out as near to a held-out prompt", 0.0)
+        return CheckOutcome("PASS", "no training text stands out as near to a held-out prompt", 0.0)
     detail = f"{len(visible)} training texts are unusually near to a held-out prompt: do they ask the same?"
-    return Found("WARN", detail, float(len(visible)), visible)
+    return CheckOutcome("WARN", detail, float(len(visible)), visible)
 
 
 def too_few_groups(groups: Iterable[str]) -> str:
@@ -185,13 +188,13 @@ def too_few_groups(groups: Iterable[str]) -> str:
     )
 
 
-def duplicates_of(pairs: Iterable[tuple[str, ...]], thresholds: Thresholds) -> Found:
+def duplicates_of(pairs: Iterable[tuple[str, ...]], thresholds: Thresholds) -> CheckOutcome:
     """Count repeats within the training side."""
     every = list(pairs)
     repeated = len(every) - len(set(every))
     share = ratio(repeated, len(every))
     status = "PASS" if holds(share, "<=", thresholds.repeated_rows) else "WARN"
-    return Found(status, f"{repeated} of {len(every)} training rows repeat another", float(share))
+    return CheckOutcome(status, f"{repeated} of {len(every)} training rows repeat another", float(share))
 
 
 def shown_overlap(overlap: Overlap) -> dict[str, Any]:
@@ -225,7 +228,7 @@ def _texts(evidence: Evidence) -> Iterable[tuple[str, str]]:
 
 
 @CHECKS.add("leakage.overlap", "No held-out prompt is trained on", source=SOURCE, limits=SIMILARITY)
-def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
+def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return overlap_of(_texts(evidence), evidence.heldout, evidence.resolved.spec.thresholds)
 
 
@@ -235,12 +238,12 @@ def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
     source=NEAREST_SOURCE,
     blocking=False,
 )
-def _nearest(evidence: Evidence, _: MetricSet | None) -> Found:
+def _nearest(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return nearest_pairs(_texts(evidence), evidence.heldout)
 
 
 @CHECKS.add("leakage.groups", "Training and held-out share no group", source="leakage through topics")
-def _groups(evidence: Evidence, _: MetricSet | None) -> Found:
+def _groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return groups_of(_examples(evidence), evidence.heldout)
 
 
@@ -251,6 +254,6 @@ def _groups(evidence: Evidence, _: MetricSet | None) -> Found:
     blocking=False,
     limits=REPEATS,
 )
-def _duplicates(evidence: Evidence, _: MetricSet | None) -> Found:
+def _duplicates(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     rows = ((*said_before(example), example.prompt, example.completion) for example in _examples(evidence))
     return duplicates_of(rows, evidence.resolved.spec.thresholds)

@@ -102,7 +102,7 @@ def import_closure(home: Path, roots: Iterable[str]) -> set[Path]:
             continue
         reached.append(path)
         package, _, _ = name.rpartition(".")
-        texts = {package, *_imported(path, name if path.name == "__init__.py" else package)} - seen_texts
+        texts = {package, *_iterate_imports(path, name if path.name == "__init__.py" else package)} - seen_texts
         seen_texts |= texts
         waiting += texts
     return set(reached)
@@ -115,7 +115,7 @@ def _file(home: Path, name: str) -> Path | None:
     return next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)
 
 
-def _imported(path: Path, package: str) -> Iterator[str]:
+def _iterate_imports(path: Path, package: str) -> Iterator[str]:
     """Yield every name that could be a module: of ``from a import b`` both ``a`` and ``a.b``."""
     text = path.read_bytes()
     pending: list[ast.AST] = [ast.parse(text, str(path))]

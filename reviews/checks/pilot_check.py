@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from reviews.checks.definition import Checks, Found
+from reviews.checks.definition import CheckOutcome, CheckRegistry
 from reviews.evidence.evidence import Evidence
 from specs.lint.pilot_rules import differing
 from specs.stages.base.metric import MetricSet
 from specs.system.errors import EvidenceMissing
 from specs.trail.verdict import RequiredChange
 
-CHECKS = Checks(lambda kind: kind.samples)
+CHECKS = CheckRegistry(lambda kind: kind.samples)
 
 
 @CHECKS.add(
@@ -17,17 +17,17 @@ CHECKS = Checks(lambda kind: kind.samples)
     "The parameters are those that the pilot was accepted with",
     source="fifteen thousand texts written with settings that no pilot had tried",
 )
-def _followed(evidence: Evidence, _: MetricSet | None) -> Found:
+def _check_pilot_parameters(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare what was granted with what the accepted attempt of the pilot was granted; sizes may differ."""
     name = evidence.stage.pilot
     if name is None:
-        return Found("NOT_APPLICABLE", "the stage names no pilot")
+        return CheckOutcome("NOT_APPLICABLE", "the stage names no pilot")
     arm = evidence.arms.get(name)
     if arm is None or not arm.parameters:
         raise EvidenceMissing(f"the pilot '{name}' has no accepted attempt with an order")
-    texts = differing(evidence.ordered(), arm.parameters)
+    texts = differing(evidence.require_parameters(), arm.parameters)
     if not texts:
-        return Found("PASS", f"the parameters are those of '{name}', sizes apart", 0.0)
+        return CheckOutcome("PASS", f"the parameters are those of '{name}', sizes apart", 0.0)
     pairs = [(text, evidence.parameters.get(text), arm.parameters.get(text)) for text in texts]
     visible = tuple({"parameter": text, "here": ours, "pilot": theirs} for text, ours, theirs in pairs)
     message = "; ".join(f"{text} {ours} here, {theirs} in '{name}'" for text, ours, theirs in pairs)
@@ -36,4 +36,4 @@ def _followed(evidence: Evidence, _: MetricSet | None) -> Found:
     if len(movable) == len(pairs) == 1 and isinstance(movable[0][1], int | float):
         text, value = movable[0]
         change = RequiredChange(text=f"set {text} to {value:g}, as in '{name}'", parameter=text, value=value)
-    return Found("FAIL", f"not what the pilot tried: {message}", float(len(texts)), visible, change)
+    return CheckOutcome("FAIL", f"not what the pilot tried: {message}", float(len(texts)), visible, change)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from reviews.checks.definition import Checks, Found
+from reviews.checks.definition import CheckOutcome, CheckRegistry
 from reviews.checks.witness_checks import coarser_type, holds_scores, witness_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
@@ -15,7 +15,7 @@ from specs.stages.base.witness import SCORE_GAP, SCORE_SPREAD, SPREAD_ROWS, Scor
 from specs.stages.registry import kind_of
 from specs.system.errors import EvidenceMissing
 
-CHECKS = Checks(kinds=lambda kind: kind.scored)
+CHECKS = CheckRegistry(kinds=lambda kind: kind.logprob_outputs)
 _SHOWN = 4
 """Scores of a row that are shown."""
 
@@ -30,30 +30,30 @@ _SHOWN = 4
         for dtype, gap in SCORE_GAP.items()
     ),
 )
-def _scores(evidence: Evidence, _: MetricSet | None) -> Found:
+def _scores(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare what a witness scored, rows drawn after the job had ended, with what the job stated of them."""
     kind = kind_of(evidence.stage)
-    outputs = kind.scores_of(evidence.granted(kind.parameters))
+    outputs = kind.scores_of(evidence.parse_parameters(kind.parameters))
     if not outputs:
-        return Found("NOT_APPLICABLE", "the stage has no scores that a witness could compute")
+        return CheckOutcome("NOT_APPLICABLE", "the stage has no scores that a witness could compute")
     witness = witness_of(evidence)
     if unasked := [name for name in outputs if name not in ("rows", *(witness.challenge.others or ()))]:
         raise EvidenceMissing(f"no witness was asked for the scores of {', '.join(unasked)}")
     rows = read_rows(witness.rows, ScoredRow, "witness rows", may_be_empty=True, which=holds_scores)
-    pairs = {(name, place) for name in outputs for place in witness.challenge.drawn(name).rows}
+    pairs = {(name, place) for name in outputs for place in witness.challenge.select_rows(name).rows}
     if {(row.output, row.row) for row in rows} != pairs:
         raise EvidenceMissing("the witness did not score the rows of its challenge")
     if not pairs:
-        return Found("PASS", "there is no row with scores", 0.0)
+        return CheckOutcome("PASS", "there is no row with scores", 0.0)
     wrong = list(wrong_scores(rows, coarser_type(evidence, SCORE_GAP)))
-    of = sum(witness.challenge.drawn(name).of for name in outputs)
+    of = sum(witness.challenge.select_rows(name).of for name in outputs)
     message = f"{len(pairs)} of {of} rows scored again with the granted weights"
     if wrong:
-        return Found(
+        return CheckOutcome(
             "FAIL", f"{message}: {len(wrong)} are not what they give", float(len(wrong)), tuple(wrong), repairable=False
         )
     worst = max((apart(score) for row in rows for score in row.scores.values()), default=0.0)
-    return Found("PASS", f"{message}: every score is theirs, within {worst:.1e} nats", 0.0)
+    return CheckOutcome("PASS", f"{message}: every score is theirs, within {worst:.1e} nats", 0.0)
 
 
 def wrong_scores(rows: Sequence[ScoredRow], dtype: str) -> Iterator[dict[str, Any]]:

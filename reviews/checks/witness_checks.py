@@ -13,17 +13,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, manifest_of
-from reviews.evidence.evidence import Evidence, Witness
+from reviews.checks.definition import CheckOutcome, CheckRegistry, manifest_of
+from reviews.evidence.evidence import Evidence, WitnessEvidence
 from reviews.evidence.row_reader import read_rows
+from reviews.statistics.sampling_evidence import average_ratios
 from reviews.statistics.sampling_evidence import evidence as evidence_of
-from reviews.statistics.sampling_evidence import joined
 from specs.stages.base.metric import MetricSet
 from specs.stages.base.witness import FALSE_ALARM, GREEDY_GAP, NUCLEUS, WitnessRow
 from specs.stages.registry import kind_of
 from specs.system.errors import EvidenceMissing
 
-CHECKS = Checks(kinds=lambda kind: kind.asked)
+CHECKS = CheckRegistry(kinds=lambda kind: kind.witness_prompts)
 _LEAST = 1e-12
 """Of a transformed value, so that its logarithm is finite."""
 
@@ -38,11 +38,11 @@ _LEAST = 1e-12
     )
     + f"drawn at p >= {FALSE_ALARM:g}",
 )
-def _answers(evidence: Evidence, _: MetricSet | None) -> Found:
+def _answers(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare what a witness read, with rows drawn after the job had ended, with what the stage was granted."""
     kind = kind_of(evidence.stage)
-    if not kind.answers_count(evidence.granted(kind.parameters)):
-        return Found("NOT_APPLICABLE", "nothing is concluded from its answers, so no witness read them")
+    if not kind.answers_count(evidence.parse_parameters(kind.parameters)):
+        return CheckOutcome("NOT_APPLICABLE", "nothing is concluded from its answers, so no witness read them")
     witness = witness_of(evidence)
     rows = read_rows(witness.rows, WitnessRow, "witness rows", which=lambda line: not holds_scores(line))
     places = witness.challenge.rows
@@ -53,11 +53,13 @@ def _answers(evidence: Evidence, _: MetricSet | None) -> Found:
     if wrong:
         count = len({value["row"] for value in wrong})
         visible = tuple(wrong)
-        return Found("FAIL", f"{message}: {count} are not what they write", float(count), visible, repairable=False)
-    return Found("PASS", f"{message}: {_at_worst(rows)}", 0.0)
+        return CheckOutcome(
+            "FAIL", f"{message}: {count} are not what they write", float(count), visible, repairable=False
+        )
+    return CheckOutcome("PASS", f"{message}: {_at_worst(rows)}", 0.0)
 
 
-def witness_of(evidence: Evidence) -> Witness:
+def witness_of(evidence: Evidence) -> WitnessEvidence:
     """Return the witness of an attempt; raises EvidenceMissing where it left nothing that counts."""
     witness = evidence.witness
     if witness is None:
@@ -93,7 +95,7 @@ def wrong_rows(seed: str, rows: Sequence[WitnessRow], dtype: str) -> Iterator[di
     for row in rows:
         if why := _why(row, dtype, _tails(seed, row), alarm / (2 * max(len(sampled), 1))):
             yield {"row": row.row, "why": why} | ({"part": row.part} if row.part else {})
-    if sampled and joined(results := evidence_of(sampled)) >= -math.log(alarm):
+    if sampled and average_ratios(results := evidence_of(sampled)) >= -math.log(alarm):
         what, most = max(results.items(), key=lambda pair: pair[1])
         message = f"all sampled answers together are 1e{most / math.log(10):+.0f} times as probable if they are {what}"
         yield {"row": sampled[0].row, "why": message}
@@ -121,7 +123,7 @@ def _too(tails: tuple[float, float]) -> str:
 
 def _tails(seed: str, row: WitnessRow) -> tuple[float, float]:
     """Return how probable tokens as likely, and as unlikely, as those of a sampled answer are; 1 without any."""
-    values = transformed(seed, row)
+    values = compute_uniform_values(seed, row)
     if not values:
         return 1.0, 1.0
     from scipy.stats import gamma
@@ -131,7 +133,7 @@ def _tails(seed: str, row: WitnessRow) -> tuple[float, float]:
     return float(gamma.sf(likely, len(values))), float(gamma.sf(unlikely, len(values)))
 
 
-def transformed(seed: str, row: WitnessRow) -> list[float]:
+def compute_uniform_values(seed: str, row: WitnessRow) -> list[float]:
     """Return for each sampled token a value that is uniform if it was drawn from the granted distribution."""
     values: list[float] = []
     for place, token in enumerate(row.drawn or ()):

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, manifest_of, need
-from reviews.comparison.arms import controlled
+from reviews.checks.definition import CheckOutcome, CheckRegistry, manifest_of, need
+from reviews.comparison.arms import pair_controls
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.subgroups import counted
+from reviews.evidence.subgroups import count_pairs
 from specs.jobs.job_records import Manifest
 from specs.stages.base.metric import MetricSet
 from specs.system.errors import EvidenceMissing
 from specs.system.exact import holds
 
-CHECKS = Checks(lambda kind: kind.arm and kind.arm.control, only_treatment=True)
+CHECKS = CheckRegistry(lambda kind: kind.arm and kind.arm.control, only_treatment=True)
 
 SOURCE = "a gain in conversations that was there without their history too"
 
 
 @CHECKS.add("controls.alike", "Controls differ from the arms in the history alone", source=SOURCE)
-def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
+def _alike(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare each control with its arm: the same weights, items, code and settings, and another history."""
     controls = evidence.resolved.spec.analysis.controls
     if not controls:
-        return Found("NOT_APPLICABLE", "no control is registered")
+        return CheckOutcome("NOT_APPLICABLE", "no control is registered")
     ours, theirs = manifest_of(evidence), evidence.baseline_manifest
     if theirs is None:
         raise EvidenceMissing("the baseline has no accepted attempt with a manifest")
@@ -38,8 +38,8 @@ def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
             if differing:
                 parts.append(f"'{name}' differs from its arm in {', '.join(differing)}")
     if parts:
-        return Found("FAIL", "; ".join(parts), float(len(parts)), repairable=False)
-    return Found("PASS", f"{2 * len(controls)} stages differ from their arms in the history alone", 0.0)
+        return CheckOutcome("FAIL", "; ".join(parts), float(len(parts)), repairable=False)
+    return CheckOutcome("PASS", f"{2 * len(controls)} stages differ from their arms in the history alone", 0.0)
 
 
 def _differing(value: Manifest, granted: dict[str, Any], arm: Manifest, requests: dict[str, Any]) -> list[str]:
@@ -59,18 +59,18 @@ def _differing(value: Manifest, granted: dict[str, Any], arm: Manifest, requests
 
 
 @CHECKS.add("controls.excess", "The gain is larger than under the controls", source=SOURCE, blocking=False)
-def _excess(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _excess(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Tell the gain under each control beside the gain of the arms; the registered hypothesis decides."""
-    controls = controlled(evidence)
+    controls = pair_controls(evidence)
     if not controls:
-        return Found("NOT_APPLICABLE", "no control is registered")
+        return CheckOutcome("NOT_APPLICABLE", "no control is registered")
     excess, p = need(metrics, "control_excess"), need(metrics, "control_excess_p")
     parts = [f"the arms gain {need(metrics, 'accuracy_gain'):+.3f}"]
     for name, pairs in controls.items():
-        _, n, gained, lost = counted(pairs)
+        _, n, gained, lost = count_pairs(pairs)
         before, after = (sum(getattr(pair, side) for pair in pairs) / n for side in ("before", "after"))
         parts.append(f"{name} {before:.3f} -> {after:.3f}, {(gained - lost) / n:+.3f} ({gained} gained, {lost} lost)")
     detail = f"{'; '.join(parts)}; beyond the worst of them {excess:+.3f}, p = {p:.3g}"
     if holds(p, "<", evidence.resolved.spec.analysis.alpha) and excess > 0:
-        return Found("PASS", detail, excess)
-    return Found("WARN", f"{detail}: that the gain comes from memory is not shown", excess)
+        return CheckOutcome("PASS", detail, excess)
+    return CheckOutcome("WARN", f"{detail}: that the gain comes from memory is not shown", excess)

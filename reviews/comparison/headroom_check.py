@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from reviews.checks.definition import Checks, Found
+from reviews.checks.definition import CheckOutcome, CheckRegistry
 from reviews.evidence.evidence import Evidence
 from specs.stages.base.metric import Metric, MetricSet
 from specs.stages.registry import kind_of
 from specs.system.errors import EvidenceMissing
 from specs.system.exact import exact, holds
 
-CHECKS = Checks(lambda kind: kind.arm)
+CHECKS = CheckRegistry(lambda kind: kind.arm)
 
 SOURCE = "a base model that had 300 of 300 right before it was trained, once it was prompted as the trained one was"
 
 
 @CHECKS.add("gap.before_training", "The untrained model fails, and the task can be done", source=SOURCE)
-def _gap(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _gap(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Judge the gap where its last stage has run; the lint of evaluations has that before any training."""
     plan = evidence.resolved.spec.evaluation
     gap = plan.gap if plan is not None else None
     if gap is None:
-        return Found("NOT_APPLICABLE", "no gap is registered")
+        return CheckOutcome("NOT_APPLICABLE", "no gap is registered")
     order = [stage.name for stage in evidence.resolved.spec.stages]
     last = max((*gap.base, *((gap.ceiling,) if gap.ceiling else ())), key=order.index)
     if evidence.stage.name != last:
-        return Found("NOT_APPLICABLE", f"the gap is judged at '{last}'")
+        return CheckOutcome("NOT_APPLICABLE", f"the gap is judged at '{last}'")
     parts: list[str] = []
     faults: list[str] = []
     worst = 0.0
@@ -43,8 +43,8 @@ def _gap(evidence: Evidence, metrics: MetricSet | None) -> Found:
             faults.append(f"the ceiling fails too: '{gap.ceiling}' is not above {gap.ceiling_at_least:g}")
     detail = "; ".join(parts)
     if faults:
-        return Found("FAIL", f"{detail}: {'; '.join(faults)}", worst, repairable=False)
-    return Found("PASS", detail, worst)
+        return CheckOutcome("FAIL", f"{detail}: {'; '.join(faults)}", worst, repairable=False)
+    return CheckOutcome("PASS", detail, worst)
 
 
 def _rate(evidence: Evidence, metrics: MetricSet | None, name: str) -> tuple[Metric, tuple[float, float]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from reviews.checks.definition import Checks, Found, manifest_of
+from reviews.checks.definition import CheckOutcome, CheckRegistry, manifest_of
 from reviews.comparison.paired_tests import carried_out, is_shown, outcomes, power_of
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.subgroups import Pair, counted
-from reviews.stages.judge import Change, judge_of
+from reviews.evidence.subgroups import ArmPair, count_pairs
+from reviews.stages.judge import EffectEstimate, judge_of
 from reviews.statistics.mcnemar import benjamini_hochberg
 from reviews.statistics.paired_binary import is_non_inferior
 from specs.session.evaluation_plan import PairedTest
@@ -17,19 +17,19 @@ from specs.stages.registry import kind_of
 from specs.system.errors import EvidenceMissing
 from specs.system.exact import holds
 
-CHECKS = Checks(lambda kind: kind.outcomes)
+CHECKS = CheckRegistry(lambda kind: kind.outcomes)
 
 DRIFT_SOURCE = "training on a narrow task that takes others away; non-inferiority, ICH E9 section 3.3.2"
 SOURCE = "a test that was chosen after its data were seen"
 
 
 @CHECKS.add("drift.kept", "What must not fall did not fall", source=DRIFT_SOURCE)
-def _drift(evidence: Evidence, _: MetricSet | None) -> Found:
+def _drift(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Test whether the trained model still can do what the untrained one could, item by item: non-inferiority."""
     plan = evidence.resolved.spec.evaluation
     registered = [drift for drift in (plan.drift if plan else ()) if drift.after == evidence.stage.name]
     if not registered:
-        return Found("NOT_APPLICABLE", "nothing is registered that must not fall here")
+        return CheckOutcome("NOT_APPLICABLE", "nothing is registered that must not fall here")
     parts: list[str] = []
     fallen: list[str] = []
     worst = 1.0
@@ -38,13 +38,15 @@ def _drift(evidence: Evidence, _: MetricSet | None) -> Found:
         change = _change(evidence, drift.before)
         worst = min(worst, change.value)
         low, high = change.interval
-        parts.append(f"against '{drift.before}': {change.told} [{low:+.3f}, {high:+.3f}], margin {drift.margin:g}")
+        parts.append(
+            f"against '{drift.before}': {change.description} [{low:+.3f}, {high:+.3f}], margin {drift.margin:g}"
+        )
         if not is_non_inferior(change.interval, drift.margin):
             fallen.append(drift.before)
     detail = "; ".join(parts)
     if fallen:
-        return Found("FAIL", f"{detail}: it may have lost more than the margin", worst)
-    return Found("PASS", detail, worst)
+        return CheckOutcome("FAIL", f"{detail}: it may have lost more than the margin", worst)
+    return CheckOutcome("PASS", detail, worst)
 
 
 def require_alike(evidence: Evidence, before: str) -> None:
@@ -69,14 +71,16 @@ def require_alike(evidence: Evidence, before: str) -> None:
         raise EvidenceMissing(f"'{before}' had other {', '.join(differing)}: it cannot be compared")
 
 
-def _change(evidence: Evidence, before: str) -> Change:
+def _change(evidence: Evidence, before: str) -> EffectEstimate:
     if change := judge_of(kind_of(evidence.stage)).change:
         return change(evidence, before)
     paths = evidence.arms[before].rows, evidence.outputs.get("rows")
     passed = [outcomes(evidence, path, "binary") for path in paths]
-    part = counted(Pair("", "", bool(was), bool(now)) for was, now in zip(*passed, strict=True))
+    part = count_pairs(ArmPair("", "", bool(was), bool(now)) for was, now in zip(*passed, strict=True))
     value = float(part.gain)
-    return Change(value, part.interval, f"{value:+.3f} on {part.n} items, {part.gained} gained, {part.lost} lost")
+    return EffectEstimate(
+        value, part.interval, f"{value:+.3f} on {part.n} items, {part.gained} gained, {part.lost} lost"
+    )
 
 
 def registered_for(spec: SessionSpec, stage: str) -> tuple[PairedTest, ...]:
@@ -85,11 +89,11 @@ def registered_for(spec: SessionSpec, stage: str) -> tuple[PairedTest, ...]:
     return tuple(paired_test for paired_test in (plan.paired if plan else ()) if paired_test.after == stage)
 
 
-def design_of(spec: SessionSpec, heldout: int, data: dict[str, tuple[Item, ...]]) -> Found:
+def design_of(spec: SessionSpec, heldout: int, data: dict[str, tuple[Item, ...]]) -> CheckOutcome:
     """Compute the power of every registered paired test whose items are registered too."""
     plan = spec.evaluation
     if plan is None or not plan.paired:
-        return Found("PASS", "no paired test is registered beside the analysis")
+        return CheckOutcome("PASS", "no paired test is registered beside the analysis")
     parts: list[str] = []
     short: list[bool] = []
     for paired_test in plan.paired:
@@ -99,21 +103,21 @@ def design_of(spec: SessionSpec, heldout: int, data: dict[str, tuple[Item, ...]]
             parts.append(f"'{paired_test.after}': its items come from '{owner}', so their number is not known yet")
             continue
         power = power_of(paired_test, n, len(registered_for(spec, paired_test.after)))
-        parts.append(power.told)
+        parts.append(power.description)
         if not power.enough:
             short.append(paired_test.decides)
     detail = "; ".join(parts)
     if not short:
-        return Found("PASS", detail)
-    return Found("FAIL" if any(short) else "WARN", detail, float(len(short)), repairable=False)
+        return CheckOutcome("PASS", detail)
+    return CheckOutcome("FAIL" if any(short) else "WARN", detail, float(len(short)), repairable=False)
 
 
 @CHECKS.add("paired.registered", "The paired tests registered beside the analysis", source=SOURCE)
-def _registered(evidence: Evidence, _: MetricSet | None) -> Found:
+def _check_registered_tests(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Carry out every paired test of this stage, adjusted together; a deciding test closes the gate unless shown."""
     tests = registered_for(evidence.resolved.spec, evidence.stage.name)
     if not tests:
-        return Found("NOT_APPLICABLE", "no paired test is registered for this stage")
+        return CheckOutcome("NOT_APPLICABLE", "no paired test is registered for this stage")
     for test in tests:
         require_alike(evidence, test.before)
     now = evidence.outputs.get("rows")
@@ -129,11 +133,11 @@ def _registered(evidence: Evidence, _: MetricSet | None) -> Found:
     flags = [is_shown(value, p) for value, p in zip(results, p_values, strict=True)]
     fallen = [holds(p, "<", value.test.alpha) and value.effect < 0 for value, p in zip(results, p_values, strict=True)]
     detail = "; ".join(
-        f"against '{value.test.before}', {value.told}, adjusted p = {p:.3g}: "
+        f"against '{value.test.before}', {value.description}, adjusted p = {p:.3g}: "
         + ("shown" if yes else "it fell" if down else "not shown")
         + f" (registered: p < {value.test.alpha:g}, effect >= {value.test.minimum_effect:g})"
         for value, p, yes, down in zip(results, p_values, flags, fallen, strict=True)
     )
     missed = [value.test for value, yes in zip(results, flags, strict=True) if not yes and value.test.decides]
     status = "FAIL" if missed else "WARN" if any(fallen) else "PASS"
-    return Found(status, detail, float(sum(flags)))
+    return CheckOutcome(status, detail, float(sum(flags)))

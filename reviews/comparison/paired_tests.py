@@ -40,7 +40,7 @@ WILCOXON_SHARE = 0.955
 """Items of which a t-test is worth one of Wilcoxon's, for normal differences: 3 / pi (Hodges and Lehmann 1956)."""
 
 
-class Tested(NamedTuple):
+class PairedTestResult(NamedTuple):
     """One registered test as it came out."""
 
     test: PairedTest
@@ -48,7 +48,7 @@ class Tested(NamedTuple):
     effect: Number
     """In the unit of ``minimum_effect``."""
     p: float
-    told: str
+    description: str
 
 
 class Power(NamedTuple):
@@ -56,7 +56,7 @@ class Power(NamedTuple):
 
     power: float
     enough: bool
-    told: str
+    description: str
 
 
 def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[float]:
@@ -68,7 +68,7 @@ def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[fl
     return judge.outcomes(evidence, path, outcome)
 
 
-def carried_out(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> Tested:
+def carried_out(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> PairedTestResult:
     """Carry out a registered test; the same outcome's other statistics are reported beside it and decide nothing.
 
     Raises:
@@ -79,7 +79,7 @@ def carried_out(test: PairedTest, before: Sequence[float], after: Sequence[float
     return _ordinal(test, before, after) if test.outcome == "ordinal" else _continuous(test, before, after)
 
 
-def is_shown(value: Tested, p: float) -> bool:
+def is_shown(value: PairedTestResult, p: float) -> bool:
     """Say whether a gain of the registered size is shown: adjusted p below alpha, effect not below its least."""
     return holds(p, "<", value.test.alpha) and holds(value.effect, ">=", value.test.minimum_effect)
 
@@ -121,7 +121,7 @@ def _power(test: PairedTest, n: int, power: float, effect: str, smallest: str, m
     return Power(power, False, f"{message}; {enough}")
 
 
-def _binary(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> Tested:
+def _binary(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> PairedTestResult:
     gained = sum(now > was for was, now in zip(before, after, strict=True))
     lost = sum(now < was for was, now in zip(before, after, strict=True))
     n = len(before)
@@ -132,10 +132,10 @@ def _binary(test: PairedTest, before: Sequence[float], after: Sequence[float]) -
         f"exact McNemar: {gained} gained, {lost} lost of {n}, difference {(gained - lost) / n:+.3f} "
         f"[{low:+.3f}, {high:+.3f}], h = {h:+.2f} ({effect_word(h)}), p = {_p(p, log10_p)}"
     )
-    return Tested(test, n, Fraction(gained - lost, n), p, message)
+    return PairedTestResult(test, n, Fraction(gained - lost, n), p, message)
 
 
-def _continuous(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> Tested:
+def _continuous(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> PairedTestResult:
     means = paired_means(before, after)
     names = {
         "paired_t": f"t = {means.t:.3g}, p = {_p(means.p, means.log10_p)}",
@@ -148,10 +148,10 @@ def _continuous(test: PairedTest, before: Sequence[float], after: Sequence[float
         f"{means.bootstrap[1]:+.4g}]) on {means.n} items, d_z = {means.dz:+.2f}, d = {means.d:+.2f}; "
         f"beside it {other}: {names[other]}"
     )
-    return Tested(test, means.n, means.dz, means.p if test.test == "paired_t" else means.wilcoxon_p, message)
+    return PairedTestResult(test, means.n, means.dz, means.p if test.test == "paired_t" else means.wilcoxon_p, message)
 
 
-def _ordinal(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> Tested:
+def _ordinal(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> PairedTestResult:
     tally = sign_test(before, after)
     n = len(before)
     signs = [float((now > was) - (now < was)) for was, now in zip(before, after, strict=True)]
@@ -167,7 +167,7 @@ def _ordinal(test: PairedTest, before: Sequence[float], after: Sequence[float]) 
         f"sign test: {tally.rose} rose, {tally.fell} fell, {tally.tied} stayed of {n}, difference {float(effect):+.3f} "
         f"[{low:+.3f}, {high:+.3f}], p = {tally.p:.3g}{symmetry}"
     )
-    return Tested(test, n, effect, tally.p, message)
+    return PairedTestResult(test, n, effect, tally.p, message)
 
 
 def _p(p: float, log10_p: float) -> str:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, Limit, manifest_of, need_exact, unless
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, manifest_of, need_exact, unless
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.subgroups import counted
+from reviews.evidence.subgroups import count_pairs
 from reviews.evidence.weight_lineage import NAMED, trained_from
-from reviews.stages.evaluation.judged_answers import both_arms, paired
+from reviews.stages.evaluation.judged_answers import both_arms, pair_answers
 from specs.jobs.job_records import Manifest
 from specs.stages.base.metric import MetricSet
 from specs.system.errors import EvidenceMissing
 from specs.system.exact import holds
 
-CHECKS = Checks(lambda kind: kind.arm, only_treatment=True)
+CHECKS = CheckRegistry(lambda kind: kind.arm, only_treatment=True)
 
 
 def _baseline(evidence: Evidence) -> Manifest:
@@ -25,17 +25,17 @@ def _baseline(evidence: Evidence) -> Manifest:
 
 
 @CHECKS.add("parity.items", "Both arms answered the same items", source="arms on different items")
-def _items(evidence: Evidence, _: MetricSet | None) -> Found:
+def _items(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     ours, theirs = manifest_of(evidence).inputs.get("items"), _baseline(evidence).inputs.get("items")
     if ours is None or ours != theirs:
-        return Found("FAIL", f"the treatment read {ours}, the baseline {theirs}", repairable=False)
-    return Found("PASS", f"both arms read {ours}", float(len(evidence.heldout)))
+        return CheckOutcome("FAIL", f"the treatment read {ours}, the baseline {theirs}", repairable=False)
+    return CheckOutcome("PASS", f"both arms read {ours}", float(len(evidence.heldout)))
 
 
 @CHECKS.add(
     "parity.settings", "Both arms were evaluated the same way", source="prompt format or decoding changed between arms"
 )
-def _settings(evidence: Evidence, _: MetricSet | None) -> Found:
+def _settings(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     treatment, baseline = manifest_of(evidence), _baseline(evidence)
     compared: list[tuple[str, Any, Any]] = [
         ("granted parameters", evidence.parameters, evidence.baseline_parameters),
@@ -56,11 +56,11 @@ def _settings(evidence: Evidence, _: MetricSet | None) -> Found:
 
 
 @CHECKS.add("parity.models", "The arms are different weights", source="a model compared with itself")
-def _models(evidence: Evidence, _: MetricSet | None) -> Found:
+def _models(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the weights of the arms, and from which named weights a trained treatment and its baseline come."""
     ours, theirs = manifest_of(evidence).inputs.get("model"), _baseline(evidence).inputs.get("model")
     if ours == theirs:
-        return Found("FAIL", f"both arms evaluated the same weights {ours}", repairable=False)
+        return CheckOutcome("FAIL", f"both arms evaluated the same weights {ours}", repairable=False)
     spec = evidence.resolved.spec
     arms = [spec.stage(name).inputs["model"] for name in (spec.analysis.treatment, spec.analysis.baseline)]
     roots = [trained_from(spec, reference)[-1] for reference in arms]
@@ -68,17 +68,17 @@ def _models(evidence: Evidence, _: MetricSet | None) -> Found:
         message = (
             f"the treatment {arms[0]} was trained from '{roots[0]}', the baseline {arms[1]} comes from '{roots[1]}'"
         )
-        return Found("FAIL", f"{message}: the gain is not that of the training", repairable=False)
-    return Found("PASS", f"treatment {ours}, baseline {theirs}")
+        return CheckOutcome("FAIL", f"{message}: the gain is not that of the training", repairable=False)
+    return CheckOutcome("PASS", f"treatment {ours}, baseline {theirs}")
 
 
 @CHECKS.add(
     "parity.truncation",
     "The gain does not come from the length limit",
     source="an evaluation length cap produced an '18 % lift'",
-    limits=(Limit("<=", "thresholds.learned_stops"),),
+    limits=(CheckLimit("<=", "thresholds.learned_stops"),),
 )
-def _truncation(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _truncation(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Repeat the registered test on the items that neither arm truncated: a gain made by the cap vanishes there.
 
     If the spec registers that the model is to learn to stop, answers that only the baseline has cut off stay in, up to
@@ -88,7 +88,9 @@ def _truncation(evidence: Evidence, metrics: MetricSet | None) -> Found:
     stopped = sum(then.truncated and not now.truncated for then, now in pairs)
     share = Fraction(stopped, len(pairs)) if pairs else Fraction(0)
     learned = stopped > 0 and holds(share, "<=", evidence.resolved.spec.thresholds.learned_stops)
-    whole = counted(paired((then, now) for then, now in pairs if not now.truncated and (learned or not then.truncated)))
+    whole = count_pairs(
+        pair_answers((then, now) for then, now in pairs if not now.truncated and (learned or not then.truncated))
+    )
     cut = [sum(value.truncated for value in arm) / len(arm) for arm in zip(*pairs, strict=True)]
     rates = f"{cut[0]:.3f} of the baseline's answers were cut off, {cut[1]:.3f} of the treatment's"
     if learned:
@@ -97,5 +99,5 @@ def _truncation(evidence: Evidence, metrics: MetricSet | None) -> Found:
     detail = f"{rates}; on the {whole.n} {remaining} {whole.gained} gained, {whole.lost} lost, p = {whole.p:.3g}"
     significant = holds(need_exact(metrics, "mcnemar_p"), "<", alpha)
     if significant and (not holds(whole.p, "<", alpha) or whole.gained <= whole.lost):
-        return Found("FAIL", f"{detail}: the gain does not hold without the cut-off answers", whole.p)
-    return Found("PASS", detail, whole.p)
+        return CheckOutcome("FAIL", f"{detail}: the gain does not hold without the cut-off answers", whole.p)
+    return CheckOutcome("PASS", detail, whole.p)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from reviews.checks.definition import Checks, Found, Limit, measured, need, need_exact
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, need, need_exact, require_metric
 from reviews.evidence.evidence import Evidence
 from reviews.statistics import mcnemar
 from reviews.statistics.mcnemar import mcnemar_power, paired_difference_interval
@@ -17,16 +17,16 @@ from specs.stages.registry import arm_of
 from specs.system.errors import EvidenceMissing
 from specs.system.exact import exact, holds
 
-CHECKS = Checks(lambda kind: kind.arm)
+CHECKS = CheckRegistry(lambda kind: kind.arm)
 
-_EFFECT = (Limit(">=", "analysis.minimum_effect"),)
+_EFFECT = (CheckLimit(">=", "analysis.minimum_effect"),)
 
 
-def design_power(analysis: Analysis) -> Found:
+def design_power(analysis: Analysis) -> CheckOutcome:
     """Compute the power of the exact McNemar test at the registered minimum effect."""
     gained = float(exact(analysis.minimum_effect) + exact(analysis.expected_lost))
     if exact(analysis.minimum_effect) + 2 * exact(analysis.expected_lost) > 1:
-        return Found(
+        return CheckOutcome(
             "FAIL", "minimum_effect and expected_lost leave no room: their shares exceed all items", repairable=False
         )
     power = mcnemar.mcnemar_power(analysis.n, gained, analysis.expected_lost, analysis.alpha)
@@ -41,18 +41,18 @@ def design_power(analysis: Analysis) -> Found:
         enough = mcnemar.required_n(gained, analysis.expected_lost, analysis.alpha, analysis.power)
         more = f"{enough} items would do" if enough else "no reasonable number of items would do"
         detail = f"{message}, registered is {analysis.power:g}; {reach}; {more}"
-        return Found("FAIL", detail, power, repairable=False)
-    return Found("PASS", f"{message}; {reach}", power)
+        return CheckOutcome("FAIL", detail, power, repairable=False)
+    return CheckOutcome("PASS", f"{message}; {reach}", power)
 
 
-def design_kinds(analysis: Analysis, heldout: Sequence[Item]) -> Found:
+def design_kinds(analysis: Analysis, heldout: Sequence[Item]) -> CheckOutcome:
     """Check that each kind has enough items for the registered rule.
 
     The tests of kinds are given ``false_discovery / kinds``, the least that the adjustment leaves a single one.
     """
     rule = analysis.kinds
     if rule is None:
-        return Found("PASS", "no rule on kinds is registered")
+        return CheckOutcome("PASS", "no rule on kinds is registered")
     kinds = Counter(item.kind for item in heldout)
     faults = [
         f"{what} asks for {least} kinds, there are {len(kinds)}"
@@ -83,33 +83,35 @@ def design_kinds(analysis: Analysis, heldout: Sequence[Item]) -> Found:
         if len(able) < rule.kept:
             faults.append(f"with a margin of {rule.margin:g} only {len(able)} kinds can be shown not to fall")
     if faults:
-        return Found("FAIL", "; ".join((*parts, *faults)), float(len(faults)), repairable=False)
-    return Found("PASS", "; ".join(parts), min(powers.values(), default=None))
+        return CheckOutcome("FAIL", "; ".join((*parts, *faults)), float(len(faults)), repairable=False)
+    return CheckOutcome("PASS", "; ".join(parts), min(powers.values(), default=None))
 
 
 @CHECKS.add("power.n", "As many items as registered", source="optional stopping")
-def _n(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _n(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     if not evidence.stage.reads_heldout:
-        return Found("NOT_APPLICABLE", "the stage does not read the held-out split")
+        return CheckOutcome("NOT_APPLICABLE", "the stage does not read the held-out split")
     items = need(metrics, arm_of(evidence.stage).count)
     registered = evidence.resolved.spec.analysis.n
     if items != registered:
-        return Found("FAIL", f"{items:.0f} items were evaluated, {registered} are registered", items, repairable=False)
-    return Found("PASS", f"all {registered} registered items were evaluated", items)
+        return CheckOutcome(
+            "FAIL", f"{items:.0f} items were evaluated, {registered} are registered", items, repairable=False
+        )
+    return CheckOutcome("PASS", f"all {registered} registered items were evaluated", items)
 
 
 @CHECKS.add("power.headroom", "The baseline leaves room for the effect", source="ceiling effects", limits=_EFFECT)
-def _headroom(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _headroom(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     analysis = evidence.resolved.spec.analysis
     if evidence.stage.name != analysis.baseline:
-        return Found("NOT_APPLICABLE", "only the baseline needs headroom")
+        return CheckOutcome("NOT_APPLICABLE", "only the baseline needs headroom")
     accuracy = need_exact(metrics, arm_of(evidence.stage).metric)
     room = 1 - accuracy
     right, left = float(accuracy), float(room)
     if not holds(room, ">=", analysis.minimum_effect):
         detail = f"the baseline is right on {right:.3f}; a gain of {analysis.minimum_effect:g} is impossible"
-        return Found("FAIL", detail, left, repairable=False)
-    return Found("PASS", f"the baseline is right on {right:.3f}, which leaves room for {left:.3f}", left)
+        return CheckOutcome("FAIL", detail, left, repairable=False)
+    return CheckOutcome("PASS", f"the baseline is right on {right:.3f}, which leaves room for {left:.3f}", left)
 
 
 @CHECKS.add(
@@ -118,8 +120,8 @@ def _headroom(evidence: Evidence, metrics: MetricSet | None) -> Found:
     source="McNemar 1947; the right test for paired binary data",
     only_treatment=True,
 )
-def _test(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    p, gain = need(metrics, "mcnemar_p"), measured(metrics, "accuracy_gain")
+def _test(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+    p, gain = need(metrics, "mcnemar_p"), require_metric(metrics, "accuracy_gain")
     if gain.interval is None:
         raise EvidenceMissing("the gain has no interval")
     low, high = gain.interval
@@ -128,7 +130,7 @@ def _test(evidence: Evidence, metrics: MetricSet | None) -> Found:
         f"exact McNemar p = {p:.3g} on {gained:.0f} gained and {lost:.0f} lost; gain {gain.value:+.3f} "
         f"[{low:+.3f}, {high:+.3f}], h = {need(metrics, 'cohens_h'):+.2f}"
     )
-    return Found("PASS", detail, p)
+    return CheckOutcome("PASS", detail, p)
 
 
 @CHECKS.add(
@@ -139,9 +141,11 @@ def _test(evidence: Evidence, metrics: MetricSet | None) -> Found:
     only_treatment=True,
     limits=_EFFECT,
 )
-def _margin(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    gain, least = measured(metrics, "accuracy_gain"), evidence.resolved.spec.analysis.minimum_effect
+def _margin(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+    gain, least = require_metric(metrics, "accuracy_gain"), evidence.resolved.spec.analysis.minimum_effect
     low = gain.interval[0] if gain.interval else gain.value
     if holds(gain.exact(), ">=", least) and not holds(low, ">=", least):
-        return Found("WARN", f"the gain {gain.value:+.3f} reaches {least:g}, its interval begins at {low:+.3f}", low)
-    return Found("PASS", f"the interval of the gain begins at {low:+.3f}; the minimum effect is {least:g}", low)
+        return CheckOutcome(
+            "WARN", f"the gain {gain.value:+.3f} reaches {least:g}, its interval begins at {low:+.3f}", low
+        )
+    return CheckOutcome("PASS", f"the interval of the gain begins at {low:+.3f}; the minimum effect is {least:g}", low)

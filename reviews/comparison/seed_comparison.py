@@ -1,7 +1,7 @@
 """Several sessions of one design that differ in their seed: does the gain come from the training, or from one seed?
 
 Nothing in the trails of sessions that a person names shows whether other seeds were run and left out. Seeds that are
-registered in the first one's trail before they run are all counted (:func:`replicated`).
+registered in the first one's trail before they run are all counted (:func:`combine_seeds`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from reviews.comparison.arms import pairs_of
 from reviews.evidence.gather import find, gather, registered_spec
-from reviews.evidence.subgroups import Pair, counted
+from reviews.evidence.subgroups import ArmPair, count_pairs
 from reviews.statistics.seed_variance import OverSeeds, over_seeds
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.retractions import newest_judgement
 from specs.session.session_spec import ResolvedSpec
@@ -25,14 +25,14 @@ from specs.system.errors import EvidenceMissing, UserError
 from specs.system.exact import holds
 
 
-class Seeded(NamedTuple):
+class SeedComparison(NamedTuple):
     """A session's registered comparison, item by item."""
 
     session: str
     seed: int
     design: str
     """Digest of everything registered but the session's name and its seed."""
-    pairs: tuple[Pair, ...]
+    pairs: tuple[ArmPair, ...]
     gain: float
     p: float
     """Exact McNemar."""
@@ -41,7 +41,7 @@ class Seeded(NamedTuple):
     minimum_effect: float
 
 
-def seeded(run: Path, entries: Sequence[Recorded], store: Store) -> Seeded:
+def compare_seed(run: Path, entries: Sequence[RecordedEntry], store: Store) -> SeedComparison:
     """Return the registered comparison of a session from its raw rows, whatever its gate decided.
 
     Raises:
@@ -62,9 +62,9 @@ def seeded(run: Path, entries: Sequence[Recorded], store: Store) -> Seeded:
             hint="finish it first: seeds that are left out for how they ended are a selection",
         )
     pairs = pairs_of(gather(run, list(entries), store, analysis.treatment, attempts[-1]))
-    part = counted(pairs)
+    part = count_pairs(pairs)
     reaches = holds(part.p, "<", analysis.alpha) and holds(part.gain, ">=", analysis.minimum_effect)
-    return Seeded(
+    return SeedComparison(
         session,
         analysis.seeds[0],
         design_of(resolved),
@@ -86,7 +86,7 @@ def design_of(resolved: ResolvedSpec) -> str:
     return digest_value(body)
 
 
-def together(sessions: Sequence[Seeded]) -> OverSeeds:
+def together(sessions: Sequence[SeedComparison]) -> OverSeeds:
     """Compare the same items over several seeds (:func:`reviews.statistics.seed_variance.over_seeds`).
 
     Raises:
@@ -115,21 +115,21 @@ def together(sessions: Sequence[Seeded]) -> OverSeeds:
     )
 
 
-class OneSeed(NamedTuple):
+class SeedOutcome(NamedTuple):
     """What came of one registered seed."""
 
     seed: int
     session: str
-    comparison: Seeded | None
+    comparison: SeedComparison | None
     """None where it failed."""
     why: str
     """Why it failed; empty where it did not."""
 
 
-class Replication(NamedTuple):
+class ReplicationResult(NamedTuple):
     """A design over the seeds that were registered after its first session had ended."""
 
-    seeds: tuple[OneSeed, ...]
+    seeds: tuple[SeedOutcome, ...]
     over: OverSeeds
     """Of the further seeds alone: the first was seen before they were registered. A seed that failed gained nothing."""
     with_first: float
@@ -139,11 +139,11 @@ class Replication(NamedTuple):
     is_replicated: bool
 
     @property
-    def failed(self) -> int:
+    def failures(self) -> int:
         """How many seeds did not come to an accepted or null comparison."""
         return sum(seed.comparison is None for seed in self.seeds)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Say it in one sentence."""
         gains = [seed.comparison.gain for seed in self.seeds if seed.comparison is not None]
         low, high = self.over.interval
@@ -151,21 +151,21 @@ class Replication(NamedTuple):
         return (
             f"{'replicated' if self.is_replicated else 'not replicated'} over {len(self.seeds)} further seeds "
             f"({', '.join(str(seed.seed) for seed in self.seeds)}): gain {self.over.difference:+.3f} [{low:+.3f}, "
-            f"{high:+.3f}]{between}, standard deviation {self.spread:.3f} between seeds, {self.failed} failed; "
+            f"{high:+.3f}]{between}, standard deviation {self.spread:.3f} between seeds, {self.failures} failed; "
             f"with the first seed {self.with_first:+.3f}"
         )
 
     def as_json(self) -> dict[str, Any]:
         """Return every figure, with the sentence."""
         return {
-            "told": self.told(),
+            "told": self.describe(),
             "replicated": self.is_replicated,
             "gain": self.over.difference,
             "interval": list(self.over.interval),
             "seed_interval": list(self.over.seed_interval) if self.over.seed_interval else None,
             "spread": self.spread,
             "with_first": self.with_first,
-            "failed": self.failed,
+            "failed": self.failures,
             "seeds": [
                 {
                     "seed": seed.seed,
@@ -179,36 +179,38 @@ class Replication(NamedTuple):
         }
 
 
-def one_seed(run: Path, entries: Sequence[Recorded], store: Store, first: Seeded, seed: int, plan: str) -> OneSeed:
+def one_seed(
+    run: Path, entries: Sequence[RecordedEntry], store: Store, first: SeedComparison, seed: int, plan: str
+) -> SeedOutcome:
     """Return what came of a registered seed: all but an accepted or null result of this plan's design has failed."""
     closed, opened = find(entries, "close"), find(entries, "open")
     session = entries[0].entry.session if entries else run.name
 
-    def failed(why: str) -> OneSeed:
-        return OneSeed(seed, session, None, why)
+    def make_failure(why: str) -> SeedOutcome:
+        return SeedOutcome(seed, session, None, why)
 
     if opened is None or (opened.body.get("replicates") or {}).get("plan") != plan:
-        return failed("was not begun by this plan")
+        return make_failure("was not begun by this plan")
     if closed is None or newest_is_retraction(entries):
-        return failed("has not ended" if closed is None else "its result was retracted")
+        return make_failure("has not ended" if closed is None else "its result was retracted")
     if closed.body["decision"] not in ("approve", "null"):
-        return failed(f"ended as {closed.body['decision']}")
+        return make_failure(f"ended as {closed.body['decision']}")
     try:
-        result = seeded(run, entries, store)
+        result = compare_seed(run, entries, store)
     except EvidenceMissing as error:
-        return failed(error.message)
+        return make_failure(error.message)
     if result.design != first.design or result.seed != seed:
-        return failed("registered another design or seed")
-    return OneSeed(seed, session, result, "")
+        return make_failure("registered another design or seed")
+    return SeedOutcome(seed, session, result, "")
 
 
-def newest_is_retraction(entries: Sequence[Recorded]) -> bool:
+def newest_is_retraction(entries: Sequence[RecordedEntry]) -> bool:
     """Say whether the last judgement of a session was taken back."""
     judged = newest_judgement(entries)
     return judged is not None and judged.entry.kind == "retraction"
 
 
-def replicated(first: Seeded, seeds: Sequence[OneSeed]) -> Replication:
+def combine_seeds(first: SeedComparison, seeds: Sequence[SeedOutcome]) -> ReplicationResult:
     """Combine the registered further seeds.
 
     The rule: a seed that failed gained nothing on any item, as in an analysis by intention to treat. The effect is
@@ -225,10 +227,10 @@ def replicated(first: Seeded, seeds: Sequence[OneSeed]) -> Replication:
     )
     # As a fraction: a mean of floats may miss a threshold that it equals.
     flag = holds(Fraction(gained, len(seeds) * len(first.pairs)), ">=", first.minimum_effect) and over.interval[0] > 0
-    return Replication(tuple(seeds), over, mean, spread, flag)
+    return ReplicationResult(tuple(seeds), over, mean, spread, flag)
 
 
-def _arm(first: Seeded, seed: OneSeed, *, after: bool) -> list[float]:
+def _arm(first: SeedComparison, seed: SeedOutcome, *, after: bool) -> list[float]:
     if seed.comparison is None:
         return [float(pair.before) for pair in first.pairs]
     return [float(pair.after if after else pair.before) for pair in seed.comparison.pairs]

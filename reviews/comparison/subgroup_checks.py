@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reviews.checks.definition import Checks, Found, Limit, need, need_exact
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, need, need_exact
 from reviews.checks.leakage_checks import too_few_groups
 from reviews.comparison.arms import pairs_of
 from reviews.evidence.evidence import Evidence
@@ -10,7 +10,7 @@ from reviews.evidence.subgroups import each_kind, gain_over_kinds, interval_over
 from specs.stages.base.metric import MetricSet
 from specs.system.exact import exact, holds
 
-CHECKS = Checks(lambda kind: kind.arm, only_treatment=True)
+CHECKS = CheckRegistry(lambda kind: kind.arm, only_treatment=True)
 
 SOURCE = "a test set whose size was mended with 164 items of one template, which then carried all of the gain"
 
@@ -27,9 +27,9 @@ def _holds(evidence: Evidence, metrics: MetricSet | None) -> bool:
     "strata.sensitivity",
     "The effect does not hang on one constraint kind",
     source=SOURCE,
-    limits=(Limit(">=", "analysis.minimum_effect"), Limit(">=", "thresholds.kind_dependence")),
+    limits=(CheckLimit(">=", "analysis.minimum_effect"), CheckLimit(">=", "thresholds.kind_dependence")),
 )
-def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Leave out each constraint kind in turn; what remains should still show a good part of the registered effect.
 
     Where it does not, one kind carries the result. That is a true effect in a part of what was registered, so it warns,
@@ -41,16 +41,16 @@ def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> Found:
     least = evidence.resolved.spec.analysis.minimum_effect
     part = exact(least) * exact(evidence.resolved.spec.thresholds.kind_dependence)
     if not _holds(evidence, metrics):
-        return Found("NOT_APPLICABLE", "the registered effect was not reached, so nothing hangs on a kind")
+        return CheckOutcome("NOT_APPLICABLE", "the registered effect was not reached, so nothing hangs on a kind")
     pairs = pairs_of(evidence)
     rests = without_each_kind(pairs)
     if not rests:
-        return Found("NOT_APPLICABLE", "the split has one constraint kind: the result says nothing about others")
+        return CheckOutcome("NOT_APPLICABLE", "the split has one constraint kind: the result says nothing about others")
     weakest = min(rests, key=lambda rest: rest.gain)
     gain = float(weakest.gain)
     detail = f"without '{weakest.kind}' a gain of {gain:+.3f} remains on {weakest.n} items"
     if holds(weakest.gain, ">=", least):
-        return Found("PASS", f"{detail}, which still is {least:g} or more", gain)
+        return CheckOutcome("PASS", f"{detail}, which still is {least:g} or more", gain)
     visible = tuple(
         {
             "without": rest.kind,
@@ -62,16 +62,16 @@ def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> Found:
         for rest in sorted(rests, key=lambda rest: rest.gain)
     )
     if holds(weakest.gain, ">=", part):
-        return Found("WARN", f"{detail}, less than the registered {least:g}", gain, visible)
+        return CheckOutcome("WARN", f"{detail}, less than the registered {least:g}", gain, visible)
     message = f"{detail}, less than {float(part):g}: one kind carries the result"
     alike = gain_over_kinds(pairs)
     if not holds(alike, ">=", least):
         message = f"{message} by its number of items: with kinds that count the same the gain is {float(alike):+.3f}"
-        return Found("FAIL", message, gain, visible)
+        return CheckOutcome("FAIL", message, gain, visible)
     if (weakest.gain < 0 and holds(weakest.p, "<", alpha)) or need(metrics, "kinds_lost"):
         message = f"{message}, and others got significantly worse: {weakest.lost} items lost, {weakest.gained} gained"
-        return Found("FAIL", message, gain, visible)
-    return Found("WARN", message, gain, visible)
+        return CheckOutcome("FAIL", message, gain, visible)
+    return CheckOutcome("WARN", message, gain, visible)
 
 
 @CHECKS.add(
@@ -80,7 +80,7 @@ def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> Found:
     source="a gain on the whole that hides a loss in a part; Benjamini and Hochberg 1995, JRSS B 57:289-300",
     blocking=False,
 )
-def _kinds(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _kinds(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Test each constraint kind by itself, adjusted for their number: a gain on the whole may hide a loss in a part."""
     worse = need(metrics, "kinds_lost")
     kinds = each_kind(pairs_of(evidence))
@@ -97,7 +97,7 @@ def _kinds(evidence: Evidence, metrics: MetricSet | None) -> Found:
         }
         for kind in kinds
     )
-    return Found("WARN" if worse else "PASS", message, worse, visible)
+    return CheckOutcome("WARN" if worse else "PASS", message, worse, visible)
 
 
 @CHECKS.add(
@@ -105,20 +105,20 @@ def _kinds(evidence: Evidence, metrics: MetricSet | None) -> Found:
     "The gain holds when whole groups are drawn",
     source="items that are not independent; cluster bootstrap, Davison and Hinkley 1997",
 )
-def _groups(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _groups(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Draw whole groups (topics) instead of items: the registered test takes items to be independent of each other."""
     alpha = evidence.resolved.spec.analysis.alpha
     pairs = pairs_of(evidence)
     if few := too_few_groups(pair.group for pair in pairs):
-        return Found("FAIL", few, float(len({pair.group for pair in pairs})), repairable=False)
+        return CheckOutcome("FAIL", few, float(len({pair.group for pair in pairs})), repairable=False)
     interval = interval_over_groups(pairs)
     if interval is None:
-        return Found("WARN", "a single held-out item says nothing about others")
+        return CheckOutcome("WARN", "a single held-out item says nothing about others")
     low, high = interval
     detail = (
         f"drawn by groups ({len({pair.group for pair in pairs})}), the gain {need(metrics, 'accuracy_gain'):+.3f} "
         f"has the interval [{low:+.3f}, {high:+.3f}]"
     )
     if holds(need_exact(metrics, "mcnemar_p"), "<", alpha) and low <= 0 <= high:
-        return Found("WARN", f"{detail}: it rests on few groups", low)
-    return Found("PASS", detail, low)
+        return CheckOutcome("WARN", f"{detail}: it rests on few groups", low)
+    return CheckOutcome("PASS", detail, low)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 
 SHIP_CHECKS = ("checkpoint.", "package.", "export.")
@@ -23,7 +23,7 @@ class Defect(NamedTuple):
     attempt: int
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Return check and place."""
         return f"{self.check} at {self.stage}.{self.attempt}"
 
@@ -33,7 +33,7 @@ def family_of(check: str) -> str:
     return "ship" if check.startswith(SHIP_CHECKS) else check.partition(".")[0]
 
 
-def defects_in(entries: Sequence[Recorded], store: Store) -> Iterator[Defect]:
+def defects_in(entries: Sequence[RecordedEntry], store: Store) -> Iterator[Defect]:
     """Yield every defect on record, the oldest first; raises as :meth:`Store.get`."""
     for entry in entries:
         if entry.entry.kind != "checks" or entry.body["stage"] is None or "FAIL" not in entry.body["summary"].values():
@@ -43,10 +43,10 @@ def defects_in(entries: Sequence[Recorded], store: Store) -> Iterator[Defect]:
                 yield Defect(each["id"], entry.body["stage"], entry.body["attempt"])
 
 
-def due_at(entries: Sequence[Recorded], store: Store, stage: str) -> dict[str, str]:
+def due_at(entries: Sequence[RecordedEntry], store: Store, stage: str) -> dict[str, str]:
     """Return the families whose checks have to pass at a stage, with the first defect at another stage that says so."""
     results: dict[str, str] = {}
     for defect in defects_in(entries, store):
         if defect.stage != stage:
-            results.setdefault(family_of(defect.check), defect.told)
+            results.setdefault(family_of(defect.check), defect.description)
     return results

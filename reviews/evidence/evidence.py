@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from reviews.evidence.weight_lineage import Lineage
 from specs.jobs.grant_and_claim import Claim, Grant
-from specs.jobs.job_records import Challenge, ExitRecord, Manifest, Observed
+from specs.jobs.job_records import Challenge, ExitRecord, Manifest, ObservedRuntime
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
@@ -18,7 +18,7 @@ from specs.system.errors import EvidenceMissing
 from specs.trail.session_bodies import HeldoutUse
 
 
-class Arm(NamedTuple):
+class ArmEvidence(NamedTuple):
     """The accepted attempt of another stage that this one is compared with."""
 
     rows: Path | None
@@ -26,7 +26,7 @@ class Arm(NamedTuple):
     parameters: dict[str, Any]
 
 
-class Witness(NamedTuple):
+class WitnessEvidence(NamedTuple):
     """A witness that was asked to read rows of the attempt again, and what it left."""
 
     challenge: Challenge
@@ -63,7 +63,7 @@ class Evidence:
     """Its files with their digests, where they are kept."""
     manifest: Manifest | None = None
     exit: ExitRecord | None = None
-    observed: Observed | None = None
+    observed: ObservedRuntime | None = None
     """How long the job can have run, by the orchestrator's clocks."""
     launched: float | None = None
     """When the trail notes its launch, in seconds since 1970."""
@@ -77,7 +77,7 @@ class Evidence:
     """Raw rows of the analysis' baseline arm (treatment stage only)."""
     baseline_manifest: Manifest | None = None
     baseline_parameters: dict[str, Any] = field(default_factory=dict[str, Any])
-    arms: dict[str, Arm] = field(default_factory=dict[str, Arm])
+    arms: dict[str, ArmEvidence] = field(default_factory=dict[str, ArmEvidence])
     """By stage name: what the registered drift of this stage is measured against."""
     withdrawn: str = ""
     """Why the builder ended the job itself; empty if it did not."""
@@ -102,14 +102,14 @@ class Evidence:
     """What the builder states in numbers; None when it has not handed the attempt in."""
     sent_back: int = 0
     """How many submissions were refused before, for claims the rows contradict."""
-    witness: Witness | None = None
+    witness: WitnessEvidence | None = None
     """What a witness read of the rows; None where none was asked to."""
-    due: dict[str, str] = field(default_factory=dict[str, str])
+    required_families: dict[str, str] = field(default_factory=dict[str, str])
     """Families of checks that have to pass here, each with the defect at another stage that scheduled them."""
     earlier: dict[str, MetricSet] = field(default_factory=dict[str, MetricSet])
     """Metrics of accepted stages, by stage name."""
 
-    def ordered(self) -> dict[str, Any]:
+    def require_parameters(self) -> dict[str, Any]:
         """Return the granted parameters.
 
         Raises:
@@ -119,6 +119,6 @@ class Evidence:
             raise EvidenceMissing("the order of the attempt is not on record")
         return self.parameters
 
-    def granted(self, model: type[Parameters]) -> Parameters:
+    def parse_parameters(self, model: type[Parameters]) -> Parameters:
         """Return the granted parameters in their form; errors as :meth:`ordered`."""
-        return model.model_validate(self.ordered())
+        return model.model_validate(self.require_parameters())

@@ -13,13 +13,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from reviews.evidence.defect_waves import due_at
-from reviews.evidence.evidence import Arm, Evidence, Witness
+from reviews.evidence.evidence import ArmEvidence, Evidence, WitnessEvidence
 from reviews.evidence.weight_lineage import lineages
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from reviews.trail.retractions import retracted, standing
+from reviews.trail.retractions import find_retracted_judgements, standing
 from specs.jobs.grant_and_claim import Claim, Grant
-from specs.jobs.job_records import Artifact, ExitRecord, JobOrder, Manifest, Observed
+from specs.jobs.job_records import Artifact, ExitRecord, JobOrder, Manifest, ObservedRuntime
 from specs.loading.loading import read_resolved
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.base.artifacts import Example, Item, Preference
@@ -38,12 +38,12 @@ NOT_STARTED = "not started"
 """The outcome of an attempt that the budget did not reach for."""
 
 
-def find(entries: Sequence[Recorded], key: str) -> Recorded | None:
+def find(entries: Sequence[RecordedEntry], key: str) -> RecordedEntry | None:
     """Return the entry with this key, if there is one."""
     return next((entry for entry in entries if entry.entry.key == key), None)
 
 
-def registered_spec(entries: Sequence[Recorded], store: Store) -> tuple[ResolvedSpec, str]:
+def registered_spec(entries: Sequence[RecordedEntry], store: Store) -> tuple[ResolvedSpec, str]:
     """Return the resolved spec that is registered at the end of these entries, and the registration they name.
 
     That is the one of the ``open`` entry, or of the newest amendment that was approved.
@@ -59,7 +59,7 @@ def registered_spec(entries: Sequence[Recorded], store: Store) -> tuple[Resolved
     return resolved, newest.body["registration"]
 
 
-def registered_code(entries: Sequence[Recorded]) -> str | None:
+def registered_code(entries: Sequence[RecordedEntry]) -> str | None:
     """Return the digest of the measuring code that is registered at the end of these entries.
 
     That is the one of the ``open`` entry, or of the newest amendment that was approved; None before it was recorded.
@@ -71,7 +71,7 @@ def registered_code(entries: Sequence[Recorded]) -> str | None:
     return newest.body["code"] if newest is not None else first
 
 
-def is_in_force(entry: Recorded) -> bool:
+def is_in_force(entry: RecordedEntry) -> bool:
     """Say whether an entry is an amendment that a review or a person over it approved."""
     return entry.entry.kind == "amendment" and (entry.body["outcome"] == "approve" or entry.body["overridden"])
 
@@ -124,7 +124,7 @@ def as_item(line: bytes, text: str, number: int) -> Item:
     )
 
 
-def accepted_attempt(entries: Sequence[Recorded], stage: str) -> int | None:
+def accepted_attempt(entries: Sequence[RecordedEntry], stage: str) -> int | None:
     """Return the attempt of a stage that opened the next one (by the gate, or by a person over it)."""
     attempt = None
     for recorded in standing(entries):
@@ -136,7 +136,7 @@ def accepted_attempt(entries: Sequence[Recorded], stage: str) -> int | None:
     return attempt
 
 
-def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str, attempt: int) -> Evidence:
+def gather(run: Path, entries: Sequence[RecordedEntry], store: Store, stage_name: str, attempt: int) -> Evidence:
     """Collect the evidence of one attempt; what is absent stays absent.
 
     Raises:
@@ -152,7 +152,7 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
     order = _order(find(seen_values, f"launch/{key}"), store)
     analysis = resolved.spec.analysis
     baseline = _arm(run, seen_values, store, analysis.baseline) if stage_name == analysis.treatment else None
-    baseline = baseline or Arm(None, None, {})
+    baseline = baseline or ArmEvidence(None, None, {})
     plan = resolved.spec.evaluation
     compared = [value.before for value in ((*plan.drift, *plan.paired) if plan else ()) if value.after == stage_name]
     if stage_name == analysis.treatment:
@@ -173,9 +173,9 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         heldout=load_items(store, heldout_digest),
         heldout_digest=heldout_input.digest if heldout_input else heldout_digest,
         data={name: load_data(store, resolved, name) for name in resolved.data_digests if name != "heldout"},
-        observed=_observed(ended),
-        launched=_launched(find(seen_values, f"launch/{key}")),
-        ended=_noted(ended),
+        observed=_read_observation(ended),
+        launched=_read_launch_time(find(seen_values, f"launch/{key}")),
+        ended=_read_entry_time(ended),
         inputs={role: _input(run, store, artifact) for role, artifact in order.inputs.items()} if order else {},
         ordered_code=order.code if order else None,
         code=_code(order, store),
@@ -183,12 +183,12 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         attempts=_attempts(seen_values, stage_name),
         evaluations_of_heldout=evaluations(seen_values, resolved),
         heldout_elsewhere=_used(ended),
-        due=due_at(seen_values, store, stage_name),
+        required_families=due_at(seen_values, store, stage_name),
         earlier=_earlier(seen_values, store, resolved),
         arms={name: arm for name in compared if (arm := _arm(run, seen_values, store, name)) is not None},
         withdrawn=_withdrawn(seen_values, store, stage_name, attempt),
         **_left_behind(run, ended, store),
-        **_submitted(entries, stage_name, attempt),
+        **_read_submission(entries, stage_name, attempt),
         witness=_witness(entries, store, stage_name, attempt),
         baseline_rows=baseline.rows,
         baseline_manifest=baseline.manifest,
@@ -201,7 +201,7 @@ def _files_of(code: str | None, store: Store) -> dict[str, str]:
     return store.get_value(code) if code is not None and store.path(code).is_file() else {}
 
 
-def _withdrawn(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> str:
+def _withdrawn(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> str:
     """Return why the builder had the attempt's job ended, by its own call; empty if it did not, or was refused."""
     if (ended := find(entries, f"exit/{entries[0].entry.session}.{stage}.{attempt}")) is None:
         return ""
@@ -214,7 +214,7 @@ def _withdrawn(entries: Sequence[Recorded], store: Store, stage: str, attempt: i
     return plain(str(store.get_value(request.body["arguments"])["reason"]), MOST_WHY) if request else ""
 
 
-def _submitted(entries: Sequence[Recorded], stage: str, attempt: int) -> dict[str, Any]:
+def _read_submission(entries: Sequence[RecordedEntry], stage: str, attempt: int) -> dict[str, Any]:
     """Return what the builder claims of the attempt. It may only say so once: the key is the attempt's."""
     submitted = find(entries, f"submit/{stage}.{attempt}")
     if submitted is None:
@@ -223,19 +223,19 @@ def _submitted(entries: Sequence[Recorded], stage: str, attempt: int) -> dict[st
     return {"claims": claims, "sent_back": submitted.body["sent_back"]}
 
 
-def _witness(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> Witness | None:
+def _witness(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> WitnessEvidence | None:
     request, message = (find(entries, f"{kind}/{stage}.{attempt}") for kind in ("challenge", "witness"))
     challenge = order.challenge if (order := _order(request, store)) else None
     if challenge is None:
         return None
     if message is None:
-        return Witness(challenge, None, None, "it has not ended")
+        return WitnessEvidence(challenge, None, None, "it has not ended")
     body = message.body
     for digest in (body["rows"], body["manifest"]):
         if digest:
             store.get(digest)
     manifest = Manifest.model_validate_json(store.get(body["manifest"])) if body["manifest"] else None
-    return Witness(challenge, store.path(body["rows"]) if body["rows"] else None, manifest, body["why"])
+    return WitnessEvidence(challenge, store.path(body["rows"]) if body["rows"] else None, manifest, body["why"])
 
 
 def _input(run: Path, store: Store, artifact: Artifact) -> Path:
@@ -247,7 +247,7 @@ def _input(run: Path, store: Store, artifact: Artifact) -> Path:
     return path
 
 
-def _order(launch: Recorded | None, store: Store) -> JobOrder | None:
+def _order(launch: RecordedEntry | None, store: Store) -> JobOrder | None:
     if launch is None:
         return None
     try:
@@ -267,7 +267,7 @@ def _code(order: JobOrder | None, store: Store) -> str:
     return store.get(digest).decode("utf-8", "replace") if isinstance(digest, str) else ""
 
 
-def _left_behind(run: Path, ended: Recorded | None, store: Store) -> dict[str, Any]:
+def _left_behind(run: Path, ended: RecordedEntry | None, store: Store) -> dict[str, Any]:
     """Return what the ``exit`` entry names of a job, by the names of evidence: manifest, outputs, log tail, ...."""
     if ended is None or ended.entry.kind == "lost":
         return {}
@@ -291,27 +291,27 @@ def _left_behind(run: Path, ended: Recorded | None, store: Store) -> dict[str, A
     }
 
 
-def _observed(ended: Recorded | None) -> Observed | None:
+def _read_observation(ended: RecordedEntry | None) -> ObservedRuntime | None:
     statement = ended.body.get("observed") if ended else None
-    return Observed.model_validate(statement) if statement else None
+    return ObservedRuntime.model_validate(statement) if statement else None
 
 
-def _used(ended: Recorded | None) -> HeldoutUse | None:
+def _used(ended: RecordedEntry | None) -> HeldoutUse | None:
     statement = ended.body.get("heldout") if ended else None
     return HeldoutUse.model_validate(statement) if statement else None
 
 
-def _launched(launch: Recorded | None) -> float | None:
+def _read_launch_time(launch: RecordedEntry | None) -> float | None:
     """Return when a job was launched, by the clock that it reads where that is known: entries never go back in time."""
     clock = launch.body.get("clock") if launch else None
-    return float(clock["time"]) if clock else _noted(launch)
+    return float(clock["time"]) if clock else _read_entry_time(launch)
 
 
-def _noted(entry: Recorded | None) -> float | None:
+def _read_entry_time(entry: RecordedEntry | None) -> float | None:
     return int(entry.entry.time_ns) / 1e9 if entry else None
 
 
-def _arm(run: Path, entries: Sequence[Recorded], store: Store, stage: str) -> Arm | None:
+def _arm(run: Path, entries: Sequence[RecordedEntry], store: Store, stage: str) -> ArmEvidence | None:
     """Return the accepted attempt of a stage, or None."""
     attempt = accepted_attempt(entries, stage)
     if attempt is None:
@@ -320,15 +320,15 @@ def _arm(run: Path, entries: Sequence[Recorded], store: Store, stage: str) -> Ar
     ended = find(entries, f"exit/{key}")
     remaining = _left_behind(run, ended, store)
     order = _order(find(entries, f"launch/{key}"), store)
-    return Arm(
+    return ArmEvidence(
         remaining.get("outputs", {}).get("rows"), remaining.get("manifest"), dict(order.parameters) if order else {}
     )
 
 
-def _attempts(entries: Sequence[Recorded], stage: str) -> tuple[dict[str, Any], ...]:
+def _attempts(entries: Sequence[RecordedEntry], stage: str) -> tuple[dict[str, Any], ...]:
     """Return what was tried in this stage and how each earlier attempt ended; nothing is left out."""
     results: dict[int, dict[str, Any]] = {}
-    void = retracted(entries)
+    void = find_retracted_judgements(entries)
     for recorded in entries:
         body = recorded.body
         if body.get("stage") != stage:
@@ -346,7 +346,7 @@ def _attempts(entries: Sequence[Recorded], stage: str) -> tuple[dict[str, Any], 
     return tuple(results.values())
 
 
-def evaluations(entries: Sequence[Recorded], resolved: ResolvedSpec) -> int:
+def evaluations(entries: Sequence[RecordedEntry], resolved: ResolvedSpec) -> int:
     """Count the jobs of ``evaluate`` stages, and of stages of the kind that is compared."""
     names = evaluating(resolved.spec)
     return sum(entry.entry.kind == "launch" and entry.body["stage"] in names for entry in entries)
@@ -362,7 +362,7 @@ def evaluating(spec: SessionSpec) -> frozenset[str]:
     return frozenset(stage.name for stage in spec.stages if counts(kind_of(stage)))
 
 
-def _earlier(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> dict[str, MetricSet]:
+def _earlier(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> dict[str, MetricSet]:
     metric_sets: dict[str, MetricSet] = {}
     for stage in resolved.spec.stages:
         attempt = accepted_attempt(entries, stage.name)

@@ -41,7 +41,7 @@ def is_screened(stage: Stage, output: str) -> bool:
     return kind_of(stage).screened == output
 
 
-def screened(store: Store, resolved: ResolvedSpec, digest: str) -> bytes | None:
+def screen_items(store: Store, resolved: ResolvedSpec, digest: str) -> bytes | None:
     """Return the lines of a kept file of items that are no held-out prompts; None when all are handed on.
 
     Raises:
@@ -50,11 +50,11 @@ def screened(store: Store, resolved: ResolvedSpec, digest: str) -> bytes | None:
     """
     heldout = resolved.data_digests["heldout"]
     thresholds = resolved.spec.thresholds
-    return _screened(store.root, digest, heldout, thresholds.prompt_similarity, thresholds.contained_words)
+    return _screen_stored_items(store.root, digest, heldout, thresholds.prompt_similarity, thresholds.contained_words)
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _screened(root: Path, digest: str, heldout: str, similarity: float, contained: int) -> bytes | None:
+def _screen_stored_items(root: Path, digest: str, heldout: str, similarity: float, contained: int) -> bytes | None:
     store = Store(root)
     lines = [line for line in store.get(digest).splitlines(keepends=True) if line.strip()]
     try:

@@ -14,7 +14,7 @@ _LARGEST = 2**53
 """Canonical JSON holds no larger integer; a fraction of larger ones is kept as the nearest float."""
 
 
-class Measured(NamedTuple):
+class MeasuredValue(NamedTuple):
     """A value with the size of its population and its 95 % interval, if its definition has one.
 
     What is made of counts is a fraction, and stays exact until it is compared with a threshold.
@@ -25,14 +25,14 @@ class Measured(NamedTuple):
     interval: tuple[float, float] | None = None
 
 
-def share(count: int, n: int) -> Measured:
+def share(count: int, n: int) -> MeasuredValue:
     """Return a share with Wilson's interval.
 
     Raises:
         ValueError: the population is empty, or smaller than the count.
     """
     interval = mcnemar.wilson(count, n)
-    return Measured(Fraction(count, n), n, interval)
+    return MeasuredValue(Fraction(count, n), n, interval)
 
 
 def ratio(count: int, of: int) -> Fraction:
@@ -40,7 +40,7 @@ def ratio(count: int, of: int) -> Fraction:
     return Fraction(count, of) if of else Fraction(0)
 
 
-def metric_of(id: str, measured: Measured) -> Metric:
+def metric_of(id: str, measured: MeasuredValue) -> Metric:
     """Return a measured value under its definition."""
     definition, value = METRICS[id], measured.value
     terms = (value.numerator, value.denominator) if isinstance(value, Fraction) else None

@@ -44,7 +44,7 @@ def nearest_of(train: Sequence[str], heldout: Sequence[str], groups: Sequence[st
     """
     if not train or not heldout:
         return ()
-    ours, theirs = _weighted(train, heldout, groups)
+    ours, theirs = _weigh_stems(train, heldout, groups)
     nearests: dict[int, Nearest] = {}
     for start in range(0, len(heldout), _ROWS_AT_ONCE):
         some = theirs[start : start + _ROWS_AT_ONCE]
@@ -67,7 +67,7 @@ def _without_own(table: Any, groups: Sequence[str], start: int) -> Any:
     return table
 
 
-def _weighted(train: Sequence[str], heldout: Sequence[str], groups: Sequence[str]) -> tuple[Any, Any]:
+def _weigh_stems(train: Sequence[str], heldout: Sequence[str], groups: Sequence[str]) -> tuple[Any, Any]:
     """Return for each side a sparse table with a row of unit length for each text and a column for each stem."""
     import numpy as np
     from scipy.sparse import csr_matrix, diags

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, cast
 from reviews.evidence import row_queries
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.heldout_screen import sees_heldout
-from reviews.evidence.row_lines import Part, ranges
-from reviews.evidence.row_queries import MOST_READABLE, Rows
+from reviews.evidence.row_lines import LineSelection, ranges
+from reviews.evidence.row_queries import MOST_READABLE, ArtifactRows
 from reviews.trail.chain.store import Store
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.answer_end import TOKEN_IDS
@@ -29,7 +29,7 @@ from specs.system.vendors.untrusted_text import enclose
 from specs.trail.builder_tools import Tool
 from specs.trail.reviewer_tools import REVIEWER_TOOLS, TEXT_TOOLS, MetricLines
 from specs.trail.row_tools import CompareRows, Grep, QueryRows, ReadArtifact
-from specs.trail.tool_arguments import Refused, read_as
+from specs.trail.tool_arguments import ToolCallRefusal, read_as
 
 MOST_ANSWER = 12_000
 """Bytes of one answer."""
@@ -41,7 +41,7 @@ ANSWERS = ("constraint", "target")
 """Fields that say what is right, in numbers too."""
 
 
-class Readable(NamedTuple):
+class ReadableText(NamedTuple):
     """One text under a name."""
 
     name: str
@@ -51,7 +51,7 @@ class Readable(NamedTuple):
     """Whether it was made from held-out items."""
 
 
-class Answer(NamedTuple):
+class ToolAnswer(NamedTuple):
     """The answer to a call."""
 
     text: str
@@ -72,21 +72,23 @@ class Texts(ABC):
     def text(self, name: str) -> str:
         """Return the text of one of these names, as it may be read."""
 
-    def answer(self, tool: str, arguments: str, most: int = MOST_ANSWER) -> Answer:
+    def answer(self, tool: str, arguments: str, most: int = MOST_ANSWER) -> ToolAnswer:
         """Carry a call out and return at most so many bytes; whatever is wrong with the call is the answer."""
         try:
             text, is_error = self._carried_out(tool, arguments), False
-        except (Refused, EvidenceMissing) as refused:
+        except (ToolCallRefusal, EvidenceMissing) as refused:
             text, is_error = str(refused), True
         text = plain(forms_only().text(text), len(text) + MOST_ANSWER)
         if len(data := text.encode()) > most:
             text = data[: most - len(_CUT)].decode("utf-8", "ignore") + _CUT
-        return Answer(text, is_error)
+        return ToolAnswer(text, is_error)
 
     def _carried_out(self, tool: str, arguments: str) -> str:
         form = next((current_tool.arguments for current_tool in self.tools if current_tool.name == tool), None)
         if form is None:
-            raise Refused(f"there is no tool '{plain(tool, 60)}': {', '.join(tool.name for tool in self.tools)}")
+            raise ToolCallRefusal(
+                f"there is no tool '{plain(tool, 60)}': {', '.join(tool.name for tool in self.tools)}"
+            )
         match read_as(form, arguments):
             case QueryRows() as asked:
                 return row_queries.query(self._rows(asked.name), asked)
@@ -100,24 +102,24 @@ class Texts(ABC):
             case MetricLines() as asked:
                 return self.lines(asked.metric)
             case other:
-                raise Refused(f"'{type(other).__name__}' is nothing a reviewer asks")
+                raise ToolCallRefusal(f"'{type(other).__name__}' is nothing a reviewer asks")
 
     def lines(self, metric: str) -> str:
         """Return the lines that a metric counts; raises Refused if there are none."""
-        raise Refused(f"'{plain(metric, 60)}' was not computed from these texts")
+        raise ToolCallRefusal(f"'{plain(metric, 60)}' was not computed from these texts")
 
-    def _rows(self, name: str) -> Rows:
+    def _rows(self, name: str) -> ArtifactRows:
         return row_queries.rows_of(name, self._named(name))
 
     def _named(self, name: str) -> str:
         if name not in self.all_names:
-            raise Refused(
+            raise ToolCallRefusal(
                 f"'{plain(name, 60)}' is not among the evidence: {', '.join(self.all_names) or 'there is none'}"
             )
         return self.text(name)
 
 
-class Shelf(Texts):
+class EvidenceBrowser(Texts):
     """The readable evidence of one packet: of an attempt, or of the design if there is no evidence yet."""
 
     tools = REVIEWER_TOOLS
@@ -127,7 +129,7 @@ class Shelf(Texts):
         resolved: ResolvedSpec,
         store: Store,
         evidence: Evidence | None,
-        parts_of: Callable[[Evidence, str], tuple[Part, ...]],
+        parts_of: Callable[[Evidence, str], tuple[LineSelection, ...]],
         numbers: dict[str, int] | None = None,
     ) -> None:
         """``parts_of`` returns the lines of a metric; it needs the judges, which are above this module.
@@ -144,15 +146,15 @@ class Shelf(Texts):
         return list(self.readable)
 
     @cached_property
-    def readable(self) -> Mapping[str, Readable]:
+    def readable(self) -> Mapping[str, ReadableText]:
         """What may be read, by name."""
         return {readable.name: readable for readable in self._all()}
 
-    def _all(self) -> Iterator[Readable]:
+    def _all(self) -> Iterator[ReadableText]:
         heldout = self._resolved.data_digests["heldout"]
         for name, digest in sorted(self._resolved.data_digests.items()):
             if name != "heldout" and digest != heldout:
-                yield Readable(f"data.{name}", "registered rows", lambda digest=digest: self._store.get(digest))
+                yield ReadableText(f"data.{name}", "registered rows", lambda digest=digest: self._store.get(digest))
         if (evidence := self._evidence) is None:
             return
         spec = self._resolved.spec
@@ -170,14 +172,14 @@ class Shelf(Texts):
         if evidence.baseline_rows is not None:
             yield from self._file("baseline.rows", "of the other arm", evidence.baseline_rows, True)
         if evidence.log_tail and not hides:
-            yield Readable("log", "the end of the log", evidence.log_tail.encode)
+            yield ReadableText("log", "the end of the log", evidence.log_tail.encode)
         if evidence.code:
-            yield Readable("script", "the script as it ran", evidence.code.encode)
+            yield ReadableText("script", "the script as it ran", evidence.code.encode)
 
-    def _file(self, name: str, what: str, path: Path, hides: bool) -> Iterator[Readable]:
+    def _file(self, name: str, what: str, path: Path, hides: bool) -> Iterator[ReadableText]:
         # What is kept elsewhere are weights.
         if path.is_relative_to(self._store.root) and path.is_file():
-            yield Readable(name, what, path.read_bytes, hides)
+            yield ReadableText(name, what, path.read_bytes, hides)
 
     def names(self) -> list[str]:
         """Return what may be read, a line each, for the reviewer."""
@@ -205,13 +207,13 @@ class Shelf(Texts):
     def lines(self, metric: str) -> str:
         """Return the lines of the attempt's rows that a metric counts; raises Refused if there are none."""
         if self._evidence is None:
-            raise Refused("nothing was measured yet")
+            raise ToolCallRefusal("nothing was measured yet")
         try:
             parts = self._parts_of(self._evidence, metric)
         except KeyError as error:
-            raise Refused(f"there is no metric '{plain(metric, 60)}'") from error
+            raise ToolCallRefusal(f"there is no metric '{plain(metric, 60)}'") from error
         if not parts:
-            raise Refused(f"'{plain(metric, 60)}' is over all rows, or not computed from single ones")
+            raise ToolCallRefusal(f"'{plain(metric, 60)}' is over all rows, or not computed from single ones")
         sentences = [
             f"{part.file}, {len(part.lines)} of {part.of} lines, {part.what}: {plain(ranges(part.lines), MOST_RANGES)}"
             for part in parts
@@ -219,7 +221,7 @@ class Shelf(Texts):
         return enclose("lines", "\n".join(sentences))
 
 
-def _beginning(file: Readable) -> str:
+def _beginning(file: ReadableText) -> str:
     return file.read()[: 4 * MOST_READABLE].decode("utf-8", "replace")[:MOST_READABLE]
 
 

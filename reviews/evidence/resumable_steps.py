@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reviews.evidence.gather import find
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.jobs.job_records import ExitRecord, JobOrder
 from specs.stages.registry import STAGE_KINDS
@@ -28,7 +28,7 @@ def same_work(before: JobOrder, now: JobOrder) -> bool:
     return orders[0] == orders[1] and grants[0] == grants[1]
 
 
-def sources(entries: Sequence[Recorded], store: Store, order: JobOrder) -> Iterator[JobOrder]:
+def sources(entries: Sequence[RecordedEntry], store: Store, order: JobOrder) -> Iterator[JobOrder]:
     """Yield the orders of the earlier attempts that an order may continue from, the newest first.
 
     Raises:
@@ -49,7 +49,7 @@ def sources(entries: Sequence[Recorded], store: Store, order: JobOrder) -> Itera
         yield before
 
 
-def _cut_off(entries: Sequence[Recorded], store: Store, key: str) -> bool:
+def _cut_off(entries: Sequence[RecordedEntry], store: Store, key: str) -> bool:
     if find(entries, f"lost/{key}") is not None:
         return True
     ended = find(entries, f"exit/{key}")
@@ -59,7 +59,9 @@ def _cut_off(entries: Sequence[Recorded], store: Store, key: str) -> bool:
     return record.reason in CUT_OFF and record.code != 0
 
 
-def takeover_damage(entries: Sequence[Recorded], store: Store, launch: Recorded, order: JobOrder) -> Iterator[str]:
+def takeover_damage(
+    entries: Sequence[RecordedEntry], store: Store, launch: RecordedEntry, order: JobOrder
+) -> Iterator[str]:
     """Check that a job continued from an allowed step, and that its launch says so."""
     number, resumed = launch.entry.seq, launch.body.get("resumes")
     resumes = order.resumes

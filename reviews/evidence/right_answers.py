@@ -20,7 +20,7 @@ from specs.stages.base.stage import TASKS
 from specs.stages.registry import kind_of
 from specs.system.exact import exact, holds
 from training.rules.similarity import words_of
-from training.rules.tasks import CONVERSATION, judged
+from training.rules.tasks import CONVERSATION, judge_answers
 from training.rules.tasks.choices import choices_of
 from training.rules.tasks.exact_answer import compared_forms, named_answers
 from training.rules.tasks.verifier_cases import cases_of
@@ -124,7 +124,7 @@ def _accepted_labels(task: str, items: Sequence[Item]) -> list[dict[str, str]]:
     except KeyError:
         known = Counter[str]()
     labels = list(dict.fromkeys((*labels, *(label for label, _ in known.most_common(_LABELS) if label))))
-    verdicts = judged(task, [(item, label) for item in items for label in labels])
+    verdicts = judge_answers(task, [(item, label) for item in items for label in labels])
     accepted = [{label.casefold(): label for label in labels if next(verdicts).passed} for _ in items]
     # A text that is right for one item alone is no label, and says nothing about the others.
     counts = Counter(form for forms in accepted for form in forms)

@@ -9,7 +9,7 @@ Row = TypeVar("Row")
 ROWS, BASELINE = "rows", "baseline"
 
 
-class Part(NamedTuple):
+class LineSelection(NamedTuple):
     """Some lines of a file of rows, and what they have in common."""
 
     what: str
@@ -20,9 +20,9 @@ class Part(NamedTuple):
     """How many lines the file has."""
 
 
-def part(what: str, rows: Sequence[Row], fits: Callable[[Row], bool], file: str = ROWS) -> Part:
+def part(what: str, rows: Sequence[Row], fits: Callable[[Row], bool], file: str = ROWS) -> LineSelection:
     """Return the lines whose rows fit."""
-    return Part(what, file, tuple(number for number, row in enumerate(rows, 1) if fits(row)), len(rows))
+    return LineSelection(what, file, tuple(number for number, row in enumerate(rows, 1) if fits(row)), len(rows))
 
 
 class Subjects(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from specs.system.text import plain
 from specs.system.vendors.untrusted_text import enclose
 from specs.trail.row_tools import CompareRows, Grep, QueryRows, ReadArtifact, Where
-from specs.trail.tool_arguments import Refused
+from specs.trail.tool_arguments import ToolCallRefusal
 
 MOST_READABLE = 4_000_000
 """Characters of an artifact that can be read."""
@@ -28,7 +28,7 @@ LINE = 300
 _ABSENT = object()
 
 
-class Rows(NamedTuple):
+class ArtifactRows(NamedTuple):
     """The rows of an artifact."""
 
     name: str
@@ -38,7 +38,7 @@ class Rows(NamedTuple):
     is_all: bool
 
 
-def rows_of(name: str, text: str) -> Rows:
+def rows_of(name: str, text: str) -> ArtifactRows:
     """Return the rows of a text with one JSON object a line; raises Refused if it has none."""
     rows: list[dict[str, Any]] = []
     unreadable = 0
@@ -52,16 +52,16 @@ def rows_of(name: str, text: str) -> Rows:
         else:
             unreadable += 1
     if not rows:
-        raise Refused(f"{name} holds no rows; read_artifact shows its text")
-    return Rows(name, rows, unreadable, len(text) < MOST_READABLE)
+        raise ToolCallRefusal(f"{name} holds no rows; read_artifact shows its text")
+    return ArtifactRows(name, rows, unreadable, len(text) < MOST_READABLE)
 
 
-def query(rows_result: Rows, arguments: QueryRows) -> str:
+def query(rows_result: ArtifactRows, arguments: QueryRows) -> str:
     """Return the rows that fit, or how many there are of each group."""
     rows = [row for row in rows_result.rows if all(_holds(where, row) for where in arguments.where)]
     message = f"{rows_result.name}: {len(rows)} of {len(rows_result.rows)} rows fit{_beside(rows_result)}"
     if arguments.group_by:
-        counts = Counter(_shown(_value(row, arguments.group_by)) for row in rows)
+        counts = Counter(_format_value(_value(row, arguments.group_by)) for row in rows)
         lines = [f"{count} x {value}" for value, count in counts.most_common(MOST_GROUPS)]
         more = f"; {len(counts) - MOST_GROUPS} values more" if len(counts) > MOST_GROUPS else ""
         return (
@@ -76,7 +76,7 @@ def query(rows_result: Rows, arguments: QueryRows) -> str:
     return f"{message}, {len(visible)} are shown\n{enclose('rows', chr(10).join(lines))}"
 
 
-def compare(current_rows: Rows, other: Rows, arguments: CompareRows) -> str:
+def compare(current_rows: ArtifactRows, other: ArtifactRows, arguments: CompareRows) -> str:
     """Return the items whose field differs between two artifacts; raises Refused if neither field names items."""
     left, right = (_by_item(rows, arguments.by) for rows in (current_rows, other))
     shared = [item for item in left if item in right]
@@ -116,24 +116,24 @@ def part_of(name: str, text: str, arguments: ReadArtifact) -> str:
     """Return a part of a text, with its place; raises Refused if there is none."""
     matching_text = text[arguments.offset : arguments.offset + arguments.limit]
     if not matching_text and arguments.offset:
-        raise Refused(f"{name} has {len(text)} characters, there is none at {arguments.offset}")
+        raise ToolCallRefusal(f"{name} has {len(text)} characters, there is none at {arguments.offset}")
     end = arguments.offset + len(matching_text)
     more = f"; continue with offset {end}" if end < len(text) else ""
     return f"{name}, characters {arguments.offset} to {end} of {len(text)}{more}\n{enclose('artifact', matching_text)}"
 
 
-def _beside(rows: Rows) -> str:
+def _beside(rows: ArtifactRows) -> str:
     unreadable = f"; {rows.unreadable} lines are no rows or hold what is withheld" if rows.unreadable else ""
     return unreadable + ("" if rows.is_all else f"; only its first {MOST_READABLE} characters were read")
 
 
-def _by_item(rows: Rows, by: str) -> dict[str, dict[str, Any]]:
+def _by_item(rows: ArtifactRows, by: str) -> dict[str, dict[str, Any]]:
     """Return the first row of each item."""
     results: dict[str, dict[str, Any]] = {}
     for row in rows.rows:
-        results.setdefault(_shown(_value(row, by)), row)
-    if list(results) == [_shown(_ABSENT)]:
-        raise Refused(f"no row of {rows.name} has a field '{plain(by, 60)}'")
+        results.setdefault(_format_value(_value(row, by)), row)
+    if list(results) == [_format_value(_ABSENT)]:
+        raise ToolCallRefusal(f"no row of {rows.name} has a field '{plain(by, 60)}'")
     return results
 
 
@@ -185,7 +185,7 @@ def _order(value: Any) -> tuple[int, float, str]:
     return (2, 0.0, "") if value is _ABSENT else (1, 0.0, _text(value))
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return "(absent)" if value is _ABSENT else plain(_text(value), TEXT)
 
 

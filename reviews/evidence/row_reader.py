@@ -42,15 +42,15 @@ def read_rows(
         EvidenceMissing: there is no file, a line is not such a row, or the file is empty and must not be.
     """
     if which is _every and path is not None and path.is_file() and path.stat().st_size <= _MOST_KEPT:
-        rows = once((path, model), None, lambda: _parsed(path, model, what, which))
+        rows = once((path, model), None, lambda: _parse_rows(path, model, what, which))
     else:
-        rows = _parsed(path, model, what, which)
+        rows = _parse_rows(path, model, what, which)
     if not rows and not may_be_empty:
         raise EvidenceMissing(f"{what} are empty")
     return rows
 
 
-def _parsed(path: Path | None, model: type[Row], what: str, which: Callable[[Any], bool]) -> tuple[Row, ...]:
+def _parse_rows(path: Path | None, model: type[Row], what: str, which: Callable[[Any], bool]) -> tuple[Row, ...]:
     rows: list[Row] = []
     seen_counts: dict[tuple[Any, ...], int] = {}
     for number, line, value in _lines(path, what):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from reviews.evidence.measured_value import Measured
+from reviews.evidence.measured_value import MeasuredValue
 from reviews.statistics import mcnemar
 from reviews.statistics.paired_binary import is_non_inferior, lift
 from reviews.statistics.paired_continuous import sign_test
@@ -19,7 +19,7 @@ from specs.system.errors import EvidenceMissing
 from specs.system.exact import holds
 
 
-class Pair(NamedTuple):
+class ArmPair(NamedTuple):
     """One held-out item that both arms answered."""
 
     kind: str
@@ -28,7 +28,7 @@ class Pair(NamedTuple):
     after: bool
 
 
-class Part(NamedTuple):
+class PairCounts(NamedTuple):
     """Some of the pairs, counted."""
 
     kind: str
@@ -53,40 +53,40 @@ class Part(NamedTuple):
         return mcnemar.paired_difference_interval(self.gained, self.lost, self.n)
 
 
-class Tested(NamedTuple):
+class KindTest(NamedTuple):
     """A kind with its exact McNemar test; ``adjusted`` takes into account how many kinds were tested."""
 
-    part: Part
+    part: PairCounts
     p: float
     adjusted: float
 
 
-def each_kind(pairs: Iterable[Pair]) -> tuple[Tested, ...]:
+def each_kind(pairs: Iterable[ArmPair]) -> tuple[KindTest, ...]:
     """Test every kind by itself, adjusted over the kinds (Benjamini and Hochberg 1995), in the order of the split."""
-    parts = [counted(some, kind) for kind, some in _by_kind(pairs).items()]
+    parts = [count_pairs(some, kind) for kind, some in _by_kind(pairs).items()]
     p_values = [part.p for part in parts]
     adjusted = mcnemar.benjamini_hochberg(p_values)
-    return tuple(map(Tested, parts, p_values, adjusted))
+    return tuple(map(KindTest, parts, p_values, adjusted))
 
 
-def without_each_kind(pairs: Iterable[Pair]) -> tuple[Part, ...]:
+def without_each_kind(pairs: Iterable[ArmPair]) -> tuple[PairCounts, ...]:
     """Count the pairs that remain when one kind is left out, for every kind; none when there is only one."""
     by_kind = _by_kind(pairs)
     if len(by_kind) < 2:
         return ()
     return tuple(
-        counted((pair for kind, some in by_kind.items() if kind != left_out for pair in some), left_out)
+        count_pairs((pair for kind, some in by_kind.items() if kind != left_out for pair in some), left_out)
         for left_out in by_kind
     )
 
 
-def gain_over_kinds(pairs: Iterable[Pair]) -> Fraction:
+def gain_over_kinds(pairs: Iterable[ArmPair]) -> Fraction:
     """Return the mean of the gains of all kinds, however many items each has; ZeroDivisionError without pairs."""
-    gains = [counted(some).gain for some in _by_kind(pairs).values()]
+    gains = [count_pairs(some).gain for some in _by_kind(pairs).values()]
     return sum(gains, Fraction(0)) / len(gains)
 
 
-def interval_over_groups(pairs: Iterable[Pair]) -> tuple[float, float] | None:
+def interval_over_groups(pairs: Iterable[ArmPair]) -> tuple[float, float] | None:
     """Return the 95 % interval of the gain that comes from drawing groups; None with one group."""
     gains: defaultdict[str, int] = defaultdict(int)
     sizes: defaultdict[str, int] = defaultdict(int)
@@ -96,22 +96,22 @@ def interval_over_groups(pairs: Iterable[Pair]) -> tuple[float, float] | None:
     return mcnemar.grouped_difference_interval(list(gains.values()), list(sizes.values()))
 
 
-def _by_kind(pairs: Iterable[Pair]) -> dict[str, list[Pair]]:
-    matching_pairs: defaultdict[str, list[Pair]] = defaultdict(list)
+def _by_kind(pairs: Iterable[ArmPair]) -> dict[str, list[ArmPair]]:
+    matching_pairs: defaultdict[str, list[ArmPair]] = defaultdict(list)
     for pair in pairs:
         matching_pairs[pair.kind].append(pair)
     return dict(matching_pairs)
 
 
-def counted(pairs: Iterable[Pair], kind: str = "") -> Part:
+def count_pairs(pairs: Iterable[ArmPair], kind: str = "") -> PairCounts:
     """Count pairs that were gained and lost."""
     pairs = list(pairs)
     gained = sum(pair.after and not pair.before for pair in pairs)
     lost = sum(pair.before and not pair.after for pair in pairs)
-    return Part(kind, len(pairs), gained, lost)
+    return PairCounts(kind, len(pairs), gained, lost)
 
 
-def ruled(rule: KindRule, kinds: Sequence[Tested]) -> dict[str, Measured]:
+def apply_kind_rule(rule: KindRule, kinds: Sequence[KindTest]) -> dict[str, MeasuredValue]:
     """Compute what a rule on kinds is judged by.
 
     Raises:
@@ -119,17 +119,17 @@ def ruled(rule: KindRule, kinds: Sequence[Tested]) -> dict[str, Measured]:
     """
     risen = sum(kind.part.gain > 0 and holds(kind.adjusted, "<", rule.false_discovery) for kind in kinds)
     count = sum(is_non_inferior(kind.part.interval, rule.margin) for kind in kinds)
-    results = {"kinds_risen": Measured(risen, len(kinds)), "kinds_kept": Measured(count, len(kinds))}
+    results = {"kinds_risen": MeasuredValue(risen, len(kinds)), "kinds_kept": MeasuredValue(count, len(kinds))}
     if rule.primary is None:
         return results
     primary = next((kind for kind in kinds if kind.part.kind == rule.primary), None)
     if primary is None:
         raise EvidenceMissing(f"no held-out item is of the primary kind '{rule.primary}'")
-    gain = Measured(primary.part.gain, primary.part.n, primary.part.interval)
-    return results | {"primary_kind_gain": gain, "primary_kind_p": Measured(primary.adjusted, primary.part.n)}
+    gain = MeasuredValue(primary.part.gain, primary.part.n, primary.part.interval)
+    return results | {"primary_kind_gain": gain, "primary_kind_p": MeasuredValue(primary.adjusted, primary.part.n)}
 
 
-def beyond(pairs: Sequence[Pair], controls: Sequence[Sequence[Pair]]) -> dict[str, Measured]:
+def beyond(pairs: Sequence[ArmPair], controls: Sequence[Sequence[ArmPair]]) -> dict[str, MeasuredValue]:
     """Compute by how much the gain of the arms is larger than under each control; the worst control counts.
 
     Of each item, the change between the models under the control is taken from the change with the whole history. The
@@ -146,6 +146,6 @@ def beyond(pairs: Sequence[Pair], controls: Sequence[Sequence[Pair]]) -> dict[st
     excess = [lift(some, changed) for some in under]
     least = min(excess, key=lambda lift: lift.difference)
     return {
-        "control_excess": Measured(least.difference, least.n, least.interval),
-        "control_excess_p": Measured(max(sign_test(some, changed).p for some in under), least.n),
+        "control_excess": MeasuredValue(least.difference, least.n, least.interval),
+        "control_excess_p": MeasuredValue(max(sign_test(some, changed).p for some in under), least.n),
     }

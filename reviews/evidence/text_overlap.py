@@ -13,8 +13,8 @@ from itertools import chain
 from typing import Literal
 
 from specs.session.thresholds import Thresholds
-from training.rules.disguise import Bag, Words, bag_of, decoded, turned
-from training.rules.similarity import Shelf, Shingles, check_threshold, jaccard, shingles_of, words_of
+from training.rules.disguise import Bag, Words, bag_of, decode_hidden_texts, transform_words
+from training.rules.similarity import ShingleIndex, Shingles, check_threshold, jaccard, shingles_of, words_of
 
 How = Literal["exact", "normalised", "decoded", "shuffled", "reordered", "near", "contained"]
 
@@ -85,16 +85,18 @@ def find_overlaps(
         ValueError: ``threshold`` is not above 0 and at most 1.
     """
     check_threshold(threshold)
-    ours, theirs = _Texts(train), _Texts(heldout)
+    ours, theirs = _SideTexts(train), _SideTexts(heldout)
     best: dict[tuple[str, str], Overlap] = {}
-    for overlap in chain(_matches(ours, theirs, threshold, contained), _reordered(ours, theirs) if reordered else ()):
+    for overlap in chain(
+        _matches(ours, theirs, threshold, contained), _find_reordered_texts(ours, theirs) if reordered else ()
+    ):
         pair = (overlap.train, overlap.heldout)
         if pair not in best or _strength(overlap) > _strength(best[pair]):
             best[pair] = overlap
     return tuple(best[pair] for pair in sorted(best, key=lambda pair: (ours.order[pair[0]], theirs.order[pair[1]])))
 
 
-class _Texts:
+class _SideTexts:
     """One side: its texts by what they look like normalised."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
@@ -109,7 +111,7 @@ class _Texts:
                 self.by_words[words].extend(members)
 
 
-def _matches(ours: _Texts, theirs: _Texts, threshold: float, contained: int) -> Iterator[Overlap]:
+def _matches(ours: _SideTexts, theirs: _SideTexts, threshold: float, contained: int) -> Iterator[Overlap]:
     """Yield every match of every kind; a pair may come more than once."""
     # In the order of the dictionaries: the order of a set would differ from one process to the next.
     for text in (text for text in ours.by_text if text in theirs.by_text):
@@ -118,13 +120,13 @@ def _matches(ours: _Texts, theirs: _Texts, threshold: float, contained: int) -> 
         yield from _pairs("normalised", ours.by_words[words], theirs.by_words[words], 1.0)
     for words, others, similarity in _near(list(ours.by_words), list(theirs.by_words), threshold):
         yield from _pairs("near", ours.by_words[words], theirs.by_words[others], similarity)
-    yield from _decoded(ours, theirs, contained)
-    for words, others in _contained(list(ours.by_words), list(theirs.by_words), contained):
+    yield from _find_disguised_texts(ours, theirs, contained)
+    for words, others in _find_contained_texts(list(ours.by_words), list(theirs.by_words), contained):
         similarity = jaccard(shingles_of(words), shingles_of(others))
         yield from _pairs("contained", ours.by_words[words], theirs.by_words[others], similarity)
 
 
-def _reordered(ours: _Texts, theirs: _Texts) -> Iterator[Overlap]:
+def _find_reordered_texts(ours: _SideTexts, theirs: _SideTexts) -> Iterator[Overlap]:
     """Yield the texts of the same words in another order."""
     bags: defaultdict[Bag, list[Words]] = defaultdict(list)
     for words in theirs.by_words:
@@ -138,35 +140,35 @@ def _reordered(ours: _Texts, theirs: _Texts) -> Iterator[Overlap]:
                 yield from _pairs(how, ours.by_words[words], theirs.by_words[stored_words], 1.0)
 
 
-def _decoded(ours: _Texts, theirs: _Texts, contained: int) -> Iterator[Overlap]:
+def _find_disguised_texts(ours: _SideTexts, theirs: _SideTexts, contained: int) -> Iterator[Overlap]:
     """Yield the matches of texts that are encoded, in rot13 or reversed."""
     forms: defaultdict[Words, list[Words]] = defaultdict(list)
     for words in theirs.by_words:
-        for form in turned(words):
+        for form in transform_words(words):
             forms[form].append(words)
     for form in (words for words in forms if words in ours.by_words):
         for words in forms[form]:
             yield from _pairs("decoded", ours.by_words[form], theirs.by_words[words], 1.0)
-    for words, form in _contained(list(ours.by_words), list(forms), contained):
+    for words, form in _find_contained_texts(list(ours.by_words), list(forms), contained):
         for stored_words in forms[form]:
             yield from _pairs("decoded", ours.by_words[words], theirs.by_words[stored_words], 1.0)
-    yield from _encoded(ours, theirs, contained)
+    yield from _find_encoded_texts(ours, theirs, contained)
 
 
-def _encoded(ours: _Texts, theirs: _Texts, contained: int) -> Iterator[Overlap]:
+def _find_encoded_texts(ours: _SideTexts, theirs: _SideTexts, contained: int) -> Iterator[Overlap]:
     """Yield the matches of texts that are held-out ones, or contain one, once decoded."""
     plain: defaultdict[Words, list[tuple[str, str]]] = defaultdict(list)
     for text, members in ours.by_text.items():
-        for hidden in decoded(text):
+        for hidden in decode_hidden_texts(text):
             if words := words_of(hidden):
                 plain[words].extend(members)
     for words in (words for words in plain if words in theirs.by_words):
         yield from _pairs("decoded", plain[words], theirs.by_words[words], 1.0)
-    for words, stored_words in _contained(list(plain), list(theirs.by_words), contained):
+    for words, stored_words in _find_contained_texts(list(plain), list(theirs.by_words), contained):
         yield from _pairs("decoded", plain[words], theirs.by_words[stored_words], 1.0)
 
 
-def _contained(ours: list[Words], theirs: list[Words], least: int) -> Iterator[tuple[Words, Words]]:
+def _find_contained_texts(ours: list[Words], theirs: list[Words], least: int) -> Iterator[tuple[Words, Words]]:
     """Yield the pairs in which the second is whole inside the first, which is longer."""
     begin: defaultdict[Words, list[Words]] = defaultdict(list)
     for words in theirs:
@@ -194,7 +196,7 @@ def _near(ours: list[Words], theirs: list[Words], threshold: float) -> Iterator[
     """Yield the pairs of different word sequences that are near, each with its similarity."""
     if not ours or not theirs:
         return
-    shelf = Shelf(threshold)
+    shelf = ShingleIndex(threshold)
     for place, words in enumerate(theirs):
         shelf.add(place, shingles_of(words))
     shared = _shared_shingles(theirs)

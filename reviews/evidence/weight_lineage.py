@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.jobs.job_records import JobOrder
 from specs.session.session_spec import SessionSpec
@@ -19,7 +19,7 @@ NAMED = ("model", "control")
 """References to weights that the spec names."""
 
 
-class Made(NamedTuple):
+class LineageCheckpoint(NamedTuple):
     """A checkpoint on the way, and what made it."""
 
     reference: str
@@ -34,11 +34,11 @@ class Made(NamedTuple):
     """Digest of the builder's script that trained it; None where Peergate's own code did."""
 
 
-Lineage = tuple[Made, ...]
+Lineage = tuple[LineageCheckpoint, ...]
 """The checkpoint itself first, then what each was made from."""
 
 
-def lineages(entries: Sequence[Recorded], store: Store, spec: SessionSpec, order: JobOrder) -> dict[str, Lineage]:
+def lineages(entries: Sequence[RecordedEntry], store: Store, spec: SessionSpec, order: JobOrder) -> dict[str, Lineage]:
     """Return, for each checkpoint that a job is given, by its role, where it comes from.
 
     Raises:
@@ -93,8 +93,10 @@ def _is_checkpoint(spec: SessionSpec, reference: str) -> bool:
     return stage is not None and outputs_of(stage.kind, stage.parameters).get(output) == "checkpoint"
 
 
-def _walk(entries: Sequence[Recorded], store: Store, spec: SessionSpec, reference: str, digest: str) -> list[Made]:
-    way: list[Made] = []
+def _walk(
+    entries: Sequence[RecordedEntry], store: Store, spec: SessionSpec, reference: str, digest: str
+) -> list[LineageCheckpoint]:
+    way: list[LineageCheckpoint] = []
     seen_pairs: set[tuple[str, str]] = set()
     while (reference, digest) not in seen_pairs:
         seen_pairs.add((reference, digest))
@@ -103,7 +105,7 @@ def _walk(entries: Sequence[Recorded], store: Store, spec: SessionSpec, referenc
             named = next((entry for entry in entries if entry.entry.key == key), None)
             source = spec.model if reference == "model" else spec.control
             kind = source.kind if source is not None else "not declared"
-            way.append(Made(reference, digest, kind, None, named.entry.seq if named else None, None))
+            way.append(LineageCheckpoint(reference, digest, kind, None, named.entry.seq if named else None, None))
             break
         owner, _, output = reference.partition(".")
         ended = _exit_with(entries, owner, output, digest)
@@ -112,14 +114,14 @@ def _walk(entries: Sequence[Recorded], store: Store, spec: SessionSpec, referenc
             break
         order = JobOrder.model_validate_json(store.get(launch.body["order"]))
         role, script = _made_from(order)
-        way.append(Made(reference, digest, order.kind, ended.body["attempt"], ended.entry.seq, script))
+        way.append(LineageCheckpoint(reference, digest, order.kind, ended.body["attempt"], ended.entry.seq, script))
         if role not in order.inputs:
             break
         reference, digest = order.inputs[role].name, order.inputs[role].digest
     return way
 
 
-def _exit_with(entries: Sequence[Recorded], stage: str, output: str, digest: str) -> Recorded | None:
+def _exit_with(entries: Sequence[RecordedEntry], stage: str, output: str, digest: str) -> RecordedEntry | None:
     """Return the newest end of a job of a stage that left this."""
     for entry in reversed(entries):
         if entry.entry.kind == "exit" and entry.body["stage"] == stage:

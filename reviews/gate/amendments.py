@@ -15,8 +15,8 @@ from reviews.checks.measuring_code import measuring_code
 from reviews.evidence.gather import registered_code
 from reviews.gate.human_answers import waits_for_budget
 from reviews.gate.packet import build_design_packet
-from reviews.trail.chain.envelope import Recorded
-from reviews.trail.retractions import retracted
+from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.retractions import find_retracted_judgements
 from specs.session.session_spec import ResolvedSpec
 from specs.system.text import plain
 from specs.trail.verdict import CheckResult, Packet
@@ -33,7 +33,7 @@ _HARMLESS = re.compile(rf"/(budget|reviewer)(/.*)?|{_LIMITS}")
 """Changes that leave every claim what it was."""
 
 
-class Change(NamedTuple):
+class AmendmentChange(NamedTuple):
     """One value of the spec, as a JSON pointer, before and after."""
 
     pointer: str
@@ -41,14 +41,16 @@ class Change(NamedTuple):
     after: Any
 
 
-def amended(entries: Sequence[Recorded], old: ResolvedSpec, new: ResolvedSpec) -> tuple[Change, ...]:
+def list_amended_values(
+    entries: Sequence[RecordedEntry], old: ResolvedSpec, new: ResolvedSpec
+) -> tuple[AmendmentChange, ...]:
     """Return what an amendment at the end of these entries changes: the spec, and the code that measures."""
     before, now = registered_code(entries), measuring_code(new)
-    code = () if before in (None, now) else (Change(CODE, before, now),)
+    code = () if before in (None, now) else (AmendmentChange(CODE, before, now),)
     return (*changes(old, new), *code)
 
 
-def changes(old: ResolvedSpec, new: ResolvedSpec) -> tuple[Change, ...]:
+def changes(old: ResolvedSpec, new: ResolvedSpec) -> tuple[AmendmentChange, ...]:
     """Return every value in which two specs differ, wherever their files are."""
     matching_changes = _differences("", old.spec.model_dump(mode="json"), new.spec.model_dump(mode="json"))
     names = ("data_digests", "constitution_digest", "plugins")
@@ -56,7 +58,7 @@ def changes(old: ResolvedSpec, new: ResolvedSpec) -> tuple[Change, ...]:
     return (*matching_changes, *(change for changes in others for change in changes))
 
 
-def _differences(pointer: str, old: Any, new: Any) -> Iterator[Change]:
+def _differences(pointer: str, old: Any, new: Any) -> Iterator[AmendmentChange]:
     if isinstance(old, dict) and isinstance(new, dict):
         for name in sorted(old.keys() | new.keys()):
             yield from _differences(f"{pointer}/{name}", old.get(name), new.get(name))
@@ -64,12 +66,14 @@ def _differences(pointer: str, old: Any, new: Any) -> Iterator[Change]:
         for index, after in enumerate(new):
             yield from _differences(f"{pointer}/{index}", old[index], after)
     elif old != new:
-        yield Change(pointer, old, new)
+        yield AmendmentChange(pointer, old, new)
 
 
-def refused(entries: Sequence[Recorded], old: ResolvedSpec, changes: Sequence[Change]) -> list[str]:
+def explain_refusals(
+    entries: Sequence[RecordedEntry], old: ResolvedSpec, changes: Sequence[AmendmentChange]
+) -> list[str]:
     """Say which changes cannot be made at the end of these entries, and why."""
-    unused = _unused(entries)
+    unused = _list_unused_grants(entries)
     reached = {
         entry.body["stage"] for entry in entries if entry.entry.kind == "grant" and entry.entry.key not in unused
     }
@@ -96,7 +100,7 @@ def refused(entries: Sequence[Recorded], old: ResolvedSpec, changes: Sequence[Ch
     return problems
 
 
-def _unused(entries: Sequence[Recorded]) -> frozenset[str]:
+def _list_unused_grants(entries: Sequence[RecordedEntry]) -> frozenset[str]:
     """Return the keys of grants that were never launched because the budget did not reach."""
     launched = {entry.body["key"] for entry in entries if entry.entry.kind == "launch"}
     short = {
@@ -113,10 +117,10 @@ def _unused(entries: Sequence[Recorded]) -> frozenset[str]:
     )
 
 
-def _under_way(entries: Sequence[Recorded], unused: frozenset[str]) -> list[tuple[str, int]]:
+def _under_way(entries: Sequence[RecordedEntry], unused: frozenset[str]) -> list[tuple[str, int]]:
     """Return the attempts with a used grant that no gate has decided and no retraction has ended."""
     decided = {(entry.body["stage"], entry.body["attempt"]) for entry in entries if entry.entry.kind == "decision"}
-    void = retracted(entries)
+    void = find_retracted_judgements(entries)
     by_digest = {entry.digest: entry.entry.seq for entry in entries}
     return [
         (entry.body["stage"], entry.body["attempt"])
@@ -128,14 +132,14 @@ def _under_way(entries: Sequence[Recorded], unused: frozenset[str]) -> list[tupl
     ]
 
 
-def is_exploratory(entries: Sequence[Recorded], changes: Sequence[Change]) -> bool:
+def is_exploratory(entries: Sequence[RecordedEntry], changes: Sequence[AmendmentChange]) -> bool:
     """Say whether these changes, at the end of these entries, make later claims exploratory."""
     data_exists = any(entry.entry.kind == "launch" for entry in entries)
     return data_exists and any(not _HARMLESS.fullmatch(change.pointer) for change in changes)
 
 
 def amendment_packet(
-    entries: Sequence[Recorded],
+    entries: Sequence[RecordedEntry],
     old: ResolvedSpec,
     new: ResolvedSpec,
     checks: tuple[CheckResult, ...],
@@ -145,7 +149,7 @@ def amendment_packet(
 ) -> Packet:
     """Build the packet of an amendment: the amended design, the changes, the reason, and what was measured before."""
     packet = build_design_packet(new, checks, checks_digest=checks_digest)
-    changes = amended(entries, old, new)
+    changes = list_amended_values(entries, old, new)
     facts = {
         "changes": [change._asdict() for change in changes],
         "reason": plain(reason, 1000),

@@ -11,9 +11,19 @@ from math import ceil, comb
 from typing import Any, NamedTuple
 
 from reviews.evidence.gather import find
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from specs.jobs.job_records import LEFT, WITNESS, Artifact, Challenge, Drawn, ExitRecord, JobOrder, Manifest, Segment
+from specs.jobs.job_records import (
+    LEFT,
+    WITNESS,
+    Artifact,
+    Challenge,
+    ExitRecord,
+    JobOrder,
+    Manifest,
+    RowSelection,
+    Segment,
+)
 from specs.stages.base.witness import CONFIDENCE, FIRST_STEPS, MISSED_SHARE, REPLAYED_SHARE, ROWS_ON_GPU, SAMPLED_TOKENS
 from specs.stages.registry import STAGE_KINDS
 from specs.system.digests import digest_bytes
@@ -22,19 +32,21 @@ _IDS = re.compile(rb'"(?:answer|critique|revision)_ids": ?\[([^\]]*)\]')
 """Where rows of a job hold the token ids of answers."""
 
 
-class Again(NamedTuple):
+class RepeatedChallenge(NamedTuple):
     """A challenge that the trail does not draw: of a person who repeats a witness."""
 
     seed: str
     most: int | None = None
     """Rows of each file; None for as many as the gate draws."""
 
-    def digest(self, ended: Recorded) -> str:
+    def digest(self, ended: RecordedEntry) -> str:
         """Return what the rows of a job are drawn by."""
         return digest_bytes(f"{self.seed} {ended.digest}".encode())
 
 
-def witness_order(entries: Sequence[Recorded], store: Store, key: str, again: Again | None = None) -> JobOrder | None:
+def witness_order(
+    entries: Sequence[RecordedEntry], store: Store, key: str, again: RepeatedChallenge | None = None
+) -> JobOrder | None:
     """Return the order of the witness of a job, the same whenever it is asked for; ``again``: with other rows.
 
     None where there is nothing to read: the job is lost or failed, left no rows, or its kind cannot say what was asked
@@ -48,7 +60,7 @@ def witness_order(entries: Sequence[Recorded], store: Store, key: str, again: Ag
     kind = STAGE_KINDS[order.kind]
     parameters = kind.parameters.model_validate(order.parameters)
     flag, scored = kind.answers_count(parameters), kind.scores_of(parameters)
-    if not (flag or kind.replayed or scored) or rows is None or not ended.body["manifest"]:
+    if not (flag or kind.replay_job or scored) or rows is None or not ended.body["manifest"]:
         return None
     exit = ExitRecord.model_validate_json(store.get(ended.body["exit"]))
     if exit.code != 0 or exit.reason != "exited":
@@ -58,7 +70,7 @@ def witness_order(entries: Sequence[Recorded], store: Store, key: str, again: Ag
     drawn_by = again.digest(ended) if again else ended.digest
     most = again.most if again else None
 
-    def draw(output: str) -> Drawn:
+    def draw(output: str) -> RowSelection:
         data = store.get(ended.body["outputs"][output]["digest"]) if output in ended.body["outputs"] else b""
         count = sum(1 for line in data.split(b"\n") if line.strip())
         seed = drawn_by if output == "rows" else f"{drawn_by} {output}"
@@ -66,17 +78,17 @@ def witness_order(entries: Sequence[Recorded], store: Store, key: str, again: Ag
         size = sample_size(count, tokens)
         if every:
             size = max(size, min(count, ROWS_ON_GPU))
-        return Drawn(of=count, rows=drawn(seed, count, size if most is None else min(most, count)))
+        return RowSelection(of=count, rows=draw_places(seed, count, size if most is None else min(most, count)))
 
-    first = draw("rows") if flag or "rows" in scored else Drawn(of=0, rows=())
+    first = draw("rows") if flag or "rows" in scored else RowSelection(of=0, rows=())
     others = {name: draw(name) for name in scored if name != "rows"}
     challenge = Challenge(ended=drawn_by, of=first.of, rows=first.rows, others=others or None)
-    if kind.replayed:
+    if kind.replay_job:
         challenge = _of_training(drawn_by, draw("rows").of, order)
     artifacts = {
         LEFT + name: Artifact(name=LEFT + name, path=value["path"], digest=value["digest"], bytes=value["bytes"])
         for name, value in sorted(ended.body["outputs"].items())
-        if value["stored"] or kind.replayed or kind.outputs.get(name) == "checkpoint"
+        if value["stored"] or kind.replay_job or kind.outputs.get(name) == "checkpoint"
     }
     return order.model_copy(
         update={
@@ -110,15 +122,15 @@ def segments(seed: str, steps: int, snapshots: Sequence[int], share: float = REP
     parts = list(pairwise((*snapshots, steps)))
     chosen += parts[-1:]
     between = parts[:-1]
-    for place in drawn(seed, len(between), len(between), ordered=False):
+    for place in draw_places(seed, len(between), len(between), ordered=False):
         after, until = between[place]
         if len(chosen) > 2 and sum(end - begin for begin, end in chosen) + until - after > share * steps:
             break
         chosen.append((after, until))
-    return tuple(Segment(after=after, until=until) for after, until in _joined(sorted(chosen)))
+    return tuple(Segment(after=after, until=until) for after, until in _join_parts(sorted(chosen)))
 
 
-def _joined(parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _join_parts(parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return parts of which none begins where another one ends."""
     pairs: list[tuple[int, int]] = []
     for after, until in parts:
@@ -129,7 +141,7 @@ def _joined(parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return pairs
 
 
-def drawn(seed: str, count: int, most: int, *, ordered: bool = True) -> tuple[int, ...]:
+def draw_places(seed: str, count: int, most: int, *, ordered: bool = True) -> tuple[int, ...]:
     """Draw ``most`` of ``count`` places by a digest, in order unless the lots' own order is wanted."""
 
     def lot(place: int) -> bytes:

@@ -6,8 +6,8 @@ import inspect
 from dataclasses import dataclass, fields
 from typing import Any
 
-from reviews.checks.definition import Check, Limit
-from reviews.gate.check_list import CHECKS, Offered, offered_checks
+from reviews.checks.definition import CheckLimit, GateCheck
+from reviews.gate.check_list import CHECKS, CheckOffer, offered_checks
 from reviews.gate.design_checks import DESIGN_CHECKS, DESIGN_GATE
 from reviews.gate.loosening_check import AMENDMENT_GATE
 from reviews.gate.loosening_check import CHECKS as AMENDMENT_CHECKS
@@ -16,7 +16,7 @@ from specs.system.errors import UserError
 
 
 @dataclass(frozen=True)
-class Listed(Check):
+class CatalogCheck(GateCheck):
     """One check as it is shown; its threshold names the limit of a spec that does not set it, and the key that does."""
 
     distribution: str = "peergate"
@@ -53,7 +53,7 @@ class Listed(Check):
             return ""
 
 
-def listing() -> tuple[Listed, ...]:
+def listing() -> tuple[CatalogCheck, ...]:
     """Return the checks of designs and amendments, Peergate's own of attempts, and those of installed distributions.
 
     Raises:
@@ -62,11 +62,11 @@ def listing() -> tuple[Listed, ...]:
     """
     for name in known_names():
         _ = STAGE_KINDS[name]  # Loads the kind, whose judge may bring checks.
-    own = [Offered(check, "peergate") for check in (*DESIGN_CHECKS, *AMENDMENT_CHECKS, *CHECKS)]
-    return tuple(_listed(*offered_check) for offered_check in (*own, *offered_checks()))
+    own = [CheckOffer(check, "peergate") for check in (*DESIGN_CHECKS, *AMENDMENT_CHECKS, *CHECKS)]
+    return tuple(_make_catalog_check(*offered_check) for offered_check in (*own, *offered_checks()))
 
 
-def find_check(id: str) -> Listed:
+def find_check(id: str) -> CatalogCheck:
     """Return the check with this id.
 
     Raises:
@@ -81,12 +81,12 @@ def find_check(id: str) -> Listed:
     return result
 
 
-def _listed(check: Check, distribution: str) -> Listed:
-    facts: dict[str, Any] = {field.name: getattr(check, field.name) for field in fields(Check)}
-    facts["threshold"] = "; ".join(_told(limit) for limit in check.limits) or check.threshold
-    return Listed(**facts, distribution=distribution)
+def _make_catalog_check(check: GateCheck, distribution: str) -> CatalogCheck:
+    facts: dict[str, Any] = {field.name: getattr(check, field.name) for field in fields(GateCheck)}
+    facts["threshold"] = "; ".join(_format_limit(limit) for limit in check.limits) or check.threshold
+    return CatalogCheck(**facts, distribution=distribution)
 
 
-def _told(limit: Limit) -> str:
+def _format_limit(limit: CheckLimit) -> str:
     default = limit.default()
-    return f"{limit.sign} {limit.key}" if default is None else f"{limit.told(default)} ({limit.key})"
+    return f"{limit.sign} {limit.key}" if default is None else f"{limit.format_value(default)} ({limit.key})"

@@ -1,8 +1,8 @@
 """Deterministic checks: the floor that no reviewer can lift.
 
 Other distributions add checks with an entry point of the group ``peergate.checks``, which names a list of
-:class:`reviews.checks.definition.Check`. They can close a gate, never open one. One that cannot be loaded is an error:
-a check that is silently missing would be an open gate.
+:class:`reviews.checks.definition.GateCheck`. They can close a gate, never open one. One that cannot be loaded is an
+error: a check that is silently missing would be an open gate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reviews.checks import (
     score_checks,
     witness_checks,
 )
-from reviews.checks.definition import Check, apply
+from reviews.checks.definition import GateCheck, apply
 from reviews.comparison import (
     control_checks,
     headroom_check,
@@ -108,18 +108,18 @@ _MODULES = (
     ),
     *(package, export_checks, bench_checks, usable_checks, recipe, benchmark_checks, code_eval, replay_traces),
 )
-CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in module.CHECKS)
+CHECKS: tuple[GateCheck, ...] = tuple(check for module in _MODULES for check in module.CHECKS)
 """In the order of the packet."""
 
 
-class Offered(NamedTuple):
+class CheckOffer(NamedTuple):
     """A check of another distribution, and its name and version."""
 
-    check: Check
+    check: GateCheck
     distribution: str
 
 
-def offered_checks(resolved: ResolvedSpec | None = None) -> tuple[Offered, ...]:
+def offered_checks(resolved: ResolvedSpec | None = None) -> tuple[CheckOffer, ...]:
     """Load the checks of other distributions that a session registered; all that are installed without a session.
 
     Raises:
@@ -127,24 +127,26 @@ def offered_checks(resolved: ResolvedSpec | None = None) -> tuple[Offered, ...]:
         UserError: one is no check, or has an id that is taken.
     """
     used = {check.id: "peergate" for check in (*CHECKS, *DESIGN_CHECKS)}
-    results: list[Offered] = []
-    for where, release, loaded in _brought(resolved):
+    results: list[CheckOffer] = []
+    for where, release, loaded in _load_plugin_checks(resolved):
         if not isinstance(loaded, (list, tuple)):
             raise UserError(f"is a {type(loaded).__name__}, not a list of checks", where=where)
         for check in loaded:
-            if not isinstance(check, Check) or not (callable(check.kinds) or set(check.kinds) <= set(known_names())):
+            if not isinstance(check, GateCheck) or not (
+                callable(check.kinds) or set(check.kinds) <= set(known_names())
+            ):
                 what = f"holds {plain(repr(check), 80)}, which is not a check of a known stage kind"
                 raise UserError(what, where=where)
             if check.id in used:
                 raise UserError(f"check id '{plain(check.id, 80)}' is already that of {used[check.id]}", where=where)
             used[check.id] = release
-            results.append(Offered(check, release))
+            results.append(CheckOffer(check, release))
     return tuple(results)
 
 
-def _brought(resolved: ResolvedSpec | None) -> Iterator[tuple[str, str, Any]]:
+def _load_plugin_checks(resolved: ResolvedSpec | None) -> Iterator[tuple[str, str, Any]]:
     """Yield the checks of each entry point, and those of the judge of each kind of another distribution."""
-    for point in plugins.installed("peergate.checks"):
+    for point in plugins.find_entry_points("peergate.checks"):
         if resolved is None or plugins.key_of(point) in resolved.plugins:
             yield plugins.where(point), plugins.release(point), plugins.load(point)
     used = [kind_of(stage) for stage in resolved.spec.stages] if resolved else STAGE_KINDS.values()
@@ -152,7 +154,7 @@ def _brought(resolved: ResolvedSpec | None) -> Iterator[tuple[str, str, Any]]:
         yield f"{kind.plugin}, the judge of stage kind '{kind.name}'", kind.plugin, judge_of(kind).checks
 
 
-def all_checks(resolved: ResolvedSpec) -> tuple[Check, ...]:
+def all_checks(resolved: ResolvedSpec) -> tuple[GateCheck, ...]:
     """Return Peergate's own checks, then those of other distributions that the session registered."""
     return (*CHECKS, *(offered_check.check for offered_check in offered_checks(resolved)))
 
@@ -162,13 +164,13 @@ def run_checks(evidence: Evidence, metrics: MetricSet | None) -> tuple[CheckResu
     kind = kind_of(evidence.stage)
     checks = [check for check in all_checks(evidence.resolved) if check.belongs_to(kind)]
     with one_gate():
-        check_results = tuple(_scheduled(apply(check, evidence, metrics), evidence) for check in checks)
+        check_results = tuple(_add_due_defect(apply(check, evidence, metrics), evidence) for check in checks)
     # Looked through together, and one by one only where there is something to mask.
     every = [check_result.model_dump(mode="json") for check_result in check_results]
     return check_results if forms_only().value(every) is every else tuple(map(without_secrets, check_results))
 
 
-def _scheduled(check_result: CheckResult, evidence: Evidence) -> CheckResult:
+def _add_due_defect(check_result: CheckResult, evidence: Evidence) -> CheckResult:
     """Return a result that says which defect of its family it has to pass for; advice stays advice."""
-    by = evidence.due.get(family_of(check_result.id)) if check_result.blocking else None
+    by = evidence.required_families.get(family_of(check_result.id)) if check_result.blocking else None
     return check_result.model_copy(update={"due": by}) if by else check_result

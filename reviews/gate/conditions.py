@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from reviews.evidence.gather import is_in_force
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.retractions import standing
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.metric import Metric, MetricSet
@@ -27,7 +27,7 @@ class Obligation(NamedTuple):
     """Key of the entry that settled it; empty while it is open."""
 
 
-def obligations(entries: Sequence[Recorded], moment_ns: int) -> list[Obligation]:
+def obligations(entries: Sequence[RecordedEntry], moment_ns: int) -> list[Obligation]:
     """Return every obligation in force at a moment (nanoseconds since 1970)."""
     remaining = standing(entries)
     by_digest = {value.digest: value for value in remaining}
@@ -60,13 +60,13 @@ def obligations(entries: Sequence[Recorded], moment_ns: int) -> list[Obligation]
     ]
 
 
-def in_force(override: Recorded, moment_ns: int) -> bool:
+def in_force(override: RecordedEntry, moment_ns: int) -> bool:
     """Say whether an override has not ended at a moment, given in nanoseconds since 1970."""
     expires = override.body.get("expires")
     return expires is None or moment_ns <= expires * 1e9
 
 
-def lifted_checks(entries: Sequence[Recorded], stage: str, moment_ns: int) -> dict[str, str]:
+def lifted_checks(entries: Sequence[RecordedEntry], stage: str, moment_ns: int) -> dict[str, str]:
     """Return the checks that are lifted for a stage at a moment, each with the person and the reason."""
     lifting = [entry for entry in entries if entry.entry.kind == "override" and in_force(entry, moment_ns)]
     return {
@@ -76,7 +76,7 @@ def lifted_checks(entries: Sequence[Recorded], stage: str, moment_ns: int) -> di
     }
 
 
-def open_for(entries: Sequence[Recorded], resolved: ResolvedSpec, stage: str, moment_ns: int) -> list[Obligation]:
+def open_for(entries: Sequence[RecordedEntry], resolved: ResolvedSpec, stage: str, moment_ns: int) -> list[Obligation]:
     """Return the open obligations that keep a stage from starting."""
     order = [stage.name for stage in resolved.spec.stages]
     at = order.index(stage)
@@ -88,7 +88,7 @@ def open_for(entries: Sequence[Recorded], resolved: ResolvedSpec, stage: str, mo
 
 
 def condition_results(
-    entries: Sequence[Recorded],
+    entries: Sequence[RecordedEntry],
     resolved: ResolvedSpec,
     stage: Stage,
     metrics: MetricSet | None,
@@ -119,7 +119,10 @@ def condition_results(
 
 
 def _measured_since(
-    entries: Sequence[Recorded], obligation: Obligation, metrics: MetricSet | None, earlier: Mapping[str, MetricSet]
+    entries: Sequence[RecordedEntry],
+    obligation: Obligation,
+    metrics: MetricSet | None,
+    earlier: Mapping[str, MetricSet],
 ) -> Metric | None:
     """Return the condition's metric as it was last measured after the condition was made."""
     criterion = obligation.condition.criterion

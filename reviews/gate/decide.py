@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reviews.gate.panel import disagree
-from specs.stages.base.stage import Range
+from specs.stages.base.stage import ParameterRange
 from specs.stages.metric_catalog import METRICS
 from specs.system.digests import Digest
 from specs.system.text import one_line
@@ -50,7 +50,7 @@ class _Blocker:
     """It follows from a job that did not end by itself, if there is one, and is no reason of its own then."""
 
 
-class _Pointed:
+class _FindingSpans:
     """The findings of a verdict whose spans point at something in the packet."""
 
     def __init__(self, verdict: Verdict, resolvable: Callable[[Span], bool]) -> None:
@@ -89,7 +89,7 @@ def decide(
     verdict: Verdict,
     packet_digest: Digest,
     resolvable: Callable[[Span], bool],
-    allowed_ranges: Mapping[str, Range],
+    allowed_ranges: Mapping[str, ParameterRange],
     current: Mapping[str, Any],
     attempts_left: int,
     conditions: tuple[ConditionResult, ...] = (),
@@ -108,7 +108,7 @@ def decide(
     change in words can be its task. ``withdrawn`` is why it ended the job itself.
     """
     lifted = lifted or {}
-    pointed = _Pointed(verdict, resolvable)
+    pointed = _FindingSpans(verdict, resolvable)
     floor = [
         *_check_blockers(checks, lifted, pointed),
         *_criterion_blockers(criteria, pointed),
@@ -165,7 +165,11 @@ def decide(
         )
         reasons = [
             f"none of {applied} checks closes the gate{met}",
-            *(_lifted(check, lifted[check.id]) for check in checks if check.id in lifted and check.closes),
+            *(
+                _describe_lifted_check(check, lifted[check.id])
+                for check in checks
+                if check.id in lifted and check.closes
+            ),
             *(_line(_dissent(vote)) for vote in verdict.votes if not vote.approve),
             *(
                 _line(f"on the condition that before {condition.stage}: {condition.text}")
@@ -196,7 +200,7 @@ def _root_causes(blockers: list[_Blocker]) -> list[str]:
 
 
 def _finding_blockers(
-    verdict: Verdict, pointed: _Pointed, floor: tuple[str, ...], raised: tuple[str, ...]
+    verdict: Verdict, pointed: _FindingSpans, floor: tuple[str, ...], raised: tuple[str, ...]
 ) -> list[_Blocker]:
     """Return what the reviewer's blocking findings add to the floor; what a person has lifted adds nothing.
 
@@ -208,18 +212,20 @@ def _finding_blockers(
         hopeless = finding.required_change is None and not disagree(verdict)
         if not pointed.repeats(finding, raised) and (hopeless or not pointed.repeats(finding, floor + raised)):
             changes = [finding.required_change] if finding.required_change else []
-            blockers.append(_Blocker(_said(verdict, finding), changes=changes, hopeless=hopeless))
+            blockers.append(_Blocker(_describe_finding(verdict, finding), changes=changes, hopeless=hopeless))
     return blockers
 
 
-def _lifted(check: CheckResult, by: str) -> str:
+def _describe_lifted_check(check: CheckResult, by: str) -> str:
     return _line(f"check {check.id} is {check.status}, lifted by {by}")
 
 
-def _check_blockers(checks: tuple[CheckResult, ...], lifted: Mapping[str, str], pointed: _Pointed) -> list[_Blocker]:
+def _check_blockers(
+    checks: tuple[CheckResult, ...], lifted: Mapping[str, str], pointed: _FindingSpans
+) -> list[_Blocker]:
     return [
         _Blocker(
-            _line(f"check {check.id} is {check.status}{_scheduled(check)}: {check.detail}"),
+            _line(f"check {check.id} is {check.status}{_describe_due_defect(check)}: {check.detail}"),
             f"/checks/{index}",
             [*([check.required_change] if check.required_change else []), *pointed.changes_at(f"/checks/{index}")],
             hopeless=check.status == "FAIL" and not check.repairable,
@@ -231,11 +237,11 @@ def _check_blockers(checks: tuple[CheckResult, ...], lifted: Mapping[str, str], 
     ]
 
 
-def _scheduled(check: CheckResult) -> str:
+def _describe_due_defect(check: CheckResult) -> str:
     return f" and has to pass because of {check.due}" if check.status == "WARN" else ""
 
 
-def _criterion_blockers(criteria: tuple[CriterionResult, ...], pointed: _Pointed) -> list[_Blocker]:
+def _criterion_blockers(criteria: tuple[CriterionResult, ...], pointed: _FindingSpans) -> list[_Blocker]:
     blockers: list[_Blocker] = []
     for index, result in enumerate(criteria):
         place = f"/criteria/{index}"
@@ -246,7 +252,7 @@ def _criterion_blockers(criteria: tuple[CriterionResult, ...], pointed: _Pointed
     return blockers
 
 
-def _condition_blockers(conditions: tuple[ConditionResult, ...], pointed: _Pointed) -> list[_Blocker]:
+def _condition_blockers(conditions: tuple[ConditionResult, ...], pointed: _FindingSpans) -> list[_Blocker]:
     """Return the conditions of earlier approvals that are due here and not met."""
     blockers: list[_Blocker] = []
     for index, result in enumerate(conditions):
@@ -259,13 +265,13 @@ def _condition_blockers(conditions: tuple[ConditionResult, ...], pointed: _Point
         elif result.value is None:
             blockers.append(_Blocker(f"{message} ({criterion} was not measured since)", place))
         else:
-            reason = f"{message} ({criterion} is not met: {result.measured()})"
+            reason = f"{message} ({criterion} is not met: {result.describe_measurement()})"
             blockers.append(_Blocker(reason, place, pointed.changes_at(place)))
     return blockers
 
 
 def _reviewer_blockers(
-    verdict: Verdict, pointed: _Pointed, why_not_carried: Callable[[Condition], str]
+    verdict: Verdict, pointed: _FindingSpans, why_not_carried: Callable[[Condition], str]
 ) -> list[_Blocker]:
     """Return what only a person can settle about the verdict itself."""
     reasons: list[str] = []
@@ -274,7 +280,7 @@ def _reviewer_blockers(
         sides = ", ".join(f"{vote.reviewer} {'approves' if vote.approve else 'does not'}" for vote in voted)
         reasons.append(_line(f"the reviewers disagree: {sides}"))
     blocking = [finding for finding in pointed.nowhere if finding.severity == "blocking"]
-    reasons += [f"{_said(verdict, finding)} (points at nothing in the packet)" for finding in blocking]
+    reasons += [f"{_describe_finding(verdict, finding)} (points at nothing in the packet)" for finding in blocking]
     for condition in verdict.conditions:
         # Dropping a condition that cannot be carried would turn it into an approval without conditions.
         if problem := why_not_carried(condition):
@@ -283,7 +289,7 @@ def _reviewer_blockers(
 
 
 def _usable(
-    change: RequiredChange, allowed: Mapping[str, Range], current: Mapping[str, Any], takes_words: bool
+    change: RequiredChange, allowed: Mapping[str, ParameterRange], current: Mapping[str, Any], takes_words: bool
 ) -> bool:
     """Say whether a builder may make a change, and whether it would change anything."""
     if change.parameter is None and change.by_builder:
@@ -319,7 +325,7 @@ def _dissent(vote: Vote) -> str:
     return f"no verdict from {vote.reviewer}: {vote.error}" if vote.error else f"{vote.reviewer} does not approve"
 
 
-def _said(verdict: Verdict, finding: Finding) -> str:
+def _describe_finding(verdict: Verdict, finding: Finding) -> str:
     return _line(f"{verdict.reviewer}: {finding.statement}")
 
 

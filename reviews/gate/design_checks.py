@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from reviews.checks import leakage_checks
-from reviews.checks.definition import Checks, Found, Limit, guarded, result, unless
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, result, run_guarded, unless
 from reviews.comparison import paired_checks, power_checks, subgroup_checks
 from reviews.stages.critique import critic_checks
 from reviews.stages.evaluation import item_checks as items
@@ -25,7 +25,7 @@ from training.rules.tasks.conversation import said_in
 
 DESIGN_GATE = ("design",)
 """In the place of stage kinds: these checks get a design, and no evidence."""
-DESIGN_CHECKS = Checks(DESIGN_GATE)
+DESIGN_CHECKS = CheckRegistry(DESIGN_GATE)
 MOST_ALPHA = 0.1
 """The laxest level that is still customary for a test."""
 MOST_NEAR = 0.1
@@ -54,16 +54,16 @@ def design_checks(
 ) -> tuple[CheckResult, ...]:
     """Judge power, overlap of the splits, independence and cost of a registered design."""
     design, digests = Design(resolved, heldout, data, texts), resolved.data_digests.values()
-    return tuple(result(check, guarded(check.run, design), resolved.spec, digests) for check in DESIGN_CHECKS)
+    return tuple(result(check, run_guarded(check.run, design), resolved.spec, digests) for check in DESIGN_CHECKS)
 
 
 @DESIGN_CHECKS.add(
     "design.power",
     "The registered test can find the registered effect",
     source="underpowered comparisons; exact McNemar test, McNemar 1947",
-    limits=(Limit(">=", "analysis.power"),),
+    limits=(CheckLimit(">=", "analysis.power"),),
 )
-def _power(design: Design) -> Found:
+def _power(design: Design) -> CheckOutcome:
     """Compute the power of the registered test at the registered minimum effect and compare it with the asked one.
 
     A test that mostly finds something where nothing is has power for free, so its level has a limit.
@@ -71,7 +71,7 @@ def _power(design: Design) -> Found:
     analysis = design.resolved.spec.analysis
     if holds(analysis.alpha, ">", MOST_ALPHA):
         message = f"alpha is {analysis.alpha:g}: so large a share of sessions without any effect would be accepted"
-        return Found("FAIL", f"{message}; at most {MOST_ALPHA:g} is customary", analysis.alpha, repairable=False)
+        return CheckOutcome("FAIL", f"{message}; at most {MOST_ALPHA:g} is customary", analysis.alpha, repairable=False)
     whole, kinds = power_checks.design_power(analysis), power_checks.design_kinds(analysis, design.heldout)
     if analysis.kinds is None or whole.status != "PASS":
         return whole
@@ -81,7 +81,7 @@ def _power(design: Design) -> Found:
 @DESIGN_CHECKS.add(
     "design.paired", "The paired tests registered beside it can find theirs", source="underpowered comparisons"
 )
-def _paired(design: Design) -> Found:
+def _check_paired_tests(design: Design) -> CheckOutcome:
     """Compute the power of the paired tests registered beside the analysis."""
     return paired_checks.design_of(design.resolved.spec, len(design.heldout), dict(design.data))
 
@@ -92,9 +92,9 @@ def _paired(design: Design) -> Found:
     source=leakage_checks.SOURCE,
     limits=leakage_checks.SIMILARITY,
 )
-def _overlap(design: Design) -> Found:
+def _overlap(design: Design) -> CheckOutcome:
     """Compare every training prompt with every held-out prompt: equal, equal but for case and marks, or near."""
-    curated = _curated(design)
+    curated = _list_curated_files(design)
     pairs = [*_prompts(design), *(text for text in design.texts if text[0].rpartition(":")[0] not in curated)]
     return leakage_checks.overlap_of(pairs, design.heldout, design.resolved.spec.thresholds)
 
@@ -102,7 +102,7 @@ def _overlap(design: Design) -> Found:
 def _prompts(design: Design) -> list[tuple[str, str]]:
     return [
         (f"{name}:{item.id}", text)
-        for name, items in _trained(design).items()
+        for name, items in _select_training_data(design).items()
         for item in items
         for text in dict.fromkeys((item.prompt, leakage_checks.asked_of(item)))
     ]
@@ -114,7 +114,7 @@ def _prompts(design: Design) -> list[tuple[str, str]]:
     source=leakage_checks.NEAREST_SOURCE,
     blocking=False,
 )
-def _nearest(design: Design) -> Found:
+def _nearest(design: Design) -> CheckOutcome:
     """Look for training prompts that may be paraphrases: they share rare words with a held-out prompt.
 
     The reviewer is shown the pairs and judges whether they ask the same.
@@ -122,7 +122,7 @@ def _nearest(design: Design) -> Found:
     return leakage_checks.nearest_pairs(_prompts(design), design.heldout)
 
 
-def _trained(design: Design) -> dict[str, tuple[Item, ...]]:
+def _select_training_data(design: Design) -> dict[str, tuple[Item, ...]]:
     """Return the data files that training may see: not labels, nor files that only measuring stages read."""
     spec = design.resolved.spec
     readers: dict[str, list[bool]] = {}
@@ -135,11 +135,11 @@ def _trained(design: Design) -> dict[str, tuple[Item, ...]]:
         for name in design.data
         if all(readers.get(f"data.{name}", ())) and (f"data.{name}" in readers or name == labels)
     }
-    out = measured | _curated(design)
+    out = measured | _list_curated_files(design)
     return {name: items for name, items in sorted(design.data.items()) if name not in out}
 
 
-def _curated(design: Design) -> set[str]:
+def _list_curated_files(design: Design) -> set[str]:
     """Return the data files that scripts only curate: what is kept of them is judged at the gates of those stages."""
     texts: set[str] = set()
     for name in design.data:
@@ -160,7 +160,7 @@ def _only_curates(stage: Stage, reference: str) -> bool:
     source="a test set of 350 items of which 180 were different",
     limits=leakage_checks.SIMILARITY,
 )
-def _unique(design: Design) -> Found:
+def _unique(design: Design) -> CheckOutcome:
     """Look for held-out prompts that ask the same thing twice: n counts questions, not rows.
 
     Prompts that nearly repeat another may ask something else ("3 + 4", "3 + 5"): the reviewer sees them. Where more
@@ -182,8 +182,8 @@ def _unique(design: Design) -> Found:
     effective = f"{count} of {len(prompts)} held-out prompts nearly repeat an earlier one: they are not {len(prompts)} "
     rows = tuple(leakage_checks.shown_overlap(overlap) for overlap in near)
     if same > MOST_NEAR * len(prompts):
-        return Found("FAIL", f"{effective}questions, and are judged alike", float(count), rows, repairable=False)
-    return Found("WARN", f"{effective}questions for sure", float(count), rows)
+        return CheckOutcome("FAIL", f"{effective}questions, and are judged alike", float(count), rows, repairable=False)
+    return CheckOutcome("WARN", f"{effective}questions for sure", float(count), rows)
 
 
 @DESIGN_CHECKS.add(
@@ -192,19 +192,19 @@ def _unique(design: Design) -> Found:
     source=subgroup_checks.SOURCE,
     limits=items.ITEMS_PER_KIND,
 )
-def _strata(design: Design) -> Found:
+def _strata(design: Design) -> CheckOutcome:
     """Count the held-out items of each constraint kind: one with a handful of items shows nothing by itself."""
     return items.sizes_of(design.heldout, design.resolved.spec.thresholds.items_per_kind)
 
 
 @DESIGN_CHECKS.add("design.items", "Every held-out item can be met and missed", source=items.SOURCE)
-def _items(design: Design) -> Found:
+def _items(design: Design) -> CheckOutcome:
     """Run each held-out item's verifier on known answers: an item that nothing or everything meets shows nothing."""
     return items.soundness(design.resolved.spec, design.heldout)
 
 
 @DESIGN_CHECKS.add("design.answers", "No held-out prompt tells its own answer", source=label_checks.TOLD_SOURCE)
-def _answers(design: Design) -> Found:
+def _answers(design: Design) -> CheckOutcome:
     """Look for prompts that announce the answer which they are judged by, or hold it."""
     return label_checks.told_of(design.resolved.spec, design.heldout, design.data)
 
@@ -215,7 +215,7 @@ def _answers(design: Design) -> Found:
     source=label_checks.COMMON_SOURCE,
     limits=label_checks.COMMON_LIMITS,
 )
-def _common_answer(design: Design) -> Found:
+def _common_answer(design: Design) -> CheckOutcome:
     """Count the items of which the most common right answer is right: accuracy shows little where one word passes."""
     return label_checks.common_answer(design.resolved.spec, design.heldout, design.data, design.texts)
 
@@ -223,7 +223,7 @@ def _common_answer(design: Design) -> Found:
 @DESIGN_CHECKS.add(
     "design.distinct", "Right answers that differ are not compared as one", source=label_checks.DISTINCT_SOURCE
 )
-def _distinct(design: Design) -> Found:
+def _distinct(design: Design) -> CheckOutcome:
     """Look for right answers of `exact_answer` that differ in what it ignores, and for rationales in their place."""
     return label_checks.distinct_answers(design.resolved.spec, design.heldout, design.data)
 
@@ -231,10 +231,10 @@ def _distinct(design: Design) -> Found:
 @DESIGN_CHECKS.add(
     "design.scorer", "The scorers' verdicts may count", source=scorer_checks.SOURCE, limits=scorer_checks.LIMITS
 )
-def _scorer(design: Design) -> Found:
+def _scorer(design: Design) -> CheckOutcome:
     """Compare each verifier of answers with known answers, and the task's own with labels of people too."""
     spec = design.resolved.spec
-    results = [scorer_checks.admitted(spec, task, design.data, design.heldout) for task in _tasks(spec)]
+    results = [scorer_checks.check_admission(spec, task, design.data, design.heldout) for task in _tasks(spec)]
     return next((value for value in results if value.status != "PASS"), results[0])
 
 
@@ -247,7 +247,7 @@ def _tasks(spec: SessionSpec) -> tuple[str, ...]:
 
 
 @DESIGN_CHECKS.add("design.verdicts", "Verifiers agree with themselves", source=label_checks.TWICE_SOURCE)
-def _verdicts(design: Design) -> Found:
+def _verdicts(design: Design) -> CheckOutcome:
     """Judge the same answers twice in two orders: a verdict must not depend on chance or on order."""
     return label_checks.agrees_with_itself(_tasks(design.resolved.spec), design.heldout)
 
@@ -258,13 +258,13 @@ def _verdicts(design: Design) -> Found:
     source="a scorer whose label was never validated",
     limits=critic_checks.LABEL_LIMITS,
 )
-def _labelled(design: Design) -> Found:
+def _check_labelled_samples(design: Design) -> CheckOutcome:
     """Look at the labelled samples of the critics: without one, what a critic accepts is no evidence."""
     return critic_checks.samples_of(design.resolved.spec, design.data)
 
 
 def _every(design: Design) -> list[Item]:
-    return [item for items in _trained(design).values() for item in items]
+    return [item for items in _select_training_data(design).values() for item in items]
 
 
 @DESIGN_CHECKS.add(
@@ -272,10 +272,10 @@ def _every(design: Design) -> list[Item]:
     "Training and held-out share no group, and held-out items have enough of them",
     source="leakage through topics; items that are not independent",
 )
-def _groups(design: Design) -> Found:
+def _groups(design: Design) -> CheckOutcome:
     """Compare the groups (topics) of the training data with those of the held-out split, and count the latter."""
     if few := leakage_checks.too_few_groups(item.group for item in design.heldout):
-        return Found("FAIL", few, float(len({item.group for item in design.heldout})), repairable=False)
+        return CheckOutcome("FAIL", few, float(len({item.group for item in design.heldout})), repairable=False)
     return leakage_checks.groups_of(_every(design), design.heldout)
 
 
@@ -285,7 +285,7 @@ def _groups(design: Design) -> Found:
     source="Lee et al. 2022, arXiv:2107.06499",
     limits=leakage_checks.REPEATS,
 )
-def _duplicates(design: Design) -> Found:
+def _duplicates(design: Design) -> CheckOutcome:
     """Count training prompts that the data repeat: above the registered share is a warning.
 
     More than half is a failure, unless the spec registers that share: most of the data are then not what they count as.
@@ -303,35 +303,39 @@ def _duplicates(design: Design) -> Found:
     "Builder and reviewer are of different vendors",
     source="reviews of an agent's work by the same agent",
 )
-def _independence(design: Design) -> Found:
+def _independence(design: Design) -> CheckOutcome:
     """Compare the vendors of builder and reviewer; the same vendor twice would review itself."""
     spec = design.resolved.spec
     reviewers = spec.reviewers()
     if any(makers(spec.builder) & makers(reviewer) for reviewer in reviewers):
-        return Found("FAIL", "builder and reviewer are of the same vendor", repairable=False)
+        return CheckOutcome("FAIL", "builder and reviewer are of the same vendor", repairable=False)
     if spec.builder.vendor == "external" and any(reviewer.asks_a_model for reviewer in reviewers):
         if spec.builder.model_vendor is None:
-            return Found("FAIL", "nobody states whose model the external builder is", repairable=False)
-        return Found("WARN", "the builder is external: whose model it is was stated by its user, nothing shows it")
+            return CheckOutcome("FAIL", "nobody states whose model the external builder is", repairable=False)
+        return CheckOutcome(
+            "WARN", "the builder is external: whose model it is was stated by its user, nothing shows it"
+        )
     # Without their names: the packet goes to the reviewer, who must not learn whose work it is.
-    return Found("PASS", f"{len(reviewers)} of {len(reviewers)} reviewers are of another vendor than the builder")
+    return CheckOutcome(
+        "PASS", f"{len(reviewers)} of {len(reviewers)} reviewers are of another vendor than the builder"
+    )
 
 
 @DESIGN_CHECKS.add(
     "design.cost",
     "One attempt of each stage can be paid for",
     source="sessions that end half-way",
-    limits=(Limit("<=", "budget.max_cost_usd"),),
+    limits=(CheckLimit("<=", "budget.max_cost_usd"),),
 )
-def _cost(design: Design) -> Found:
+def _cost(design: Design) -> CheckOutcome:
     """Add up what one attempt of each stage costs at its time limit and compare it with the budget."""
     spec = design.resolved.spec
     exactly = sum(exact(attempt_usd(spec.budget, stage)) for stage in spec.stages)
     total = float(exactly)
     cost = f"one attempt of each stage costs at most {total:.4f} USD of {spec.budget.max_cost_usd:g} USD"
     if not holds(exactly, "<=", spec.budget.max_cost_usd):
-        return Found("FAIL", cost, total, repairable=False)
-    return Found("PASS", cost, total)
+        return CheckOutcome("FAIL", cost, total, repairable=False)
+    return CheckOutcome("PASS", cost, total)
 
 
 @DESIGN_CHECKS.add(
@@ -340,7 +344,7 @@ def _cost(design: Design) -> Found:
     source="a warm-up longer than the run: the rate never reaches its peak",
     limits=planned.LIMITS,
 )
-def _schedule(design: Design) -> Found:
+def _schedule(design: Design) -> CheckOutcome:
     """Compare the warm-up of each training with the most steps that its data can make.
 
     A warm-up as long as all of them is a failure, unless the builder may change what decides it.
@@ -353,7 +357,7 @@ def _schedule(design: Design) -> Found:
     "A training from scratch can get the tokens that its registered rule asks for",
     source="a run from scratch on 0.04 tokens a parameter, paid for before anybody divided",
 )
-def _scaling(design: Design) -> Found:
+def _scaling(design: Design) -> CheckOutcome:
     """Compare the most distinct tokens that each training with a rule can get with it: under half is a failure."""
     return scaling_checks.planned_tokens(design.resolved.spec, design.data)
 
@@ -361,10 +365,10 @@ def _scaling(design: Design) -> Found:
 @DESIGN_CHECKS.add(
     "design.seeds", "Variation between seeds is measured", source="results of one lucky seed", blocking=False
 )
-def _seeds(design: Design) -> Found:
+def _seeds(design: Design) -> CheckOutcome:
     """Count the registered seeds; with one, the luck of the seed stays unknown."""
     count = len(design.resolved.spec.analysis.seeds)
     if count < 2:
         detail = "one seed: luck of the seed is not part of the interval; repeat the session with other seeds"
-        return Found("WARN", detail, float(count))
-    return Found("PASS", f"{count} seeds", float(count))
+        return CheckOutcome("WARN", detail, float(count))
+    return CheckOutcome("PASS", f"{count} seeds", float(count))

@@ -9,15 +9,15 @@ from reviews.evidence.gather import NOT_STARTED
 from reviews.gate.conditions import why_not_carried
 from reviews.gate.decide import decide
 from reviews.gate.packet import DESIGN, resolvable
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.base.stage import Range
+from specs.stages.base.stage import ParameterRange
 from specs.system.digests import Digest
 from specs.trail.verdict import Decision, Packet, Span, Verdict
 
 
-def looked_up(entries: Sequence[Recorded], store: Store, stage: str) -> dict[Digest, str]:
+def looked_up(entries: Sequence[RecordedEntry], store: Store, stage: str) -> dict[Digest, str]:
     """Return what reviewers of a stage's packets were answered when they looked something up, by digest."""
     looks = (entry.body for entry in entries if entry.entry.kind == "look" and entry.body["stage"] == stage)
     return {body["answer"]: store.get(body["answer"]).decode() for body in looks}
@@ -52,7 +52,7 @@ def settle(
         verdict=verdict,
         packet_digest=digest,
         resolvable=resolves,
-        allowed_ranges={name: Range(min=low, max=high) for name, (low, high) in packet.allowed_ranges.items()},
+        allowed_ranges={name: ParameterRange(min=low, max=high) for name, (low, high) in packet.allowed_ranges.items()},
         current=packet.granted_parameters,
         attempts_left=rounds - attempt,
         conditions=packet.conditions,
@@ -64,7 +64,7 @@ def settle(
     )
 
 
-def carried(decision: Decision) -> dict[str, Any]:
+def summarise_conditions(decision: Decision) -> dict[str, Any]:
     """Return what the entry of a decision says about conditions: those carried over, with ids, and those met."""
     at = f"{decision.stage}.{decision.attempt}"
     return {

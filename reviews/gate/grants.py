@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from reviews.gate.conditions import open_for
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.retractions import newest_judgement, next_attempt, standing
 from reviews.trail.trail import Trail
 from specs.jobs.grant_and_claim import Grant
@@ -21,7 +21,7 @@ from specs.session.session_spec import ResolvedSpec
 from specs.session_words import session_words
 from specs.stages.registry import kind_of, resolve_parameters
 from specs.system.digests import digest_value
-from specs.system.errors import GrantRefused
+from specs.system.errors import InvalidGrant
 from specs.trail.verdict import Outcome
 
 VALID_SECONDS = 24 * 3600.0
@@ -37,7 +37,7 @@ class Opening(NamedTuple):
 
 
 def opened_by(
-    resolved: ResolvedSpec, entries: Sequence[Recorded], stage: str | None, outcome: Outcome
+    resolved: ResolvedSpec, entries: Sequence[RecordedEntry], stage: str | None, outcome: Outcome
 ) -> dict[str, Any] | None:
     """Return what an outcome opens after these entries: the next stage, another attempt, or nothing.
 
@@ -79,7 +79,7 @@ def mint(
     trail.verify_chain()
     opening = latest_opening(trail)
     if opening is None:
-        raise GrantRefused(
+        raise InvalidGrant(
             "no stage is open", where=trail.session, hint="a stage opens only by an approving or revising decision"
         )
     stage = resolved.spec.stage(opening.stage)
@@ -87,10 +87,10 @@ def mint(
     try:
         parameters = resolve_parameters(stage, changes)
     except ValueError as error:
-        raise GrantRefused(str(error), where=where) from error
+        raise InvalidGrant(str(error), where=where) from error
     reads_it = kind_of(stage).takes_script
     if (stage.allow_code or stage.script) and not reads_it and resolved.data_digests["heldout"] in inputs.values():
-        raise GrantRefused("an input holds the held-out items, which no code may read", where=where)
+        raise InvalidGrant("an input holds the held-out items, which no code may read", where=where)
     now = time.time()
     _require_settled(trail, resolved, opening, now)
     wanted = Grant(
@@ -115,7 +115,7 @@ def mint(
     grant = Grant.model_validate(recorded.body)
     same = {"issued": wanted.issued, "expires": wanted.expires}
     if grant.model_copy(update=same) != wanted:
-        raise GrantRefused(
+        raise InvalidGrant(
             "another grant is already recorded for this attempt",
             where=wanted.key(),
             hint="one attempt has one grant; a change needs a new decision",
@@ -137,7 +137,7 @@ def verify(trail: Trail, order: JobOrder, registration: str, input_digests: dict
     recorded = trail.find(f"grant/{grant.key()}")
     hint = "only `peergate start` and `peergate resume` launch stages, each after its gate"
     if recorded is None or recorded.body != grant.model_dump(mode="json"):
-        raise GrantRefused("no such grant is in the trail", where=order.key, hint=hint)
+        raise InvalidGrant("no such grant is in the trail", where=order.key, hint=hint)
     judged = list(trail.iterate("decision", "human", "retraction"))
     decision = next((value for value in standing(judged) if value.digest == grant.decision), None)
     opens = decision.body.get("opens") if decision else None
@@ -155,9 +155,9 @@ def verify(trail: Trail, order: JobOrder, registration: str, input_digests: dict
     ]
     for what, result, granted in expectations:
         if result != granted:
-            raise GrantRefused(f"{what} {result!r} is not what was granted, {granted!r}", where=order.key, hint=hint)
+            raise InvalidGrant(f"{what} {result!r} is not what was granted, {granted!r}", where=order.key, hint=hint)
     if (late := time.time() - grant.expires) > 0:
-        raise GrantRefused(f"the grant expired {late:.0f} s ago", where=order.key, hint=hint)
+        raise InvalidGrant(f"the grant expired {late:.0f} s ago", where=order.key, hint=hint)
 
 
 def _require_settled(trail: Trail, resolved: ResolvedSpec, opening: Opening, now: float) -> None:
@@ -166,13 +166,13 @@ def _require_settled(trail: Trail, resolved: ResolvedSpec, opening: Opening, now
     opener = next(entry for entry in entries if entry.digest == opening.entry)
     named = session_words(trail.path.parent)
     if (expires := opener.body.get("expires")) is not None and now > expires:
-        raise GrantRefused(
+        raise InvalidGrant(
             f"{opener.body['by']}'s approval ended {now - expires:.0f} s ago",
             where=f"{trail.session}.{opening.stage}",
             hint=f"take it back: `peergate retract {named} {opener.entry.seq} --reason WHY`; the gate asks again",
         )
     for obligation in open_for(entries, resolved, opening.stage, int(now * 1e9)):
-        raise GrantRefused(
+        raise InvalidGrant(
             f"condition {obligation.id} is open: {obligation.condition.text}",
             where=f"{trail.session}.{opening.stage}",
             hint=f"`peergate override {named} --reason WHY --condition {obligation.id}` waives it",

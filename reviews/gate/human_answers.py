@@ -9,14 +9,14 @@ from reviews.evidence.gather import find, is_in_force
 from reviews.gate.conditions import open_for
 from reviews.gate.grants import opened_by
 from reviews.gate.packet import DESIGN
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.retractions import next_attempt, standing
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import PeergateError
 from specs.trail.entry import EntryKind
 
 
-def last_question(entries: Sequence[Recorded], session: str) -> Recorded:
+def last_question(entries: Sequence[RecordedEntry], session: str) -> RecordedEntry:
     """Return the entry a person is asked about: the newest escalation of gate or builder, a budget, or a retraction.
 
     Raises:
@@ -30,7 +30,7 @@ def last_question(entries: Sequence[Recorded], session: str) -> Recorded:
     raise PeergateError("nothing was escalated", where=session)
 
 
-def why_no_retry(entries: Sequence[Recorded], request: Recorded) -> str:
+def why_no_retry(entries: Sequence[RecordedEntry], request: RecordedEntry) -> str:
     """Say why *retry* is not an answer to a question; empty when it is.
 
     A design is judged again only while it has no verdict, as when its reviewer was killed: asking about the same design
@@ -48,7 +48,7 @@ BY_PEOPLE: tuple[EntryKind, ...] = ("decision", "human", "override", "amendment"
 """The kinds of entries that say whether a person decided instead of a gate."""
 
 
-def is_override(value: Recorded) -> bool:
+def is_override(value: RecordedEntry) -> bool:
     """Say whether an entry records that a person decided instead of the gate."""
     kind, body = value.entry.kind, value.body
     return (
@@ -58,17 +58,17 @@ def is_override(value: Recorded) -> bool:
     )
 
 
-def overrides(entries: Sequence[Recorded]) -> list[Recorded]:
+def overrides(entries: Sequence[RecordedEntry]) -> list[RecordedEntry]:
     """Return the entries by which a person decided instead of a gate, without answers that were taken back."""
     return [value for value in standing(entries) if is_override(value)]
 
 
-def is_without_verdict(judged: Recorded | None) -> bool:
+def is_without_verdict(judged: RecordedEntry | None) -> bool:
     """Say whether the entry of a verdict records that it is missing."""
     return judged is not None and bool(judged.body["error"])
 
 
-def design_attempt(entries: Sequence[Recorded]) -> int:
+def design_attempt(entries: Sequence[RecordedEntry]) -> int:
     """Return how many times the design is judged: once, and once more for every *retry*."""
     return 1 + sum(entry.entry.kind == "human" and is_design_again(entry.body) for entry in entries)
 
@@ -78,7 +78,7 @@ def is_design_again(answer: dict[str, Any]) -> bool:
     return answer["stage"] is None and answer["answer"] == "retry"
 
 
-def waits_for_budget(entries: Sequence[Recorded]) -> Recorded | None:
+def waits_for_budget(entries: Sequence[RecordedEntry]) -> RecordedEntry | None:
     """Return the entry that says what does not fit in the budget, unless an answer or an amendment followed it."""
     for recorded in reversed(entries):
         kind = recorded.entry.kind
@@ -90,7 +90,7 @@ def waits_for_budget(entries: Sequence[Recorded]) -> Recorded | None:
 
 
 def answer_effect(
-    resolved: ResolvedSpec, entries: Sequence[Recorded], request: Recorded, answer: str
+    resolved: ResolvedSpec, entries: Sequence[RecordedEntry], request: RecordedEntry, answer: str
 ) -> dict[str, Any]:
     """Return what an answer opens and which conditions it waives.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from reviews.checks.definition import Checks, Found, Limit, guarded, listed, result
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names, result, run_guarded
 from reviews.evidence.gather import accepted_attempt, find
 from reviews.gate.amendments import AMENDMENT, changes
 from reviews.gate.check_list import all_checks
 from reviews.gate.packet_derivation import check_design
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.retractions import standing
 from specs.session.session_spec import ResolvedSpec
@@ -18,8 +18,8 @@ from specs.trail.verdict import CheckResult, Packet
 
 AMENDMENT_GATE = (AMENDMENT,)
 """In the place of stage kinds: this check gets two designs and the trail."""
-CHECKS = Checks(AMENDMENT_GATE)
-_HYPOTHESIS = (Limit("<", "analysis.alpha"), Limit(">=", "analysis.minimum_effect"))
+CHECKS = CheckRegistry(AMENDMENT_GATE)
+_HYPOTHESIS = (CheckLimit("<", "analysis.alpha"), CheckLimit(">=", "analysis.minimum_effect"))
 """What the registered hypothesis is judged by; of the rest of the analysis, no value is known to be stricter."""
 
 _UNMET = "the hypothesis at "
@@ -30,12 +30,12 @@ _UNMET = "the hypothesis at "
     "Nothing that just failed is loosened",
     source="thresholds that were moved after the results until they passed",
 )
-def _loosens(entries: Sequence[Recorded], store: Store, old: ResolvedSpec, new: ResolvedSpec) -> Found:
+def _loosens(entries: Sequence[RecordedEntry], store: Store, old: ResolvedSpec, new: ResolvedSpec) -> CheckOutcome:
     """Compare the limits of the checks and of the hypothesis that failed last with those of the amended spec.
 
     `peergate amend --override` puts such a change in force in a person's name, with a reason.
     """
-    failed = list(_failed(entries, store, old))
+    failed = list(_find_failures(entries, store, old))
     visible = [
         {"failed": what, "limit": limit.key, "before": before, "after": after}
         for what, limit in failed
@@ -49,27 +49,29 @@ def _loosens(entries: Sequence[Recorded], store: Store, old: ResolvedSpec, new: 
             if (key := change.pointer[1:].replace("/", ".")).startswith("analysis.") and key not in limits
         ]
     if not visible:
-        return Found("PASS", "no limit of what failed last is loosened", 0.0)
-    limits = listed(
+        return CheckOutcome("PASS", "no limit of what failed last is loosened", 0.0)
+    limits = join_names(
         f"{value['limit']} from {value['before']} to {value['after']} after {value['failed']}" for value in visible
     )
     detail = f"it loosens what just failed: {limits}; mend what failed, or put it in force with --override and a reason"
-    return Found("FAIL", detail, float(len(visible)), tuple(visible), repairable=False)
+    return CheckOutcome("FAIL", detail, float(len(visible)), tuple(visible), repairable=False)
 
 
 def amendment_checks(
-    entries: Sequence[Recorded], store: Store, old: ResolvedSpec, new: ResolvedSpec
+    entries: Sequence[RecordedEntry], store: Store, old: ResolvedSpec, new: ResolvedSpec
 ) -> tuple[CheckResult, ...]:
     """Judge an amended design as it would be judged before a session, and what it changes after what has failed."""
-    own = (result(check, guarded(check.run, entries, store, old, new), new.spec, ()) for check in CHECKS)
+    own = (result(check, run_guarded(check.run, entries, store, old, new), new.spec, ()) for check in CHECKS)
     return (*check_design(new, store), *own)
 
 
-def _looser(limit: Limit, before: float, after: float) -> bool:
+def _looser(limit: CheckLimit, before: float, after: float) -> bool:
     return exact(after) < exact(before) if limit.sign.startswith(">") else exact(after) > exact(before)
 
 
-def _failed(entries: Sequence[Recorded], store: Store, old: ResolvedSpec) -> Iterator[tuple[str, Limit]]:
+def _find_failures(
+    entries: Sequence[RecordedEntry], store: Store, old: ResolvedSpec
+) -> Iterator[tuple[str, CheckLimit]]:
     """Yield what closed the newest gate of each stage that no later attempt or person has opened, with its limits."""
     limits = {check.id: check.limits for check in all_checks(old)}
     newest = {

@@ -5,7 +5,7 @@ The registered verifier judges the outputs again. Metrics are defined in ``specs
 
 from __future__ import annotations
 
-from reviews.checks.definition import Checks, Found, manifest_of
+from reviews.checks.definition import CheckOutcome, CheckRegistry, manifest_of
 from reviews.checks.measuring_code import measuring_code
 from reviews.comparison.arms import measure_comparison
 from reviews.evidence.evidence import Evidence
@@ -19,7 +19,7 @@ from specs.system.digests import digest_file
 from specs.system.errors import EvidenceMissing
 from specs.system.text import plain
 
-CHECKS = Checks()
+CHECKS = CheckRegistry()
 
 
 def measure(evidence: Evidence) -> MetricSet:
@@ -58,7 +58,7 @@ def measure(evidence: Evidence) -> MetricSet:
     "The raw rows could be measured",
     source="a gate without a criterion that opened on rows nobody could read",
 )
-def _measured(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _check_measurable_rows(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Close the gate of rows that cannot be measured, whatever criteria and checks the stage has beside this one."""
     if metrics is None:
         # Raises with the reason.
@@ -68,10 +68,12 @@ def _measured(evidence: Evidence, metrics: MetricSet | None) -> Found:
     counted, stated = _tokens_in(evidence), manifest.tokens
     if manifest.peak_rss_mb is not None:
         message = f"the manifest states {manifest.peak_rss_mb:g} MiB of memory, which only the job's wrapper measures"
-        return Found("FAIL", message, repairable=False)
+        return CheckOutcome("FAIL", message, repairable=False)
     if counted not in (None, stated):
-        return Found("FAIL", f"the manifest states {stated} tokens, its rows hold {counted}", repairable=False)
-    return Found("PASS", f"{len(metrics.metrics)} metrics were computed from the raw rows", float(len(metrics.metrics)))
+        return CheckOutcome("FAIL", f"the manifest states {stated} tokens, its rows hold {counted}", repairable=False)
+    return CheckOutcome(
+        "PASS", f"{len(metrics.metrics)} metrics were computed from the raw rows", float(len(metrics.metrics))
+    )
 
 
 def _tokens_in(evidence: Evidence) -> int | None:

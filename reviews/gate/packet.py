@@ -57,13 +57,13 @@ def build_packet(
 ) -> Packet:
     """Build the packet of one attempt; what is known from earlier attempts and gates comes last."""
     resolved, stage = evidence.resolved, evidence.stage
-    rows, flagged = _rows(evidence), _flagged(checks)
+    rows, flagged = _rows(evidence), _list_flagged_rows(checks)
     log = plain(evidence.log_tail, 1_000_000)
     packet = Packet(
         stage=stage.name,
         kind=stage.kind,
         registration=resolved.registration(),
-        registered=_registered(resolved) | {"gate": stage.gate.model_dump(mode="json")},
+        registered=_collect_registered_facts(resolved) | {"gate": stage.gate.model_dump(mode="json")},
         granted_parameters=dict(evidence.parameters),
         allowed_ranges={name: (limits.min, limits.max) for name, limits in stage.ranges.items()},
         allowed_choices=dict(stage.choices),
@@ -73,7 +73,9 @@ def build_packet(
         checks=checks,
         checks_digest=checks_digest,
         sample_rows=tuple(
-            _spread(rows, SAMPLE_ROWS) if kind_of(stage).trains else _drawn(rows, SAMPLE_ROWS, resolved.registration())
+            _spread(rows, SAMPLE_ROWS)
+            if kind_of(stage).trains
+            else _draw_rows(rows, SAMPLE_ROWS, resolved.registration())
         ),
         flagged_rows=tuple(flagged[:FLAGGED_ROWS]),
         log_tail=log[-LOG_CHARACTERS:],
@@ -90,7 +92,7 @@ def build_packet(
         lifted=dict(lifted or {}),
         previous_findings=previous_findings,
         reading=resolved.read_first(),
-        points=kind_of(stage).points,
+        points=kind_of(stage).review_focus,
         code=plain(evidence.code, CODE_CHARACTERS),
         withdrawn=evidence.withdrawn,
         lineages={
@@ -102,7 +104,7 @@ def build_packet(
     return without_secrets(packet)
 
 
-def _flagged(checks: tuple[CheckResult, ...]) -> Rows:
+def _list_flagged_rows(checks: tuple[CheckResult, ...]) -> Rows:
     return [{"check": check.id, **row} for check in checks if check.status != "PASS" for row in check.shown]
 
 
@@ -152,12 +154,12 @@ def evidence_digest(packet: Packet) -> str:
 
 def build_design_packet(resolved: ResolvedSpec, checks: tuple[CheckResult, ...], *, checks_digest: str) -> Packet:
     """Build the packet of the design gate: there are no rows yet, only what is registered."""
-    flagged = _flagged(checks)
+    flagged = _list_flagged_rows(checks)
     packet = Packet(
         stage=DESIGN,
         kind=DESIGN,
         registration=resolved.registration(),
-        registered=_registered(resolved)
+        registered=_collect_registered_facts(resolved)
         | {"stages": [stage.model_dump(mode="json", exclude=_NOT_SHOWN) for stage in resolved.spec.stages]},
         granted_parameters={},
         allowed_ranges={},
@@ -218,7 +220,7 @@ def _point(packet: Packet, pointer: str) -> Any:
     return result
 
 
-def _registered(resolved: ResolvedSpec) -> dict[str, Any]:
+def _collect_registered_facts(resolved: ResolvedSpec) -> dict[str, Any]:
     spec = resolved.spec
     return {
         "objective": plain(spec.objective, 1000),
@@ -234,7 +236,7 @@ def _registered(resolved: ResolvedSpec) -> dict[str, Any]:
 def _rows(evidence: Evidence) -> Rows:
     """Return the raw rows in short form; none when they cannot be read, which the checks report."""
     try:
-        return (judge_of(kind_of(evidence.stage)).shown or _as_written)(evidence)
+        return (judge_of(kind_of(evidence.stage)).summarise_rows or _as_written)(evidence)
     except EvidenceMissing:
         return []
 
@@ -242,7 +244,7 @@ def _rows(evidence: Evidence) -> Rows:
 def _as_written(evidence: Evidence) -> Rows:
     """Return rows with every text in them cut and made plain, without token ids; lists stay where they are short."""
     rows = read_objects(evidence.outputs.get("rows"), f"{evidence.stage.kind} rows")
-    return [{name: _shortened(value) for name, value in _without_ids(row).items()} for row in rows]
+    return [{name: _shorten_value(value) for name, value in _without_ids(row).items()} for row in rows]
 
 
 def _without_ids(value: Any) -> Any:
@@ -255,7 +257,7 @@ def _without_ids(value: Any) -> Any:
     return value
 
 
-def _shortened(value: Any) -> Any:
+def _shorten_value(value: Any) -> Any:
     if isinstance(value, str):
         return plain(value, ROW_CHARACTERS)
     if isinstance(value, list | dict):
@@ -283,7 +285,7 @@ def _effective(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _drawn(rows: Rows, limit: int, registration: str) -> Rows:
+def _draw_rows(rows: Rows, limit: int, registration: str) -> Rows:
     """Draw rows by a digest, so that the same evidence shows the same rows and nobody picks them."""
     if len(rows) <= limit:
         return rows

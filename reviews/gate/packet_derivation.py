@@ -13,8 +13,8 @@ from reviews.evidence.gather import find, load_data, load_texts
 from reviews.gate.conditions import condition_results, lifted_checks
 from reviews.gate.design_checks import design_checks
 from reviews.gate.packet import build_packet, evidence_digest
-from reviews.gate.reviewer import turned
-from reviews.trail.chain.envelope import Recorded
+from reviews.gate.reviewer import retarget_spans
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.metric import MetricSet
@@ -43,7 +43,7 @@ def check_design_files(resolved: ResolvedSpec) -> tuple[CheckResult, ...]:
 
 
 def derive_packet(
-    entries: Sequence[Recorded],
+    entries: Sequence[RecordedEntry],
     store: Store,
     evidence: Evidence,
     metrics: MetricSet | None,
@@ -77,7 +77,9 @@ def derive_packet(
     return packet.model_copy(update={"unchanged_since": _unchanged_since(entries, store, packet, attempt)})
 
 
-def _findings_before(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> tuple[dict[str, Any], ...]:
+def _findings_before(
+    entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int
+) -> tuple[dict[str, Any], ...]:
     """Return the findings on the attempt before, without the reviewer's name."""
     judged = find(entries, f"verdict/{stage}.{attempt - 1}")
     if judged is None:
@@ -95,7 +97,7 @@ def _findings_before(entries: Sequence[Recorded], store: Store, stage: str, atte
     )
 
 
-def _unchanged_since(entries: Sequence[Recorded], store: Store, packet: Packet, attempt: int) -> int | None:
+def _unchanged_since(entries: Sequence[RecordedEntry], store: Store, packet: Packet, attempt: int) -> int | None:
     """Return the newest earlier attempt with the same evidence."""
     digest = evidence_digest(packet)
     for number in range(attempt - 1, 0, -1):
@@ -105,7 +107,7 @@ def _unchanged_since(entries: Sequence[Recorded], store: Store, packet: Packet, 
     return None
 
 
-def verdict_again(entries: Sequence[Recorded], store: Store, packet: Packet) -> Verdict | None:
+def verdict_again(entries: Sequence[RecordedEntry], store: Store, packet: Packet) -> Verdict | None:
     """Return the verdict on the same evidence in an earlier attempt, turned to this packet, if there is one.
 
     The same evidence gets the same verdict: otherwise asking often enough would find a mild one.
@@ -117,4 +119,4 @@ def verdict_again(entries: Sequence[Recorded], store: Store, packet: Packet) -> 
         return None
     before, now = judged.body["packet"], packet.content_digest()
     verdict = Verdict.model_validate(store.get_value(judged.body["verdict"]))
-    return turned(verdict, before, now)
+    return retarget_spans(verdict, before, now)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from reviews.gate.reviewer import Reviewer
-from reviews.trail.chain.envelope import Recorded
+from reviews.gate.reviewer import PacketReviewer
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.trail.no_verdict import HELP, NoVerdict
 from specs.trail.verdict import Condition, Finding, Verdict, Vote
@@ -21,16 +21,16 @@ NAME = "panel"
 
 
 @dataclass(frozen=True)
-class Panel:
+class ReviewPanel:
     """The members, how many must approve, and who is asked too when they disagree."""
 
-    members: tuple[Reviewer, ...]
+    members: tuple[PacketReviewer, ...]
     quorum: int
-    tie_breaker: Reviewer | None = None
+    tie_breaker: PacketReviewer | None = None
     name: str = NAME
 
 
-class Answer(NamedTuple):
+class ReviewerAnswer(NamedTuple):
     """A reviewer's verdict, or the reason why it is missing."""
 
     reviewer: str
@@ -39,13 +39,13 @@ class Answer(NamedTuple):
     no_verdict: NoVerdict | None = None
 
 
-def member_answer(store: Store, judged: Recorded) -> Answer:
+def member_answer(store: Store, judged: RecordedEntry) -> ReviewerAnswer:
     """Return what a member said, from its entry."""
     verdict = Verdict.model_validate(store.get_value(judged.body["verdict"]))
-    return Answer(judged.body["reviewer"], None if verdict.no_verdict else verdict, verdict.no_verdict)
+    return ReviewerAnswer(judged.body["reviewer"], None if verdict.no_verdict else verdict, verdict.no_verdict)
 
 
-def merge(answers: Sequence[Answer], quorum: int) -> Verdict:
+def merge(answers: Sequence[ReviewerAnswer], quorum: int) -> Verdict:
     """Return one verdict that holds everything the members said."""
     pairs = [(answer.reviewer, answer.verdict) for answer in answers if answer.verdict is not None]
     findings: list[Finding] = []
@@ -85,7 +85,7 @@ def merge(answers: Sequence[Answer], quorum: int) -> Verdict:
     )
 
 
-def _too_few(answers: Sequence[Answer], quorum: int) -> NoVerdict | None:
+def _too_few(answers: Sequence[ReviewerAnswer], quorum: int) -> NoVerdict | None:
     """Return why the panel has no verdict; None when it has one."""
     silent = [answer for answer in answers if answer.verdict is None]
     if len(answers) - len(silent) >= quorum:

@@ -15,11 +15,11 @@ from specs.trail.verdict import Finding, Packet, Verdict
 T = TypeVar("T")
 
 
-class Unanswered(Exception):
+class PendingVerdict(Exception):
     """A person was asked for a verdict and has not given one yet: the session waits, no verdict is recorded."""
 
 
-class Reviewer(Protocol):
+class PacketReviewer(Protocol):
     """Judges a packet."""
 
     name: str
@@ -45,14 +45,14 @@ class Earlier:
 
 
 @dataclass(frozen=True)
-class Looked:
+class LookupRecord:
     """Something that a reviewer looked up: where it is recorded, and the digest of what it was answered."""
 
     entry: str
     answer: str
 
 
-class Found(NamedTuple):
+class LookupAnswer(NamedTuple):
     """The answer to a call of a reviewer, and the key of the entry that holds both."""
 
     text: str
@@ -65,13 +65,13 @@ class Looking(NamedTuple):
 
     names: tuple[str, ...]
     """What can be read, a line each."""
-    look: Callable[[str, str, int], Found]
+    look: Callable[[str, str, int], LookupAnswer]
     """Carries a call out: tool, arguments, and the most bytes of its answer."""
     tools: tuple[Tool, ...] = REVIEWER_TOOLS
 
 
 @dataclass(frozen=True)
-class Exchange:
+class ReviewExchange:
     """The HTTP exchange of one review, and what it cost."""
 
     request: bytes
@@ -91,15 +91,15 @@ class Exchange:
     """The reasoning effort that was requested; None when none was."""
     earlier: tuple[Earlier, ...] = ()
     """Answers before the last one; tokens and USD are those of all."""
-    looked: tuple[Looked, ...] = ()
+    looked: tuple[LookupRecord, ...] = ()
     """What the reviewer looked up, in order."""
 
 
-FACTS = frozenset(field.name for field in fields(Exchange))
+FACTS = frozenset(field.name for field in fields(ReviewExchange))
 """The names of what :func:`facts_of` returns."""
 
 
-def facts_of(exchange: Exchange, keep: Callable[[bytes], str]) -> dict[str, Any]:
+def facts_of(exchange: ReviewExchange, keep: Callable[[bytes], str]) -> dict[str, Any]:
     """Return what the trail records of an exchange; ``keep`` returns the digest of a body."""
     earlier = [
         {"request": keep(earlier.request), "response": keep(earlier.response), "error": earlier.error}
@@ -132,7 +132,7 @@ def no_verdict(reviewer: str, why: NoVerdict) -> Verdict:
     )
 
 
-def turned(verdict: Verdict, before: str, now: str) -> Verdict:
+def retarget_spans(verdict: Verdict, before: str, now: str) -> Verdict:
     """Return a verdict on the same evidence, with spans into the packet ``now`` where they pointed into ``before``."""
 
     def turn(finding: Finding) -> Finding:
@@ -145,20 +145,20 @@ def turned(verdict: Verdict, before: str, now: str) -> Verdict:
 
 
 @dataclass(frozen=True)
-class Answered(Generic[T]):
+class ModelOutcome(Generic[T]):
     """The outcome of asking a model: exactly one of ``value`` and ``error``."""
 
-    exchange: Exchange
+    exchange: ReviewExchange
     value: T | None = None
     error: ReviewerUnavailable | None = None
 
 
 @runtime_checkable
-class PaidReviewer(Reviewer, Protocol):
+class PaidReviewer(PacketReviewer, Protocol):
     """A reviewer whose reviews cost money and leave an exchange."""
 
     def review(self, packet: Packet, packet_digest: str) -> Verdict:
-        """Return the verdict, without what it took; errors as in :meth:`Reviewer.review`."""
+        """Return the verdict, without what it took; errors as in :meth:`PacketReviewer.review`."""
         review = self.ask(packet, packet_digest)
         if review.value is None:
             raise review.error or ReviewerUnavailable("no verdict", where=self.name)
@@ -168,6 +168,6 @@ class PaidReviewer(Reviewer, Protocol):
         """Return the most USD a review of this packet can cost."""
         ...
 
-    def ask(self, packet: Packet, packet_digest: str, looking: Looking | None = None) -> Answered[Verdict]:
+    def ask(self, packet: Packet, packet_digest: str, looking: Looking | None = None) -> ModelOutcome[Verdict]:
         """Ask, and return verdict or error together with what it took; ``looking``: what may be looked into."""
         ...

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from reviews.legacy.reader import read_file, unread
-from reviews.legacy.records import Record, Trail, one_line
+from reviews.legacy.records import LegacyTrail, Record, one_line
 from specs.system.errors import UserError
 
 SUFFIXES = (".md", ".markdown", ".txt", ".text", ".json", ".jsonl", ".log")
@@ -15,7 +15,7 @@ MAX_FILES = 10_000
 _SKIPPED = ("node_modules", "__pycache__", "site-packages")
 
 
-def read_folder(folder: Path, progress: Callable[[int, int], None] = lambda read, of: None) -> Trail:
+def read_folder(folder: Path, progress: Callable[[int, int], None] = lambda read, of: None) -> LegacyTrail:
     """Return a record for every review file below a folder, in the order of their paths.
 
     Links are not followed; hidden folders are passed over and named. ``progress`` is called after each file with how
@@ -37,7 +37,7 @@ def read_folder(folder: Path, progress: Callable[[int, int], None] = lambda read
         text = one_line(name)
         records.append(unread(text, problem, "transport_error") if problem else read_file(folder / name, text))
         progress(len(records), len(files))
-    return Trail(tuple(records), tuple(passed))
+    return LegacyTrail(tuple(records), tuple(passed))
 
 
 def _files(folder: Path, passed: list[str]) -> Iterator[tuple[str, str]]:

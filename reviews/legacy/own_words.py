@@ -29,7 +29,7 @@ _QUOTES = re.compile(
 )
 
 
-class Line(NamedTuple):
+class ReviewLine(NamedTuple):
     """One line; ``text`` is empty where somebody else speaks, ``full`` has quotes and brackets, level 0: no heading."""
 
     number: int
@@ -42,21 +42,21 @@ class Line(NamedTuple):
 class Words(NamedTuple):
     """The reviewer's lines, all lines of the file as they were, and whether a code fence stays open at its end."""
 
-    lines: list[Line]
+    lines: list[ReviewLine]
     raw: list[str]
     open_fence: bool
 
 
 def own_words(text: str) -> Words:
     """Return what the reviewer says in a text."""
-    lines: list[Line] = []
+    lines: list[ReviewLine] = []
     fence, other, hidden, before = "", 0, False, ""
     bare = _COMMENT.sub(lambda hit: re.sub(r"[^\n]", " ", hit.group()), text)
     for number, line in enumerate(bare.split("\n"), 1):
         if mark := _FENCE.match(line):
             fence = "" if fence and mark["fence"].startswith(fence) else fence or mark["fence"]
         if fence or mark:
-            lines.append(Line(number, ""))
+            lines.append(ReviewLine(number, ""))
             continue
         blank = re.fullmatch(r"[\s|:=_-]*", line) is not None
         item = re.match(r"\s*(?:[-*+\u2022]\s|\d+[.)]\s|\|)", line) is not None
@@ -69,7 +69,7 @@ def own_words(text: str) -> Words:
         reported_text, before = tidy(title if level else line), line
         flag = not (other or hidden or indented or blank)
         lines.append(
-            Line(
+            ReviewLine(
                 number, _QUOTES.sub("\u00a4", reported_text) if flag else "", level if flag else 0, item, reported_text
             )
         )

@@ -10,7 +10,7 @@ from typing import Literal
 
 from reviews.legacy.own_words import own_words
 from reviews.legacy.records import Record, one_line
-from reviews.legacy.structured import Fault, words_of_json
+from reviews.legacy.structured import LegacyCallFault, words_of_json
 from reviews.legacy.verdicts import read_verdict
 from specs.system.digests import digest_bytes, digest_file
 from specs.system.regular_files import MOST_BYTES, read_regular
@@ -53,12 +53,12 @@ def read_file(path: Path, source: str) -> Record:
 
 def read_bytes(raw: bytes, source: str, suffix: str = ".txt") -> Record:
     """Return the record of a review's bytes, whatever they are."""
-    text, digest = _decoded(raw), digest_bytes(raw)
+    text, digest = _decode_text(raw), digest_bytes(raw)
     try:
-        words = Fault("transport_error", "not text") if text is None else _words(text, suffix)
+        words = LegacyCallFault("transport_error", "not text") if text is None else _words(text, suffix)
     except RecursionError:
-        words = Fault("undetermined", "nested too deeply")
-    if isinstance(words, Fault):
+        words = LegacyCallFault("undetermined", "nested too deeply")
+    if isinstance(words, LegacyCallFault):
         return unread(source, words.text, words.status, digest, len(raw))
     if not words.strip():
         return unread(source, "empty", "transport_error", digest, len(raw))
@@ -68,7 +68,7 @@ def read_bytes(raw: bytes, source: str, suffix: str = ".txt") -> Record:
     return Record(source, status, reading.verdict, one_line(displayed_text), digest, reading.why, len(raw))
 
 
-def _decoded(raw: bytes) -> str | None:
+def _decode_text(raw: bytes) -> str | None:
     """Return the bytes as plain text, or None when they are not text."""
     wide = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     for name in ("utf-16",) if wide else ("utf-8-sig", "cp1252"):
@@ -80,16 +80,16 @@ def _decoded(raw: bytes) -> str | None:
     return None
 
 
-def _words(text: str, suffix: str) -> str | Fault:
+def _words(text: str, suffix: str) -> str | LegacyCallFault:
     """Return the reviewer's words, or what is wrong with the call that a file records."""
     if why := _too_much(text):
-        return Fault("undetermined", why)
+        return LegacyCallFault("undetermined", why)
     if suffix in (".json", ".jsonl") or text.lstrip()[:1] in ("{", "["):
         words = words_of_json(text)
-        if isinstance(words, Fault) and (suffix in (".json", ".jsonl") or words.status != "incomplete"):
+        if isinstance(words, LegacyCallFault) and (suffix in (".json", ".jsonl") or words.status != "incomplete"):
             return words
         if isinstance(words, str):
-            return Fault("undetermined", why) if (why := _too_much(words)) else words
+            return LegacyCallFault("undetermined", why) if (why := _too_much(words)) else words
     # An answer may hold its verdict in a tag, and the rest in others.
     tagged = _TAGGED.sub(lambda tag: f"{tag[1]}: {tag[2].strip()}", text)
     return re.sub(r"</?[a-z_]{1,20}>", "", tagged) if tagged != text else text

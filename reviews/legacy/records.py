@@ -29,7 +29,7 @@ class Record(NamedTuple):
         return self._asdict() | {"imported": True, "opens_a_gate": False}
 
 
-class Trail(NamedTuple):
+class LegacyTrail(NamedTuple):
     """The records of a folder; ``passed_over`` names the folders that were not read."""
 
     records: tuple[Record, ...]

@@ -55,14 +55,14 @@ _CUT = re.compile(r"length|max_tokens|max_output_tokens|incomplete")
 _DEEPEST = 8
 
 
-class Fault(NamedTuple):
+class LegacyCallFault(NamedTuple):
     """A call that failed or was cut, as a file records it."""
 
     status: Literal["transport_error", "incomplete", "undetermined"]
     text: str
 
 
-def words_of_json(text: str) -> str | Fault | None:
+def words_of_json(text: str) -> str | LegacyCallFault | None:
     """Return what a reviewer says in a JSON value, or in one JSON value a line.
 
     Returns the fault of the call if the file records one; None when the text is not JSON.
@@ -75,12 +75,14 @@ def words_of_json(text: str) -> str | Fault | None:
             try:
                 values.append(json.loads(line, object_pairs_hook=_object))
             except ValueError:
-                return Fault("incomplete", "not whole JSON") if line.lstrip()[:1] in ("{", "[") else None
+                return LegacyCallFault("incomplete", "not whole JSON") if line.lstrip()[:1] in ("{", "[") else None
     parts = [part for value in values if isinstance(value, (dict, list)) for part in _parts(value, 0)]
-    if fault := next((part for part in parts if isinstance(part, Fault)), None):
+    if fault := next((part for part in parts if isinstance(part, LegacyCallFault)), None):
         return fault
     texts = [part[:1].upper() + part[1:] for part in map(str, parts) if part.strip()]
-    return plain("\n\n".join(texts), len(text) * 4) if texts else Fault("undetermined", "JSON without a verdict")
+    return (
+        plain("\n\n".join(texts), len(text) * 4) if texts else LegacyCallFault("undetermined", "JSON without a verdict")
+    )
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -91,12 +93,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return current
 
 
-def _parts(value: Any, depth: int) -> Iterator[str | Fault]:
+def _parts(value: Any, depth: int) -> Iterator[str | LegacyCallFault]:
     """Yield what the reviewer says in a value."""
     if depth > _DEEPEST:
         return
     if isinstance(value, str):
-        inner = _nested(value)
+        inner = _parse_nested_json(value)
         yield from [value] if inner is None else _parts(inner, depth + 1)
     elif isinstance(value, list):
         for item in value:
@@ -110,7 +112,7 @@ def _parts(value: Any, depth: int) -> Iterator[str | Fault]:
                 yield from _field(_name(key), item, depth, decides=decides)
 
 
-def _nested(text: str) -> Any:
+def _parse_nested_json(text: str) -> Any:
     """Return the JSON that a text consists of, as agents answer with a schema; None for other texts."""
     if text.strip()[:1] not in ("{", "["):
         return None
@@ -124,7 +126,7 @@ def _name(key: str) -> str:
     return re.sub(r"[- ]", "_", key.lower())
 
 
-def _field(name: str, value: Any, depth: int, *, decides: bool = False) -> Iterator[str | Fault]:
+def _field(name: str, value: Any, depth: int, *, decides: bool = False) -> Iterator[str | LegacyCallFault]:
     """Yield a labelled line for a verdict, a finding or a condition, and the text of an answer.
 
     Beside a verdict (``decides``) a field without a known meaning is a doubt.
@@ -154,7 +156,7 @@ def _field(name: str, value: Any, depth: int, *, decides: bool = False) -> Itera
             yield f"Maybe: {name.replace('_', ' ')}"
 
 
-def _findings(finding: Any) -> Iterator[str | Fault]:
+def _findings(finding: Any) -> Iterator[str | LegacyCallFault]:
     """Yield how severe a finding is; its own recommendation is no verdict."""
     if isinstance(finding, dict):
         for key in ("severity", "priority", "title"):
@@ -162,12 +164,12 @@ def _findings(finding: Any) -> Iterator[str | Fault]:
                 yield from _field(key, finding[key], _DEEPEST)
 
 
-def _fault(value: dict[str, Any]) -> Fault | None:
+def _fault(value: dict[str, Any]) -> LegacyCallFault | None:
     """Return what is wrong with the call that an object records."""
     error = next((value[key] for key in ("error", "exception", "traceback", "is_error") if value.get(key)), None)
     status = str(value.get("status", value.get("status_code", value.get("code", "")))).lower()
     if error or _FAILED.fullmatch(status):
-        return Fault("transport_error", f"error: {plain(str(error or status), 200)}")
+        return LegacyCallFault("transport_error", f"error: {plain(str(error or status), 200)}")
     ended = [str(value.get(key)) for key in ("finish_reason", "stop_reason", "status")]
     cut = value.get("truncated") is True or any(_CUT.fullmatch(end) for end in ended)
-    return Fault("incomplete", "the answer was cut off at its length limit") if cut else None
+    return LegacyCallFault("incomplete", "the answer was cut off at its length limit") if cut else None

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from reviews.legacy.own_words import Line, Words, heading
+from reviews.legacy.own_words import ReviewLine, Words, heading
 from reviews.legacy.records import LegacyVerdict
 
 Mark = Literal["approve", "approve_with_conditions", "revise", "reject", "unclear"]
@@ -21,7 +21,7 @@ _BOLD = 7
 """Level of a bold line, the deepest heading."""
 
 
-class Reading(NamedTuple):
+class VerdictReading(NamedTuple):
     """What a text decided, the line that says so, and why it is undetermined if it is."""
 
     verdict: LegacyVerdict | None
@@ -195,26 +195,26 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^a-z])")
 _BAD, _GOOD = re.compile("[❌⛔🛑🔴🚫👎⚠🟡🟠]"), re.compile("[✅👍🟢]")
 
 
-def read_verdict(words: Words) -> Reading:
+def read_verdict(words: Words) -> VerdictReading:
     """Return what a review decided, if it did."""
     own = [line for line in words.lines if line.text.strip()]
     if words.open_fence or own and _CUT_OFF.search(own[-1].text):
-        return Reading(None, "the text is cut off", own[-1].number if own else None)
+        return VerdictReading(None, "the text is cut off", own[-1].number if own else None)
     if undone := next((line for line in words.lines if _UNDONE.search(line.full)), None):
-        return Reading(None, "a verdict that was taken back or is none", undone.number)
+        return VerdictReading(None, "a verdict that was taken back or is none", undone.number)
     statements = list(_statements(words.lines))
     if not statements:
-        return Reading(None, "no verdict in a known form")
+        return VerdictReading(None, "no verdict in a known form")
     line = statements[0].line
     marks = {statement.mark for statement in statements}
     if "unclear" in marks:
         unclear = next(statement for statement in statements if statement.mark == "unclear")
-        return Reading(None, "a sentence that is not clearly a verdict", unclear.line)
+        return VerdictReading(None, "a sentence that is not clearly a verdict", unclear.line)
     approving = marks & {"approve", "approve_with_conditions"}
     if len(marks) > 1 and marks != approving:
-        return Reading(None, "statements that contradict each other", line)
+        return VerdictReading(None, "statements that contradict each other", line)
     if any(_BAD.search(each.full) for each in words.lines) and approving:
-        return Reading(None, "a sign of danger beside an approval", line)
+        return VerdictReading(None, "a sign of danger beside an approval", line)
     if not approving:
         if late := next(
             (
@@ -224,13 +224,13 @@ def read_verdict(words: Words) -> Reading:
             ),
             None,
         ):
-            return Reading(None, "an approval behind a refusal", late.number)
+            return VerdictReading(None, "an approval behind a refusal", late.number)
         (verdict,) = marks
-        return Reading(verdict, "", line)  # pyright: ignore[reportArgumentType]
+        return VerdictReading(verdict, "", line)  # pyright: ignore[reportArgumentType]
     return _approval(words.lines, statements)
 
 
-def _approval(lines: list[Line], statements: list[Statement]) -> Reading:
+def _approval(lines: list[ReviewLine], statements: list[Statement]) -> VerdictReading:
     """Return an approval, or why what stands beside it leaves it undetermined."""
     line, own = statements[0].line, {statement.line for statement in statements}
     if any(_TICKED.match(each.text) for each in lines if each.number in own):
@@ -241,7 +241,7 @@ def _approval(lines: list[Line], statements: list[Statement]) -> Reading:
         if binds or each.number in own or not text.strip():
             continue
         if _CRITICAL.search(text) and not _denies(each, lines):
-            return Reading(None, "a critical finding beside an approval", each.number)
+            return VerdictReading(None, "a critical finding beside an approval", each.number)
     for each in lines:
         text = _NOTHING.sub("", each.text)
         binds = binds or re.match(r"(?i)\W*conditions?:(?!\s*none)", each.full) is not None
@@ -256,11 +256,11 @@ def _approval(lines: list[Line], statements: list[Statement]) -> Reading:
         if re.match(r"(?i)\W*(?:required\s+)?conditions?\b|\W*but\b|.*\bmust\s+be\s+fixed\s+before\b", text):
             binds = True
         elif not binds and (_DOUBT.search(text) or _BINDS.search(text)):
-            return Reading(None, "something else in the text may speak against it", each.number)
-    return Reading("approve_with_conditions" if binds else "approve", "", line)
+            return VerdictReading(None, "something else in the text may speak against it", each.number)
+    return VerdictReading("approve_with_conditions" if binds else "approve", "", line)
 
 
-def _denies(line: Line, lines: list[Line]) -> bool:
+def _denies(line: ReviewLine, lines: list[ReviewLine]) -> bool:
     """Return whether a line that names critical findings has none: "Critical: 0", or "None." below it."""
     if re.search(r"(?i)[:|=]\s*(?:none|0|n/?a|-)\s*\|?\s*$", line.full) or re.search(
         r"(?i)\b(?:no|zero|0)\b", line.full
@@ -270,7 +270,7 @@ def _denies(line: Line, lines: list[Line]) -> bool:
     return re.match(r"(?i)\W*(?:none|n/?a|nothing|no\s+\w+)\b[^,;]*$", below) is not None
 
 
-def _statements(lines: list[Line]) -> Iterator[Statement]:
+def _statements(lines: list[ReviewLine]) -> Iterator[Statement]:
     """Yield the sentences that state a verdict, or may."""
     first = True
     ticked = [line for line in lines if _TICKED.match(line.text)]
@@ -282,7 +282,7 @@ def _statements(lines: list[Line]) -> Iterator[Statement]:
             yield (
                 Statement(line.number, "unclear")
                 if len(ticked) > 1
-                else _stated(line.number, box["value"], labelled=True)
+                else _read_statement(line.number, box["value"], labelled=True)
             )
         elif label and label["value"]:
             yield from _behind(line, label)
@@ -290,22 +290,22 @@ def _statements(lines: list[Line]) -> Iterator[Statement]:
             below = next((each for each in lines[place + 1 :] if each.text.strip()), None)
             if below is not None and below.level in (0, _BOLD) and not _LABEL.match(below.text):
                 shouted = re.match(r"\W*[A-Z]{2,}\b", below.text) is not None
-                stated = _stated(below.number, below.text, labelled=shouted or bool(label["strong"]))
+                stated = _read_statement(below.number, below.text, labelled=shouted or bool(label["strong"]))
                 if stated.mark != "unclear" or label["strong"]:
                     yield stated
         elif first and not _PART.match(line.text):
             title = heading(line.full)[1] or line.text
             sentence = _SENTENCE.split(title)[0]
             if _SHOUTED.match(re.sub(r"^[^\w¤]+", "", sentence)):
-                stated = _stated(line.number, title, labelled=False)
+                stated = _read_statement(line.number, title, labelled=False)
                 if stated.mark != "unclear":
                     yield stated
         first = first and (line.level > 0 or re.match(r"\W*[\w -]{1,20}:\s", line.text) is not None)
 
 
-def _behind(line: Line, label: re.Match[str]) -> Iterator[Statement]:
+def _behind(line: ReviewLine, label: re.Match[str]) -> Iterator[Statement]:
     """Yield what a label announces; a weak one counts only with a phrase that is a verdict anywhere."""
-    stated = _stated(
+    stated = _read_statement(
         line.number,
         label["value"],
         labelled=bool(label["strong"] or label["weak"].lower() in ("recommendation", "status")),
@@ -314,7 +314,7 @@ def _behind(line: Line, label: re.Match[str]) -> Iterator[Statement]:
         yield stated
 
 
-def _stated(number: int, text: str, *, labelled: bool) -> Statement:
+def _read_statement(number: int, text: str, *, labelled: bool) -> Statement:
     """Return what the first sentence of a text decides: unclear unless a phrase and an allowed end are all of it."""
     text = _NOTHING.sub(lambda denied: denied[0] if denied.start() == 0 else "", text.strip())
     sentence = _SENTENCE.split(text)[0]
@@ -325,11 +325,11 @@ def _stated(number: int, text: str, *, labelled: bool) -> Statement:
         rest = sentence[phrase.end() :] if phrase else ""
         if phrase is None or not (_REST if mark.startswith("approve") else _REFUSED_REST).match(rest):
             continue
-        return Statement(number, *_weighed(mark, phrase[0], rest, text))
+        return Statement(number, *_weigh_mark(mark, phrase[0], rest, text))
     return Statement(number, "unclear")
 
 
-def _weighed(mark: Mark, phrase: str, rest: str, text: str) -> tuple[Mark, bool]:
+def _weigh_mark(mark: Mark, phrase: str, rest: str, text: str) -> tuple[Mark, bool]:
     """Return a mark as what surrounds it leaves it, and whether it binds."""
     if mark in ("approve", "approve_with_conditions"):
         if _BAD.search(text):

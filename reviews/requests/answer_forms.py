@@ -8,14 +8,15 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from reviews.requests.citations import Places, overlap
-from reviews.reviewers.vendors.model_exchange import Form, Part, read_part
+from reviews.requests.citations import CitationResolver, overlap
+from reviews.reviewers.vendors.model_exchange import AnswerForm, AnswerPart, read_part
 from specs.system.errors import ReviewerUnavailable
 from specs.trail.requested_review import (
     MAX_WORDS,
     AdversarialAnswer,
     Answer,
     BestCase,
+    Citation,
     ClaimStatus,
     Concern,
     DraftAnswer,
@@ -24,13 +25,12 @@ from specs.trail.requested_review import (
     IssueSeverity,
     Mode,
     Overclaim,
-    Place,
     QuestionAnswer,
-    Reading,
-    Recommendation,
+    RequestReading,
     ReviewAnswer,
+    ReviewRecommendation,
     ScoreRow,
-    Unresolved,
+    UnresolvedFinding,
 )
 
 STATEMENT_CHARACTERS = 4000
@@ -44,7 +44,7 @@ _SEVERITIES: dict[IssueSeverity, int] = {"CRITICAL": 0, "HIGH": 1, "SUGGESTION":
 _SCALE = range(1, 6)
 
 
-class AnswerPlace(Part):
+class AnswerPlace(AnswerPart):
     """Lines of one of the files, and words quoted from them."""
 
     file: str
@@ -53,7 +53,7 @@ class AnswerPlace(Part):
     quote: str
 
 
-class QuestionPart(Part):
+class QuestionPart(AnswerPart):
     """What a model returns to a question; ``approval`` comes last, so that it is written after the reasons."""
 
     reasoning: str
@@ -63,21 +63,21 @@ class QuestionPart(Part):
     approval: bool
 
 
-class BestCasePart(Part):
+class BestCasePart(AnswerPart):
     """The strongest argument for what is reviewed, which comes first so that the findings have to answer it."""
 
     argument: str
     evidence: list[AnswerPlace]
 
 
-class ConcernPart(Part):
+class ConcernPart(AnswerPart):
     """A doubt about the statistics."""
 
     statement: str
     evidence: list[AnswerPlace]
 
 
-class IssuePart(Part):
+class IssuePart(AnswerPart):
     """One issue."""
 
     severity: IssueSeverity
@@ -85,19 +85,19 @@ class IssuePart(Part):
     evidence: list[AnswerPlace]
 
 
-class ReviewPart(Part):
+class ReviewPart(AnswerPart):
     """What a model returns to a request for a full review."""
 
     best_case: BestCasePart
     issues: list[IssuePart]
     statistical_concerns: list[ConcernPart]
-    recommendations: list[Recommendation]
+    recommendations: list[ReviewRecommendation]
     not_judged: list[str]
     summary: str
     overall_assessment: str
 
 
-class RowPart(Part):
+class RowPart(AnswerPart):
     """A claim and what the evidence says."""
 
     claim: str
@@ -107,7 +107,7 @@ class RowPart(Part):
     status: ClaimStatus
 
 
-class OverclaimPart(Part):
+class OverclaimPart(AnswerPart):
     """Words that say too much."""
 
     statement: str
@@ -115,7 +115,7 @@ class OverclaimPart(Part):
     instead: str
 
 
-class AdversarialPart(Part):
+class AdversarialPart(AnswerPart):
     """What a model returns about claims and evidence."""
 
     best_case: BestCasePart
@@ -126,7 +126,7 @@ class AdversarialPart(Part):
     overall_assessment: str
 
 
-class DraftPart(Part):
+class DraftPart(AnswerPart):
     """What a model returns to a goal; ``spec`` comes last, so that it is written after the reasons."""
 
     reasoning: str
@@ -143,9 +143,9 @@ PARTS: dict[Mode, type[QuestionPart] | type[ReviewPart] | type[AdversarialPart] 
 }
 
 
-def form_of(mode: Mode) -> Form:
+def form_of(mode: Mode) -> AnswerForm:
     """Return the form of the answers to a kind of request."""
-    return Form(mode, PARTS[mode].model_json_schema())
+    return AnswerForm(mode, PARTS[mode].model_json_schema())
 
 
 def read_question(text: str, options: Sequence[str], who: str) -> QuestionAnswer:
@@ -183,7 +183,7 @@ def read_draft(text: str, problems: Callable[[str], str], who: str) -> DraftAnsw
     )
 
 
-def read_review(text: str, reading: Reading, who: str) -> ReviewAnswer:
+def read_review(text: str, reading: RequestReading, who: str) -> ReviewAnswer:
     """Read a full review and look its evidence up.
 
     Raises ReviewerUnavailable if it is not whole and in the form, or its best case points at nothing that was read.
@@ -214,7 +214,7 @@ def read_review(text: str, reading: Reading, who: str) -> ReviewAnswer:
     )
 
 
-def read_adversarial(text: str, reading: Reading, who: str) -> AdversarialAnswer:
+def read_adversarial(text: str, reading: RequestReading, who: str) -> AdversarialAnswer:
     """Read a scorecard, look its evidence up, and order the fixes by delta / effort.
 
     A claim must be where the answer points. A row without evidence beside the claim's own lines becomes unsupported.
@@ -256,26 +256,26 @@ def in_order(fixes: Iterable[Fix]) -> tuple[Fix, ...]:
 class _LookUp:
     """Looks up the places of one answer and counts those that do not resolve."""
 
-    def __init__(self, reading: Reading) -> None:
-        self.places = Places(reading)
-        self.unresolved: list[Unresolved] = []
+    def __init__(self, reading: RequestReading) -> None:
+        self.places = CitationResolver(reading)
+        self.unresolved: list[UnresolvedFinding] = []
         self.dropped = 0
 
-    def of(self, what: str, statement: str, pointed: Sequence[AnswerPlace]) -> tuple[Place, ...]:
+    def of(self, what: str, statement: str, pointed: Sequence[AnswerPlace]) -> tuple[Citation, ...]:
         """Return the places that resolve; a finding without one is noted as unresolved."""
-        places = self._resolved(pointed)
+        places = self._resolve_places(pointed)
         if places:
             self.dropped += len(pointed) - len(places)
         else:
             at = tuple(
                 f"{answer_place.file}:{answer_place.first_line}-{answer_place.last_line}" for answer_place in pointed
             )
-            self.unresolved.append(Unresolved(what=what, statement=statement, pointed_at=at))
+            self.unresolved.append(UnresolvedFinding(what=what, statement=statement, pointed_at=at))
         return places
 
     def best_case(self, part: BestCasePart, who: str) -> BestCase:
         """Return a best case; raises ReviewerUnavailable, so that it is asked for again, if no place of it resolves."""
-        places = self._resolved(part.evidence)
+        places = self._resolve_places(part.evidence)
         if not places:
             at = (
                 ", ".join(
@@ -294,7 +294,7 @@ class _LookUp:
         stated = self.of("claim", part.claim, [part.stated_at])
         if not stated:
             return None
-        places = self._resolved(part.evidence)
+        places = self._resolve_places(part.evidence)
         own = tuple(place for place in places if not overlap(place, stated))
         self.dropped += len(part.evidence) - len(places)
         lowered = part.status != "unsupported" and not own
@@ -307,7 +307,7 @@ class _LookUp:
             lowered=lowered,
         )
 
-    def _resolved(self, pointed: Sequence[AnswerPlace]) -> tuple[Place, ...]:
+    def _resolve_places(self, pointed: Sequence[AnswerPlace]) -> tuple[Citation, ...]:
         looked = (
             self.places.resolve(answer_place.file, answer_place.first_line, answer_place.last_line, answer_place.quote)
             for answer_place in pointed
@@ -315,7 +315,7 @@ class _LookUp:
         return tuple(place for place in looked if place is not None)
 
 
-_PartT = TypeVar("_PartT", bound=Part)
+_PartT = TypeVar("_PartT", bound=AnswerPart)
 
 
 def _whole(part: _PartT, who: str) -> _PartT:
@@ -344,7 +344,7 @@ def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
             yield from _texts(getattr(value, field), f"{name}.{field}" if name else field)
 
 
-def places_in(answer: Answer) -> Iterator[Place]:
+def places_in(answer: Answer) -> Iterator[Citation]:
     """Yield every place an answer points at."""
     if isinstance(answer, ReviewAnswer | AdversarialAnswer) and answer.best_case is not None:
         yield from answer.best_case.evidence

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from reviews.requests.registered_values import Named, Proposed, Registered
+from reviews.requests.registered_values import NamedSpecValues, ProposedValue, SpecValueIndex
 from specs.system.digests import digest_value
 from specs.trail.requested_review import DecisionKind, PolicyAnswer, QuestionRequest, SpecValue, Stakes, Tier
 
@@ -55,21 +55,21 @@ class Facts(NamedTuple):
     confidence: float | None
     guarded: str
     """The first of the guarded words in the question, or empty."""
-    in_spec: tuple[Named, ...]
+    in_spec: tuple[NamedSpecValues, ...]
     """What the question names in the registered spec, if it only asks for its value."""
-    proposed: tuple[Proposed, ...]
+    proposed: tuple[ProposedValue, ...]
 
 
-def policy_answer(request: QuestionRequest, registered: Registered | None) -> PolicyAnswer:
+def policy_answer(request: QuestionRequest, registered: SpecValueIndex | None) -> PolicyAnswer:
     """Say whether a question goes to a reviewer, and by which rule; ``registered`` is None outside a session."""
     return apply(facts_of(request, registered))
 
 
-def facts_of(request: QuestionRequest, registered: Registered | None) -> Facts:
+def facts_of(request: QuestionRequest, registered: SpecValueIndex | None) -> Facts:
     """Read the words of a question for :func:`apply`."""
     text = "\n".join((request.topic, request.question, *request.options))
-    in_spec: tuple[Named, ...] = ()
-    proposed: tuple[Proposed, ...] = ()
+    in_spec: tuple[NamedSpecValues, ...] = ()
+    proposed: tuple[ProposedValue, ...] = ()
     if registered is not None:
         asks_spec = request.kind == "already_in_spec" or (request.kind is None and _first(SPEAKS_OF_SPEC, text))
         if asks_spec and not request.options and not _first(CHANGES, text):

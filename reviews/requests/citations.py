@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from specs.trail.requested_review import Place, ReadFile, Reading
+from specs.trail.requested_review import Citation, ReadFile, RequestReading
 
 SHORTEST_QUOTE = 4
 """Fewer visible characters occur everywhere, unless they are the whole line."""
@@ -22,13 +22,13 @@ MAX_LINES = 200
 """A place of more lines than this points at nothing in particular."""
 
 
-class Places:
+class CitationResolver:
     """The places of one reading."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: RequestReading) -> None:
         self._files: dict[str, ReadFile] = {file.name: file for file in reading.files}
 
-    def resolve(self, file: str, first: int, last: int, quote: str) -> Place | None:
+    def resolve(self, file: str, first: int, last: int, quote: str) -> Citation | None:
         """Return the place as it is in the file, or None when there is no such place."""
         read_file = self._files.get(file)
         if read_file is None:
@@ -37,24 +37,24 @@ class Places:
             read_file, first, last, _NUMBERED.sub("", quote)
         )
 
-    def _resolve(self, read_file: ReadFile, first: int, last: int, quote: str) -> Place | None:
-        wanted, lines = _squeezed(quote), read_file.lines
+    def _resolve(self, read_file: ReadFile, first: int, last: int, quote: str) -> Citation | None:
+        wanted, lines = _remove_spaces(quote), read_file.lines
         if 1 <= first <= last <= len(lines) and last - first < MAX_LINES:
-            there = _squeezed("\n".join(lines[first - 1 : last]))
+            there = _remove_spaces("\n".join(lines[first - 1 : last]))
             if wanted and wanted in there and (len(wanted) >= SHORTEST_QUOTE or wanted == there):
-                return Place(file=read_file.name, first_line=first, last_line=last, quote=_cut(quote))
+                return Citation(file=read_file.name, first_line=first, last_line=last, quote=_cut(quote))
         if len(wanted) >= SHORTEST_MOVED and len(starts := _starts(lines, wanted)) == 1:
             begin, end = starts[0]
-            return Place(file=read_file.name, first_line=begin, last_line=end, quote=_cut(quote), moved=True)
+            return Citation(file=read_file.name, first_line=begin, last_line=end, quote=_cut(quote), moved=True)
         return None
 
-    def holds(self, place: Place) -> bool:
+    def holds(self, place: Citation) -> bool:
         """Say whether a recorded place still resolves to itself."""
         again = self.resolve(place.file, place.first_line, place.last_line, place.quote)
         return again is not None and (again.first_line, again.last_line) == (place.first_line, place.last_line)
 
 
-def overlap(place: Place, others: Iterable[Place]) -> bool:
+def overlap(place: Citation, others: Iterable[Citation]) -> bool:
     """Say whether a place shares a line with one of the others."""
     return any(
         place.file == other.file and place.first_line <= other.last_line and other.first_line <= place.last_line
@@ -64,7 +64,7 @@ def overlap(place: Place, others: Iterable[Place]) -> bool:
 
 def _starts(lines: list[str], wanted: str) -> list[tuple[int, int]]:
     """Return the first and last line of the first two occurrences of a quote."""
-    squeezed = [_squeezed(line) for line in lines]
+    squeezed = [_remove_spaces(line) for line in lines]
     owner = [number for number, text in enumerate(squeezed, 1) for _ in text]
     whole = "".join(squeezed)
     pairs: list[tuple[int, int]] = []
@@ -75,7 +75,7 @@ def _starts(lines: list[str], wanted: str) -> list[tuple[int, int]]:
     return pairs
 
 
-def _squeezed(text: str) -> str:
+def _remove_spaces(text: str) -> str:
     return "".join(text.split())
 
 

@@ -22,7 +22,7 @@ from specs.system.digests import digest_bytes, digest_file
 from specs.system.errors import UserError
 from specs.system.masking import Masker
 from specs.system.regular_files import open_regular
-from specs.trail.requested_review import LeftOut, ReadFile, Reading
+from specs.trail.requested_review import OmittedFile, ReadFile, RequestReading
 
 MAX_CONTEXT_BYTES = 64 * 1024
 MOST_BESIDE = 16 * MOST_READABLE
@@ -49,7 +49,7 @@ _OTHER_LINE_ENDS = re.compile("[\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 Role = Literal["context", "file", "claims", "evidence"]
 
 
-class Limits(NamedTuple):
+class ReadingLimits(NamedTuple):
     """How much is read at most."""
 
     file_bytes: int
@@ -60,22 +60,22 @@ class Limits(NamedTuple):
         return f"{self.file_bytes // 1024} KiB a file, {self.total_bytes // 1024} KiB and {self.files} files in all"
 
 
-FOR_MODEL = Limits(128 * 1024, 256 * 1024, 400)
+FOR_MODEL = ReadingLimits(128 * 1024, 256 * 1024, 400)
 """Input of a model is paid for, and a model overlooks the middle of a long text."""
-FOR_RULES = Limits(1024 * 1024, 8 * 1024 * 1024, 5000)
+FOR_RULES = ReadingLimits(1024 * 1024, 8 * 1024 * 1024, 5000)
 
 
-class Reader:
+class RequestReader:
     """Collects the files of one request in ``reading``."""
 
     def __init__(
-        self, masker: Masker, readable: Callable[[Path], bool] = lambda _: True, limits: Limits = FOR_MODEL
+        self, masker: Masker, readable: Callable[[Path], bool] = lambda _: True, limits: ReadingLimits = FOR_MODEL
     ) -> None:
         self.limits = limits
         self._masker = masker
         self._readable = readable
         self._files: list[ReadFile] = []
-        self._left_out: list[LeftOut] = []
+        self._left_out: list[OmittedFile] = []
         self._more = 0
         self._shown_bytes = 0
         self._seen: set[Path] = set()
@@ -87,9 +87,9 @@ class Reader:
         self._walked = 0
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> RequestReading:
         """Return what was read so far."""
-        return Reading(files=tuple(self._files), left_out=tuple(self._left_out), more_left_out=self._more)
+        return RequestReading(files=tuple(self._files), left_out=tuple(self._left_out), more_left_out=self._more)
 
     def add(self, arguments: str | Path, role: Role | Callable[[str], Role]) -> None:
         """Read a file, or every text file below a folder; ``role`` may depend on the name.
@@ -183,7 +183,7 @@ class Reader:
         if len(self._left_out) >= MAX_LISTED:
             self._more += 1
         else:
-            self._left_out.append(LeftOut(name=_encodable(name), why=why, digest=digest, bytes=size))
+            self._left_out.append(OmittedFile(name=_encodable(name), why=why, digest=digest, bytes=size))
 
     def _free_name(self, name: str) -> str:
         texts, name = {*self.sources, *(file.name for file in self._files)}, _encodable(name)

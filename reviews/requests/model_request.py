@@ -11,17 +11,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reviews.gate.reviewer import Answered
+from reviews.gate.reviewer import ModelOutcome
 from reviews.requests.answer_forms import form_of, read_adversarial, read_draft, read_question, read_review
 from reviews.requests.request_record import ASKED, Request
 from specs.system.digests import canonical_bytes
-from specs.system.vendors.parties import Effort
+from specs.system.vendors.parties import ReviewLimits
 from specs.system.vendors.untrusted_text import enclose
-from specs.trail.requested_review import Answer, DraftRequest, Mode, QuestionRequest, ReadFile, Reading, ReviewRequest
+from specs.trail.requested_review import (
+    Answer,
+    DraftRequest,
+    Mode,
+    QuestionRequest,
+    ReadFile,
+    RequestReading,
+    ReviewRequest,
+)
 
 if TYPE_CHECKING:  # Imports an HTTP client.
     from reviews.reviewers.vendors.looking import Lookups
-    from reviews.reviewers.vendors.review_model import Model, Waits
+    from reviews.reviewers.vendors.review_model import ReviewModel, Waits
 
 CLOSING = "Answer the request by your instructions, with the JSON object only."
 _SHOWN_LEFT_OUT = 100
@@ -35,29 +43,29 @@ def instructions(mode: Mode) -> str:
     return prompt.replace("{looking}\n", looking)
 
 
-def question_text(request: Request, reading: Reading, tools: str = "") -> str:
+def question_text(request: Request, reading: RequestReading, tools: str = "") -> str:
     """Write the message: the request between markers, the files between others, and what its tools read."""
-    data = canonical_bytes(_asked(request)).decode("utf-8")
-    files = enclose("files", _shown(reading)) if reading.files or reading.left_out else ""
+    data = canonical_bytes(_dump_request(request)).decode("utf-8")
+    files = enclose("files", _format_files(reading)) if reading.files or reading.left_out else ""
     return f"{enclose('request', data)}\n{files}\n{tools}{CLOSING}"
 
 
 def ask_model(
-    model: Model,
+    model: ReviewModel,
     request: Request,
-    reading: Reading,
-    effort: Effort,
+    reading: RequestReading,
+    effort: ReviewLimits,
     waits: Waits,
     problems: Callable[[str], str] = lambda _: "",
     lookups: Lookups | None = None,
     answers: Sequence[ReadFile] = (),
-) -> Answered[Answer]:
+) -> ModelOutcome[Answer]:
     """Ask, and return answer or error together with what it took; ``problems`` says what is wrong with a drafted spec.
 
     A draft with problems is asked for again, up to ``DRAFTS`` times in all, within the cap. ``answers`` grows with
     what the model looks up: it may point there too.
     """
-    text, form = question_text(request, reading, lookups.told() if lookups else ""), form_of(request.mode)
+    text, form = question_text(request, reading, lookups.describe() if lookups else ""), form_of(request.mode)
 
     def read(text: str) -> Answer:
         seen_reading = reading.model_copy(update={"files": (*reading.files, *answers)})
@@ -67,7 +75,9 @@ def ask_model(
     return model.ask(instructions(request.mode), text, form, effort, read, waits, lookups, repeats=repeats)
 
 
-def _reader(request: Request, reading: Reading, problems: Callable[[str], str], who: str) -> Callable[[str], Answer]:
+def _reader(
+    request: Request, reading: RequestReading, problems: Callable[[str], str], who: str
+) -> Callable[[str], Answer]:
     if isinstance(request, DraftRequest):
         return lambda text: read_draft(text, problems, who)
     if isinstance(request, QuestionRequest):
@@ -77,12 +87,12 @@ def _reader(request: Request, reading: Reading, problems: Callable[[str], str], 
     return lambda text: read_adversarial(text, reading, who)
 
 
-def _asked(request: Request) -> dict[str, object]:
+def _dump_request(request: Request) -> dict[str, object]:
     """Return the part of a request that the reviewer sees: neither stakes nor the asker's confidence."""
     return request.model_dump(mode="json", include=ASKED[request.mode])
 
 
-def _shown(reading: Reading) -> str:
+def _format_files(reading: RequestReading) -> str:
     parts: list[str] = []
     for number, file in enumerate(reading.files, 1):
         lines = file.lines

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from specs.session.session_spec import SessionSpec
-from specs.stages.base.stage import Range
+from specs.stages.base.stage import ParameterRange
 from specs.trail.requested_review import SpecValue
 
 MAX_FOUND = 12
@@ -50,14 +50,14 @@ _ABOUT: tuple[tuple[str, tuple[str, ...]], ...] = (
 """What a question is about, by its words, and where a spec registers it."""
 
 
-class Named(NamedTuple):
+class NamedSpecValues(NamedTuple):
     """A name of the spec, and every value it has there."""
 
     name: str
     values: tuple[SpecValue, ...]
 
 
-class Proposed(NamedTuple):
+class ProposedValue(NamedTuple):
     """A value that a question proposes for a parameter, and the registered limits of that parameter."""
 
     name: str
@@ -66,7 +66,7 @@ class Proposed(NamedTuple):
     limits: tuple[SpecValue, ...]
 
 
-class Registered:
+class SpecValueIndex:
     """The names and values of a registered spec."""
 
     def __init__(self, spec: SessionSpec) -> None:
@@ -88,13 +88,13 @@ class Registered:
                 )
                 self._ranges.setdefault(name, []).append(spec_value)
 
-    def named_in(self, text: str) -> list[Named]:
+    def named_in(self, text: str) -> list[NamedSpecValues]:
         """Return the names of the spec that a text holds, in the order of the spec.
 
         If the text also names a stage, only that stage's values count, if it has any.
         """
         return [
-            Named(name, self._of_stages(values, text)[:MAX_FOUND])
+            NamedSpecValues(name, self._of_stages(values, text)[:MAX_FOUND])
             for name, values in self._values.items()
             if _stands_in(name, text)
         ]
@@ -119,12 +119,12 @@ class Registered:
                 ]
         return tuple(dict.fromkeys(spec_values))[:MAX_FACTS]
 
-    def proposed_in(self, text: str) -> list[Proposed]:
+    def proposed_in(self, text: str) -> list[ProposedValue]:
         """Return the values that a text proposes for parameters, and whether every registered limit holds them.
 
         A parameter without a range must not be moved, so only its registered values are inside.
         """
-        results: list[Proposed] = []
+        results: list[ProposedValue] = []
         for name in sorted(self._parameters):
             proposal = rf"{_pattern(name)}\W{{0,3}}(?:\b(?:of|to|at|is|be)\b\s*)?({_NUMBER})"
             for value in map(float, re.findall(proposal, text, re.I)):
@@ -132,7 +132,7 @@ class Registered:
                 registered = self._of_stages(self._values.get(name, []), text)
                 same = bool(registered) and all(_is_number(spec_value.value, value) for spec_value in registered)
                 inside = all(_holds(spec_value.value, value) for spec_value in limits) if limits else same
-                results.append(Proposed(name, value, inside, (limits or registered)[:MAX_FOUND]))
+                results.append(ProposedValue(name, value, inside, (limits or registered)[:MAX_FOUND]))
         return results
 
     def _of_stages(self, values: list[SpecValue], text: str) -> tuple[SpecValue, ...]:
@@ -180,7 +180,7 @@ def _pattern(name: str) -> str:
 
 def _holds(limits: str, value: float) -> bool:
     low, high = limits.split(" to ")
-    return Range(min=float(low), max=float(high)).holds(value)
+    return ParameterRange(min=float(low), max=float(high)).holds(value)
 
 
 def _is_number(text: str, value: float) -> bool:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from specs.system.digests import Digest, digest_value
-from specs.system.errors import Blocked, UserError
-from specs.system.vendors.parties import Reviewer
+from specs.system.errors import BlockedError, UserError
+from specs.system.vendors.parties import ReviewerSpec
 from specs.trail.requested_review import (
     ANSWERS,
     AdversarialRequest,
@@ -23,7 +23,7 @@ from specs.trail.requested_review import (
     AskedEntry,
     DraftRequest,
     QuestionRequest,
-    Reading,
+    RequestReading,
     ReviewRequest,
     Tier,
 )
@@ -71,7 +71,7 @@ def refuse_closed(trail: Trail) -> None:
         )
 
 
-def same_digest(request: Request, reading: Reading, reviewer: Reviewer, beside: Mapping[str, Digest]) -> str:
+def same_digest(request: Request, reading: RequestReading, reviewer: ReviewerSpec, beside: Mapping[str, Digest]) -> str:
     """Return the digest of what makes two requests the same: the question, what could be read, and who is asked."""
     requested_dict = request.model_dump(mode="json", include={"mode", *ASKED[request.mode]})
     who = reviewer.model_dump(mode="json", include={"vendor", "model", "base_url", "api"})
@@ -79,7 +79,7 @@ def same_digest(request: Request, reading: Reading, reviewer: Reviewer, beside: 
     return digest_value([requested_dict, reading.content(), left_out, who, *([dict(beside)] if beside else [])])
 
 
-def recorded_answer(entries: Iterable[Recorded], store: Store, same: str, tier: Tier) -> tuple[int, Answer] | None:
+def recorded_answer(entries: Iterable[RecordedEntry], store: Store, same: str, tier: Tier) -> tuple[int, Answer] | None:
     """Return the number and the answer of the same request, if a model has answered it with at least this effort."""
     asked_entries: dict[int, AskedEntry] = {}
     result: tuple[AskedEntry, str] | None = None
@@ -103,18 +103,18 @@ def next_number(trail: Trail) -> int:
     return sum(1 for _ in trail.iterate("asked")) + 1
 
 
-def record_asked(trail: Trail, body: AskedEntry) -> Recorded:
+def record_asked(trail: Trail, body: AskedEntry) -> RecordedEntry:
     """Record a request; to be called inside ``trail.alone()``."""
     refuse_closed(trail)
     return trail.append("asked", f"asked/{body.number}", body.model_dump(mode="json"))
 
 
-def record_answered(trail: Trail, body: AnsweredEntry) -> Recorded:
+def record_answered(trail: Trail, body: AnsweredEntry) -> RecordedEntry:
     """Record the answer to a request, or its error; raises Blocked if the session was closed meanwhile."""
     with trail.alone():
         if trail.find("close") is not None:
             digest = body.answer or body.response or "nothing"
-            raise Blocked(
+            raise BlockedError(
                 f"session '{trail.session}' was closed while the reviewer was asked: its answer is not in the trail",
                 where=str(trail.path),
                 hint=f"kept in the store: {digest}; what was reserved for it counts as spent",

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.gather import gather, registered_spec
-from reviews.evidence.readable_evidence import Shelf
-from reviews.evidence.row_lines import Part
-from reviews.requests.file_reading import Reader
-from reviews.trail.chain.envelope import Recorded
+from reviews.evidence.readable_evidence import EvidenceBrowser
+from reviews.evidence.row_lines import LineSelection
+from reviews.requests.file_reading import RequestReader
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import is_trail
@@ -48,7 +48,9 @@ def is_run(path: Path) -> bool:
     return is_trail(path / TRAIL)
 
 
-def add_run(reader: Reader, run: Path, *, claims: bool, rendered: Mapping[str, bytes] | None = None) -> RunEvidence:
+def add_run(
+    reader: RequestReader, run: Path, *, claims: bool, rendered: Mapping[str, bytes] | None = None
+) -> RunEvidence:
     """Add a run folder to what is read, with ``claims`` its report too.
 
     ``rendered`` holds the report's files by path as the trail gives them: evidence against the saved ones. Then the
@@ -70,7 +72,7 @@ def add_run(reader: Reader, run: Path, *, claims: bool, rendered: Mapping[str, b
             if rendered is not None:
                 reader.add_text(f"{RENDERED}{run.name}/{name}", rendered[name], "evidence")
     reader.add_text(f"{run.name}/registered.json", _pretty(resolved.spec.model_dump(mode="json")), "evidence")
-    measured = _measured(entries, store)
+    measured = _load_metrics(entries, store)
     for (stage, attempt), metrics in measured.items():
         reader.add_text(f"{run.name}/metrics/{stage}.{attempt}.json", _metrics(metrics), "evidence")
     reader.add_text(f"{run.name}/checks.json", _pretty(_checks(entries, store)), "evidence")
@@ -87,21 +89,21 @@ def run_texts(run: Path) -> Iterator[tuple[str, str]]:
     entries, store = read_entries(run / TRAIL), Store(run / STORE)
     resolved, _ = registered_spec(entries, store)
     numbers: dict[str, int] = {}
-    data = Shelf(resolved, store, None, _no_lines, numbers)
+    data = EvidenceBrowser(resolved, store, None, _no_lines, numbers)
     yield from ((f"{run.name}.{name}", data.text(name)) for name in data.all_names)
-    for stage, attempt in _measured(entries, store):
-        shelf = Shelf(resolved, store, gather(run, entries, store, stage, attempt), _no_lines, numbers)
+    for stage, attempt in _load_metrics(entries, store):
+        shelf = EvidenceBrowser(resolved, store, gather(run, entries, store, stage, attempt), _no_lines, numbers)
         for name in shelf.all_names:
             if name not in data.all_names:
                 yield f"{run.name}.{stage}.{attempt}.{name}", shelf.text(name)
 
 
-def _no_lines(evidence: Evidence, metric: str) -> tuple[Part, ...]:
+def _no_lines(evidence: Evidence, metric: str) -> tuple[LineSelection, ...]:
     """Return no lines: judging answers again, to find those of a metric, may take as long as the gate did."""
     return ()
 
 
-def _measured(entries: Sequence[Recorded], store: Store) -> dict[tuple[str, int], MetricSet]:
+def _load_metrics(entries: Sequence[RecordedEntry], store: Store) -> dict[tuple[str, int], MetricSet]:
     return {
         (entry.body["stage"], entry.body["attempt"]): MetricSet.model_validate_json(store.get(entry.body["metrics"]))
         for entry in entries
@@ -118,7 +120,7 @@ def _metrics(metrics: MetricSet) -> bytes:
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 
-def _checks(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
+def _checks(entries: Sequence[RecordedEntry], store: Store) -> list[dict[str, Any]]:
     return [
         {"stage": entry.body["stage"], "attempt": entry.body["attempt"], "check": result.id, "status": result.status}
         | {"blocking": result.blocking, "found": result.detail}
@@ -128,7 +130,7 @@ def _checks(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
     ]
 
 
-def _decisions(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
+def _decisions(entries: Sequence[RecordedEntry]) -> list[dict[str, Any]]:
     names = ("stage", "attempt", "outcome", "reasons", "answer", "reason")
     return [
         {"entry": entry.entry.kind} | {name: entry.body[name] for name in names if entry.body.get(name) is not None}

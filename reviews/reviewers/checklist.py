@@ -33,28 +33,28 @@ FOR_A_PERSON = RequiredChange(text="no rule names a change that would mend this;
 """Without any change a finding would say that nothing can mend it."""
 
 
-class Remedy(NamedTuple):
+class ParameterRemedy(NamedTuple):
     """A parameter that moves a metric, and the way to move it."""
 
     parameter: str
     up: bool
 
 
-REMEDIES: dict[str, Remedy] = {
-    "accepted": Remedy("samples_per_prompt", up=True),
-    "accepted_kinds": Remedy("samples_per_prompt", up=True),
-    "accepted_min_kind": Remedy("samples_per_prompt", up=True),
-    "acceptance_rate": Remedy("temperature", up=False),
-    "duplicate_rate": Remedy("temperature", up=True),
-    "generate_truncation_rate": Remedy("max_new_tokens", up=True),
-    "loss_drop": Remedy("learning_rate", up=True),
-    "max_grad_norm": Remedy("learning_rate", up=False),
+REMEDIES: dict[str, ParameterRemedy] = {
+    "accepted": ParameterRemedy("samples_per_prompt", up=True),
+    "accepted_kinds": ParameterRemedy("samples_per_prompt", up=True),
+    "accepted_min_kind": ParameterRemedy("samples_per_prompt", up=True),
+    "acceptance_rate": ParameterRemedy("temperature", up=False),
+    "duplicate_rate": ParameterRemedy("temperature", up=True),
+    "generate_truncation_rate": ParameterRemedy("max_new_tokens", up=True),
+    "loss_drop": ParameterRemedy("learning_rate", up=True),
+    "max_grad_norm": ParameterRemedy("learning_rate", up=False),
 }
 _RATIO_SCALED = ("learning_rate",)
 
 
 class Checklist:
-    """A deterministic :class:`reviews.gate.reviewer.Reviewer`."""
+    """A deterministic :class:`reviews.gate.reviewer.PacketReviewer`."""
 
     name = "checklist"
 
@@ -93,7 +93,7 @@ def _of_check(packet_digest: str, index: int, check: CheckResult, *, lifted: boo
 
 def _of_criterion(packet: Packet, packet_digest: str, index: int, result: CriterionResult) -> Finding:
     metric, measured = result.criterion.metric, result.value is not None
-    value = f"is {result.measured()}" if measured else "was not measured"
+    value = f"is {result.describe_measurement()}" if measured else "was not measured"
     severity: Severity = "note" if result.hypothesis and measured else "blocking"
     statement = f"registered is {result.criterion}; {metric} {value}"
     span = Span(artifact=packet_digest, pointer=f"/criteria/{index}", quote=metric)

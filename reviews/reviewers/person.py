@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from reviews.evidence.gather import find, registered_spec
-from reviews.gate.panel import Answer, disagree, member_answer, merge
-from reviews.gate.reviewer import Unanswered
+from reviews.gate.panel import ReviewerAnswer, disagree, member_answer, merge
+from reviews.gate.reviewer import PendingVerdict
 from reviews.reviewers.vendors.verdict_answer import to_verdict
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from specs.system.errors import ReviewerUnavailable, UserError
@@ -34,11 +34,11 @@ class Person:
     def review(self, packet: Packet, packet_digest: str) -> Verdict:
         """Ask at the terminal; raises Unanswered without one: :func:`give` takes the verdict later."""
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise Unanswered(f"gate {packet.stage} waits for a person's verdict: peergate review show, review give")
+            raise PendingVerdict(f"gate {packet.stage} waits for a person's verdict: peergate review show, review give")
         return to_verdict(json.dumps(ask_at_the_terminal(packet)), self.name, packet_digest)
 
 
-def give(trail: Trail, store: Store, text: str) -> Recorded:
+def give(trail: Trail, store: Store, text: str) -> RecordedEntry:
     """Record a person's verdict on the waiting gate; raises UserError if none waits or the text is no whole answer."""
     with trail.alone():
         entries = list(trail.iterate())
@@ -53,7 +53,7 @@ def give(trail: Trail, store: Store, text: str) -> Recorded:
         return trail.append("verdict", key, body | {"error": "", "reviewer": PERSON})
 
 
-def waiting(entries: Sequence[Recorded]) -> tuple[str, str]:
+def waiting(entries: Sequence[RecordedEntry]) -> tuple[str, str]:
     """Return the waiting gate, as ``STAGE.ATTEMPT``, and its packet's digest; raises UserError if none waits."""
     judged = {entry.entry.key.partition("/")[2] for entry in entries if entry.entry.kind == "verdict"}
     for entry in reversed(entries):
@@ -63,14 +63,14 @@ def waiting(entries: Sequence[Recorded]) -> tuple[str, str]:
     raise UserError("no gate waits for a verdict")
 
 
-def _place(entries: Sequence[Recorded], store: Store, at: str) -> str:
+def _place(entries: Sequence[RecordedEntry], store: Store, at: str) -> str:
     """Return the key a person's verdict is recorded under; raises UserError if the gate waits for somebody else."""
     spec = registered_spec(entries, store)[0].spec
     key = f"verdict/{at}"
     if spec.panel is None:
         turn = spec.reviewer
     else:
-        answers: list[Answer] = []
+        answers: list[ReviewerAnswer] = []
         while (result := find(entries, f"{key}/{len(answers) + 1}")) is not None:
             answers.append(member_answer(store, result))
         members, last = spec.panel.members, spec.panel.tie_breaker
@@ -91,7 +91,9 @@ def summary(packet: Packet) -> list[str]:
     lines = [f"gate {packet.stage} ({packet.kind})", f"objective: {packet.registered.get('objective', '')}"]
     lines += [f"metric {name} = {metric['value']:.6g} (n = {metric['n']})" for name, metric in packet.metrics.items()]
     for result in packet.criteria:
-        lines.append(f"criterion {result.criterion}: {result.measured()}, {'met' if result.met else 'NOT MET'}")
+        lines.append(
+            f"criterion {result.criterion}: {result.describe_measurement()}, {'met' if result.met else 'NOT MET'}"
+        )
     for condition in packet.conditions:
         lines.append(f"condition {condition.id}{' (due)' if condition.due else ''}: {condition.condition.text}")
     for index, check in enumerate(packet.checks):
@@ -166,5 +168,5 @@ def _read(question: str) -> str:
     print(question, end="", file=sys.stderr, flush=True)
     line = sys.stdin.readline()
     if not line:
-        raise Unanswered("the terminal was closed before the verdict was given")
+        raise PendingVerdict("the terminal was closed before the verdict was given")
     return line.strip()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import Subjects
 from reviews.evidence.row_reader import read_rows
-from specs.stages.base.sampling import Sampling
+from specs.stages.base.sampling import SamplingParameters
 from specs.stages.base.sampling_metrics import SAMPLED as SAMPLED
 from specs.stages.critique.parameters import BestOfNParameters
 from specs.stages.critique.rows import CandidateRow, RevisionRow
@@ -15,7 +15,7 @@ from specs.stages.generation.parameters import GenerateParameters, SampleRespons
 from specs.stages.generation.rows import GenerationRow, SampleResponsesRow, SelfInstructRow
 from specs.stages.registry import STAGE_KINDS
 from training.rules.sampling_quality import (
-    Sample,
+    SampleFaults,
     of_answers,
     of_calls,
     of_candidates,
@@ -35,11 +35,11 @@ class SampledRow(NamedTuple):
     """It has the words of an earlier row."""
 
 
-class Sampled(NamedTuple):
+class StageSamples(NamedTuple):
     """The rows of a stage that samples, by what is wrong with them."""
 
-    parameters: Sampling
-    samples: list[Sample]
+    parameters: SamplingParameters
+    samples: list[SampleFaults]
     lines: list[int]
     """Of each sample, in the file of rows, from 1."""
     of: int
@@ -58,14 +58,14 @@ class Sampled(NamedTuple):
         return Subjects(sampled_rows, self.lines, self.of)
 
 
-def sampled(evidence: Evidence) -> Sampled:
+def read_stage_samples(evidence: Evidence) -> StageSamples:
     """Return what is wrong with each row that was sampled; errors as :func:`read_rows` and :meth:`Evidence.granted`."""
-    contract = evidence.granted(STAGE_KINDS[evidence.stage.kind].parameters)
+    contract = evidence.parse_parameters(STAGE_KINDS[evidence.stage.kind].parameters)
     path, what = evidence.outputs.get("rows"), "sampled rows"
     if isinstance(contract, SelfInstructParameters):
         calls = read_rows(path, SelfInstructRow, what)
         work = [line for line, row in enumerate(calls, 1) if row.probe == 0]
-        return Sampled(contract, of_calls(calls), work, len(calls))
+        return StageSamples(contract, of_calls(calls), work, len(calls))
     if isinstance(contract, SampleResponsesParameters):
         samples = of_answers(read_rows(path, SampleResponsesRow, what), contract)
     elif isinstance(contract, BestOfNParameters):
@@ -73,12 +73,12 @@ def sampled(evidence: Evidence) -> Sampled:
     elif isinstance(contract, GenerateParameters):
         samples = of_samples(read_rows(path, GenerationRow, what), contract.stops)
     else:
-        assert isinstance(contract, Sampling)
+        assert isinstance(contract, SamplingParameters)
         samples = of_chains(read_rows(path, RevisionRow, what))
-    return Sampled(contract, samples, list(range(1, len(samples) + 1)), len(samples))
+    return StageSamples(contract, samples, list(range(1, len(samples) + 1)), len(samples))
 
 
 def why_broken_off(evidence: Evidence) -> str:
-    """Say why the stage was broken off, by its granted limits, if it was; errors as :func:`sampled`."""
-    result = sampled(evidence)
+    """Say why the stage was broken off, by its granted limits, if it was; errors as :func:`read_stage_samples`."""
+    result = read_stage_samples(evidence)
     return why_low(result.samples, result.parameters.quality)

@@ -22,24 +22,26 @@ _LEAST = 1e-9
 def evidence(rows: Sequence[WitnessRow]) -> dict[str, float]:
     """Return for each kind of alternative the logarithm of its likelihood ratio to the granted distribution.
 
-    Each of them, and the logarithm of their mean (:func:`joined`), is that of an e-value. Rows without drawn tokens,
-    and those that are due to repeat another row, count nothing.
+    Each of them, and the logarithm of their mean (:func:`average_ratios`), is that of an e-value. Rows without drawn
+    tokens, and those that are due to repeat another row, count nothing.
     """
     sampled = [row for row in rows if row.drawn and not row.again]
     return {
-        "colder draws": _mean([_tilted(sampled, place) for place, tilt in enumerate(TILTS) if tilt > 1]),
-        "hotter draws": _mean([_tilted(sampled, place) for place, tilt in enumerate(TILTS) if tilt < 1]),
-        "greedy answers": _mean([_mixed([_greedy(row) for row in sampled], share) for share in SHARES]),
-        "copies of each other": _mean([_mixed([_copied(row) for row in sampled], share) for share in SHARES]),
+        "colder draws": _mean([_compare_temperature(sampled, place) for place, tilt in enumerate(TILTS) if tilt > 1]),
+        "hotter draws": _mean([_compare_temperature(sampled, place) for place, tilt in enumerate(TILTS) if tilt < 1]),
+        "greedy answers": _mean([_compare_mixture([_greedy(row) for row in sampled], share) for share in SHARES]),
+        "copies of each other": _mean(
+            [_compare_mixture([_compare_copies(row) for row in sampled], share) for share in SHARES]
+        ),
     }
 
 
-def joined(results: dict[str, float]) -> float:
+def average_ratios(results: dict[str, float]) -> float:
     """Return the logarithm of the mean of likelihood ratios, from their logarithms."""
     return _mean(list(results.values()))
 
 
-def _tilted(rows: Sequence[WitnessRow], place: int) -> float:
+def _compare_temperature(rows: Sequence[WitnessRow], place: int) -> float:
     """Compare with draws from the distribution to a power: with another temperature."""
     return math.fsum(
         (TILTS[place] - 1) * _logarithm(token) - token.tilted[place] for row in rows for token in row.drawn or ()
@@ -52,7 +54,7 @@ def _greedy(row: WitnessRow) -> float:
     return -_nats(tokens) if all(token.before == 0 for token in tokens) else -math.inf
 
 
-def _copied(row: WitnessRow) -> float | None:
+def _compare_copies(row: WitnessRow) -> float | None:
     """Return the same if it is a copy of another answer, each as likely as the others; None without another one."""
     if row.copies is None:
         return None
@@ -60,7 +62,7 @@ def _copied(row: WitnessRow) -> float | None:
     return math.log(same / of) - _nats(row.drawn or ()) if same else -math.inf
 
 
-def _mixed(ratios: Sequence[float | None], share: float) -> float:
+def _compare_mixture(ratios: Sequence[float | None], share: float) -> float:
     """Compare with answers of which this share is of the alternative."""
     drawn = math.log1p(-share)
     return math.fsum(_sum([drawn, math.log(share) + ratio]) for ratio in ratios if ratio is not None)

@@ -14,7 +14,7 @@ from typing import Any
 
 from reviews.trail.anchors import read_anchor
 from reviews.trail.chain.store import write_durably
-from reviews.trail.integrity import Walk
+from reviews.trail.integrity import TrailVerification
 from specs.system.errors import AuditDamage, PeergateError, UserError
 
 BRANCH = "peergate-heads"
@@ -26,7 +26,7 @@ def note_name(origin: str, size: int) -> Path:
     return Path(re.sub(r"[^A-Za-z0-9_.-]+", "-", origin)) / f"{size:08}.note"
 
 
-def keep_in_folder(folder: Path, walk: Walk, note: bytes) -> tuple[Path, int]:
+def keep_in_folder(folder: Path, walk: TrailVerification, note: bytes) -> tuple[Path, int]:
     """Add a head to a folder; returns its path and the number of older heads.
 
     Raises:
@@ -51,7 +51,7 @@ def keep_in_folder(folder: Path, walk: Walk, note: bytes) -> tuple[Path, int]:
     return path, len(older)
 
 
-def keep_in_git(remote: str, walk: Walk, note: bytes) -> tuple[str, int]:
+def keep_in_git(remote: str, walk: TrailVerification, note: bytes) -> tuple[str, int]:
     """Push a head to a branch of a git remote; returns the commit and the number of older heads.
 
     Raises:
@@ -93,7 +93,7 @@ def _run(command: list[str] | str, what: str, **options: Any) -> str:
     return done.stdout.decode("utf-8", "replace")
 
 
-def keep_by_command(command: str, walk: Walk, note: bytes) -> None:
+def keep_by_command(command: str, walk: TrailVerification, note: bytes) -> None:
     """Hand a head to a command on standard input, its name in ``PEERGATE_NOTE``; raises PeergateError if it fails."""
     origin = walk.policy.origin if walk.policy else ""
     environment = os.environ | {"PEERGATE_NOTE": note_name(origin, walk.tree.size).as_posix()}

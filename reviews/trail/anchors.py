@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from reviews.trail.chain.signed_head import Checkpoint, parse_key, parse_note, who_signed
-from reviews.trail.integrity import Walk
+from reviews.trail.integrity import TrailVerification
 from specs.system.errors import UserError
 from specs.system.regular_files import read_regular
 from specs.trail.key_policy import Policy
@@ -58,7 +58,7 @@ def _read(path: Path, what: str) -> bytes:
         raise UserError(f"the {what} cannot be read: {error.strerror or error}", where=str(path)) from error
 
 
-def check_policy(walk: Walk, policy: Policy | None, findings: Findings) -> None:
+def check_policy(walk: TrailVerification, policy: Policy | None, findings: Findings) -> None:
     """Compare the trail's policy with the one that is trusted, if there is one."""
     if walk.policy is None:
         if walk.signed or policy is not None:
@@ -88,7 +88,9 @@ def check_policy(walk: Walk, policy: Policy | None, findings: Findings) -> None:
     )
 
 
-def check_anchors(walk: Walk, anchors: Sequence[Anchor], policy: Policy | None, findings: Findings) -> None:
+def check_anchors(
+    walk: TrailVerification, anchors: Sequence[Anchor], policy: Policy | None, findings: Findings
+) -> None:
     """Compare the trail with heads that were kept elsewhere, and say what stays unproven."""
     trusted = policy or walk.policy
     witnesses = [parse_key(witness) for witness in trusted.witnesses] if trusted else []

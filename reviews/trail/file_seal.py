@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from reviews.trail.chain.store import write_durably
-from reviews.trail.integrity import Walk
+from reviews.trail.integrity import TrailVerification
 from reviews.trail.tables.pointer import pointer_path
 from specs.system.digests import canonical_bytes, digest_file
 from specs.system.regular_files import read_regular
@@ -40,7 +40,7 @@ def differs(path: Path) -> bool:
         return True
 
 
-def seal_damage(path: Path, walk: Walk, notes: list[str]) -> Iterator[str]:
+def seal_damage(path: Path, walk: TrailVerification, notes: list[str]) -> Iterator[str]:
     """Compare a trail with its seal; what is no damage goes to ``notes``."""
     closed = any(entry.entry.kind == "close" for entry in walk.entries)
     try:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reviews.trail.chain import tree as merkle
-from reviews.trail.chain.envelope import Opened, Recorded, entry_of, open_envelope, pae
+from reviews.trail.chain.envelope import OpenedEnvelope, RecordedEntry, entry_of, open_envelope, pae
 from reviews.trail.chain.keys import is_signed, key_id
 from reviews.trail.chain.signed_head import LOG_KEY, Checkpoint, NoteKey, parse_key, parse_note, who_signed
-from reviews.trail.tables.trail_file import Stored, TrailFile
+from reviews.trail.tables.trail_file import StoredEntry, TrailFile
 from specs.system.digests import canonical_bytes, digest_bytes
 from specs.system.errors import UserError
 from specs.system.text import plain
@@ -22,14 +22,14 @@ from specs.trail.key_policy import Policy
 
 
 @dataclass
-class Walk:
+class TrailVerification:
     """The result of checking a trail so far; it continues with the entries that follow."""
 
     damage: list[str] = field(default_factory=list[str])
     misfits: list[str] = field(default_factory=list[str])
     """Damage that ``verify/`` does not find: bodies without the form of their kind."""
     notes: list[str] = field(default_factory=list[str])
-    entries: list[Recorded] = field(default_factory=list[Recorded])
+    entries: list[RecordedEntry] = field(default_factory=list[RecordedEntry])
     digests: list[str] = field(default_factory=list[str])
     """The digest of every entry, whether it can be read or not."""
     leaves: list[bytes] = field(default_factory=list[bytes])
@@ -54,11 +54,11 @@ class Walk:
         """The root over everything that was read."""
         return f"sha256:{self.tree.root().hex()}"
 
-    def go(self, rows: Iterable[Stored]) -> Walk:
+    def go(self, rows: Iterable[StoredEntry]) -> TrailVerification:
         """Check the rows that follow what was checked."""
         return self.go_through((row.seq, row.envelope) for row in rows)
 
-    def go_through(self, envelopes: Iterable[tuple[Any, bytes]]) -> Walk:
+    def go_through(self, envelopes: Iterable[tuple[Any, bytes]]) -> TrailVerification:
         """Check the envelopes, each with the number it is stored under, that follow what was checked."""
         for stored, data in envelopes:
             self._check(stored, data)
@@ -83,7 +83,7 @@ class Walk:
         except ValueError as error:
             self.damage.append(f"entry {number}: unreadable ({error})")
             return
-        self.entries.append(Recorded(entry, digest))
+        self.entries.append(RecordedEntry(entry, digest))
         if entry.seq != stored or entry.seq != number:
             self.damage.append(f"entry {number}: says it is entry {entry.seq} '{entry.key}', stored as {stored}")
         if entry.previous != before:
@@ -109,7 +109,7 @@ class Walk:
             self.misfits.append(f"entry {number} ({entry.kind}): does not have its form: {plain(problem, 400)}")
             self.damage.append(self.misfits[-1])
 
-    def _check_policy_and_signatures(self, number: int, entry: Entry, opened: Opened) -> None:
+    def _check_policy_and_signatures(self, number: int, entry: Entry, opened: OpenedEnvelope) -> None:
         if number == 0 and (first := _policy(entry.policy)) is not None:
             self.policies.append(first)
         elif number == 0:
@@ -125,7 +125,7 @@ class Walk:
             else:
                 self.policies.append(changed)
 
-    def _check_signatures(self, number: int, entry: Entry, opened: Opened) -> None:
+    def _check_signatures(self, number: int, entry: Entry, opened: OpenedEnvelope) -> None:
         policy = self.policy
         if policy is None:
             return
@@ -177,9 +177,9 @@ class Walk:
         return texts
 
 
-def walk_trail(trail: TrailFile) -> Walk:
+def walk_trail(trail: TrailFile) -> TrailVerification:
     """Check a whole trail file."""
-    walk = Walk()
+    walk = TrailVerification()
     walk.go(trail.rows)
     if trail.head is None:
         if trail.rows:

@@ -30,7 +30,7 @@ def rotate(keys: KeyFolder, trails: list[tuple[Path, str]], role: Role, *, by: s
             with trail.alone():
                 policy, size = trail.policy(), trail.head().size
                 if policy is not None and policy.current(role, size - 1) is not None:
-                    trail.append("keys", f"keys/{new[:16]}", body, _changed(policy, old, listed, size, revoke))
+                    trail.append("keys", f"keys/{new[:16]}", body, _rotate_policy(policy, old, listed, size, revoke))
         finally:
             trail.close()
     # The old key gets another name first, so that there is always a key.
@@ -42,7 +42,7 @@ def rotate(keys: KeyFolder, trails: list[tuple[Path, str]], role: Role, *, by: s
     return new
 
 
-def _changed(policy: Policy, old: str, new: PolicyKey, seq: int, revoke: bool) -> Policy:
+def _rotate_policy(policy: Policy, old: str, new: PolicyKey, seq: int, revoke: bool) -> Policy:
     if all(key.id != old for key in policy.keys):
         raise UserError(f"the trail '{policy.origin}' was not signed with the key {old[:16]} of this workspace")
     ended = {"until": seq + 1, "revoked": revoke}

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from reviews.trail.chain import tree as merkle
-from reviews.trail.chain.envelope import Recorded, recorded, seal
+from reviews.trail.chain.envelope import RecordedEntry, restore_entry, seal
 from reviews.trail.tables.open_table import open_table
 from reviews.trail.tables.trail_file import Row
 from specs.system.digests import digest_bytes
@@ -27,7 +27,7 @@ class TrailReader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._in_force: tuple[str, Policy] | None = None
-        self._read: dict[int, tuple[str, str, Recorded]] = {}
+        self._read: dict[int, tuple[str, str, RecordedEntry]] = {}
         # One connection has one transaction, so threads take turns as processes do.
         self._lock = threading.RLock()
         self._table = open_table(path)
@@ -43,7 +43,7 @@ class TrailReader:
             try:
                 yield
             except Exception as error:
-                failure = self._table.told(error, writing=False)
+                failure = self._table.translate_error(error, writing=False)
                 if failure is not None:
                     raise failure from error
                 if isinstance(error, (ValueError, TypeError, KeyError, AttributeError)):
@@ -52,25 +52,25 @@ class TrailReader:
                     raise AuditDamage(what, where=str(self.path), hint=hint) from error
                 raise
 
-    def _decoded(self, row: Row) -> Recorded:
+    def _decode_row(self, row: Row) -> RecordedEntry:
         """Decode a row, once for as long as its text stays the same: a gate reads the whole trail many times."""
         seq, payload, signatures = row
         before = self._read.get(seq)
         if before is not None and before[:2] == (payload, signatures):
             return before[2]
         try:
-            result = recorded(payload.encode(), signatures.encode())
+            result = restore_entry(payload.encode(), signatures.encode())
         except (ValueError, AttributeError) as error:
             raise AuditDamage(f"entry {seq} is not a trail entry any more: {error}", where=str(self.path)) from error
         if len(self._read) < MOST_READ:
             self._read[seq] = payload, signatures, result
         return result
 
-    def find(self, key: str) -> Recorded | None:
+    def find(self, key: str) -> RecordedEntry | None:
         """Return the entry with this key, if there is one."""
         with self._reading():
             row = self._table.with_key(key)
-        return self._decoded(row) if row else None
+        return self._decode_row(row) if row else None
 
     def envelope(self, key: str) -> tuple[str, str]:
         """Return the signed text and the signatures of the entry with this key; raises KeyError without one."""
@@ -80,18 +80,18 @@ class TrailReader:
             raise KeyError(key)
         return row[1], row[2]
 
-    def iterate(self, *kinds: EntryKind) -> Iterator[Recorded]:
+    def iterate(self, *kinds: EntryKind) -> Iterator[RecordedEntry]:
         """Yield the entries in order, all or those of some kinds."""
         with self._reading():
             rows = self._table.rows(*kinds)
         for row in rows:
-            yield self._decoded(row)
+            yield self._decode_row(row)
 
-    def newest_of(self, kind: EntryKind) -> Recorded | None:
+    def newest_of(self, kind: EntryKind) -> RecordedEntry | None:
         """Return the newest entry of a kind; without one, the first entry of the trail."""
         with self._reading():
             row = self._table.newest(kind) or self._table.first()
-        return self._decoded(row) if row else None
+        return self._decode_row(row) if row else None
 
     def policy(self) -> Policy | None:
         """Return the policy in force: that of the first entry, or of the newest change; None before the first entry."""

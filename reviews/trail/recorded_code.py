@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.jobs.code_state import CodeState
 from specs.jobs.job_records import Manifest
 from specs.system.errors import PeergateError
 
 
-def code_lines(entries: Sequence[Recorded], store: Store) -> list[str]:
+def code_lines(entries: Sequence[RecordedEntry], store: Store) -> list[str]:
     """Return the distinct states, each with how many processes ran it, in the order they appeared."""
     states: dict[str, list[str]] = {}
     for who, state in _states(entries, store):
         states.setdefault(str(state or "the state of the code was not recorded"), []).append(who)
-    return [f"{state} ({_counted(who)})" for state, who in states.items()]
+    return [f"{state} ({_describe_counts(who)})" for state, who in states.items()]
 
 
-def unknown_code(entries: Sequence[Recorded], store: Store) -> str:
+def unknown_code(entries: Sequence[RecordedEntry], store: Store) -> str:
     """Say in a sentence what is unknown about the code that ran; empty if all of it was that of a commit."""
     states = [state for _, state in _states(entries, store)]
     counts = {
@@ -33,7 +33,7 @@ def unknown_code(entries: Sequence[Recorded], store: Store) -> str:
     return f"which code ran, beyond its digest: of {len(states)} processes {', '.join(parts)}" if parts else ""
 
 
-def _states(entries: Sequence[Recorded], store: Store) -> list[tuple[str, CodeState | None]]:
+def _states(entries: Sequence[RecordedEntry], store: Store) -> list[tuple[str, CodeState | None]]:
     pairs: list[tuple[str, CodeState | None]] = []
     for entry in entries:
         body = entry.body
@@ -48,7 +48,7 @@ def _states(entries: Sequence[Recorded], store: Store) -> list[tuple[str, CodeSt
     return pairs
 
 
-def _counted(who: list[str]) -> str:
+def _describe_counts(who: list[str]) -> str:
     jobs, sessions = who.count("job"), who.count("session")
     parts = ["the session" if sessions == 1 else f"the session, {sessions} times"] if sessions else []
     parts += [f"{jobs} job{'s' if jobs > 1 else ''}"] if jobs else []

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, Protocol
 
 from reviews.trail.chain import envelope
 from reviews.trail.chain import tree as merkle
-from reviews.trail.chain.envelope import MAX_ENTRY_BYTES, Recorded
+from reviews.trail.chain.envelope import MAX_ENTRY_BYTES, RecordedEntry
 from reviews.trail.chain.keys import APART, KeyFolder, Signer, key_id
 from reviews.trail.chain.signed_head import LOG_KEY, Checkpoint, NoteKey, sign_text
-from reviews.trail.tables.trail_file import Stored
+from reviews.trail.tables.trail_file import StoredEntry
 from specs.system.digests import digest_bytes
 from specs.system.errors import PeergateError, UserError
 from specs.system.masking import current
@@ -35,14 +35,14 @@ class New(NamedTuple):
     policy: Policy | None = None
 
 
-class Edge(NamedTuple):
+class TrailEnd(NamedTuple):
     """The end of a trail, where the next entry goes."""
 
     version: int
     """The table's number for what others have appended: while it stays, the rest does too."""
     tree: merkle.Frontier
     root: bytes
-    newest: Recorded | None
+    newest: RecordedEntry | None
     policy: Policy | None
     signers: dict[str, Signer]
     """The keys that were looked up, by kind of entry."""
@@ -51,11 +51,11 @@ class Edge(NamedTuple):
 def new_policy(session: str, keys: KeyFolder) -> Policy:
     """Return the policy of a new trail: the keys of its workspace, in their roles."""
 
-    def listed(role: Role) -> PolicyKey:
+    def make_policy_key(role: Role) -> PolicyKey:
         public = keys.public(role)
         return PolicyKey(id=key_id(public), role=role, public=public.hex())
 
-    return Policy(origin=origin_of(session), keys=tuple(listed(role) for role in ROLES), roles=SIGNERS)
+    return Policy(origin=origin_of(session), keys=tuple(make_policy_key(role) for role in ROLES), roles=SIGNERS)
 
 
 def origin_of(session: str) -> str:
@@ -97,10 +97,12 @@ def signed_note(policy: Policy, size: int, root: bytes, keys: KeyFolder) -> str:
         raise UserError("the policy of this trail names no key of the log", where=policy.origin)
     signer = _own(wanted, keys.signer("log"), keys)
     head = Checkpoint(policy.origin, size, root)
-    return str(head.signed(sign_text(NoteKey(policy.origin, LOG_KEY, signer.public), signer.sign, head.text)))
+    return str(head.with_signatures(sign_text(NoteKey(policy.origin, LOG_KEY, signer.public), signer.sign, head.text)))
 
 
-def signed_entry(edge: Edge, session: str, new: New, signer: Signer, clock: SteadyClock) -> tuple[Recorded, Stored]:
+def signed_entry(
+    edge: TrailEnd, session: str, new: New, signer: Signer, clock: SteadyClock
+) -> tuple[RecordedEntry, StoredEntry]:
     """Return the entry that follows and its row.
 
     Raises:
@@ -134,9 +136,9 @@ def signed_entry(edge: Edge, session: str, new: New, signer: Signer, clock: Stea
     if problem := misfit(new.kind, entry.version, written):
         raise ValueError(f"trail entry '{new.key}' is refused, it does not have the form of a '{new.kind}': {problem}")
     signature = envelope.EnvelopeSignature(signer.id, signer.sign(envelope.pae(payload)))
-    row = Stored(entry.seq, payload, envelope.signatures_text(signature))
+    row = StoredEntry(entry.seq, payload, envelope.signatures_text(signature))
     data = row.envelope
     if len(data) > MAX_ENTRY_BYTES:
         what = f"a trail entry has {len(data)} bytes, the limit is {MAX_ENTRY_BYTES}"
         raise PeergateError(what, where=new.key, hint="keep evidence in the content store and record its digest")
-    return Recorded(entry, digest_bytes(data)), row
+    return RecordedEntry(entry, digest_bytes(data)), row

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from reviews.trail.chain import tree as merkle
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.keys import KeyFolder
 from reviews.trail.file_seal import write_seal
-from reviews.trail.integrity import Walk
+from reviews.trail.integrity import TrailVerification
 from reviews.trail.reader import TrailReader
-from reviews.trail.signing import Edge, New, SignerApart, new_policy, signed_entry, signed_note, signer_of
-from reviews.trail.tables.trail_file import Stored
+from reviews.trail.signing import New, SignerApart, TrailEnd, new_policy, signed_entry, signed_note, signer_of
+from reviews.trail.tables.trail_file import StoredEntry
 from specs.system.errors import AuditDamage, DiskUnwritable, LeaseLost, PeergateError
 from specs.system.steady_clock import SteadyClock
 from specs.system.text import plain
@@ -43,11 +43,11 @@ class Trail(TrailReader):
         Nothing is appended once the trail says that the session was taken up under another epoch.
         """
         self.clock = SteadyClock()
-        self._walk = Walk(session=session)
-        self._edge: Edge | None = None
+        self._walk = TrailVerification(session=session)
+        self._edge: TrailEnd | None = None
         self._epoch: tuple[int, int] | None = None
 
-    def append(self, kind: EntryKind, key: str, body: dict[str, Any], policy: Policy | None = None) -> Recorded:
+    def append(self, kind: EntryKind, key: str, body: dict[str, Any], policy: Policy | None = None) -> RecordedEntry:
         """Add one entry, without secrets, and return it; if ``key`` is already there, return the entry that is.
 
         The first append of a key wins, so a repeated step must use the returned body, not its own. Whatever is raised,
@@ -64,7 +64,7 @@ class Trail(TrailReader):
             AuditDamage: the newest entry cannot be read, so nothing may follow it.
         """
 
-        def add() -> Recorded:
+        def add() -> RecordedEntry:
             self._keep_out_the_fenced()
             return self.find(key) or self._add(New(kind, key, body, policy))
 
@@ -91,7 +91,7 @@ class Trail(TrailReader):
                 # The database may have rolled back by itself: what was left is gone too.
                 self._edge = self._epoch = None
                 self._table.rollback()
-                failure = self._table.told(error, writing=True)
+                failure = self._table.translate_error(error, writing=True)
                 if failure is not None:
                     raise failure from error
                 raise
@@ -118,7 +118,7 @@ class Trail(TrailReader):
     def guard(self) -> None:
         """Return if this process still has the session, before it acts outside of the trail; raises LeaseLost."""
         if self.fence is not None and self.epoch() != self.fence:
-            raise self._fenced()
+            raise self._make_lease_lost()
 
     def _keep_out_the_fenced(self) -> None:
         if self.fence is None:
@@ -127,9 +127,9 @@ class Trail(TrailReader):
         if self._epoch is None or self._epoch[0] != version:
             self._epoch = version, self.epoch()
         if self._epoch[1] != self.fence:
-            raise self._fenced()
+            raise self._make_lease_lost()
 
-    def _fenced(self) -> LeaseLost:
+    def _make_lease_lost(self) -> LeaseLost:
         newest = self.newest_of("resume")
         body = newest.body if newest else {}
         lease = body.get("lease") or {"host": "?", "pid": "?", "epoch": "?"}
@@ -141,7 +141,7 @@ class Trail(TrailReader):
             hint="this process stops; `peergate status` shows the session's state",
         )
 
-    def _add(self, new: New) -> Recorded:
+    def _add(self, new: New) -> RecordedEntry:
         """Write the entry and the head that follow what is there."""
         version = self._table.version()
         edge = self._edge if self._edge is not None and self._edge.version == version else self._read_edge(version)
@@ -163,18 +163,18 @@ class Trail(TrailReader):
             self._epoch = None
         if new.kind != "keys":
             # The same keys sign until a `keys` entry says otherwise.
-            self._edge = Edge(version, tree, root, result, policy, edge.signers | {what: signer})
+            self._edge = TrailEnd(version, tree, root, result, policy, edge.signers | {what: signer})
         return result
 
-    def _read_edge(self, version: int) -> Edge:
+    def _read_edge(self, version: int) -> TrailEnd:
         with self._reading():
             head, last = self._table.head(), self._table.newest()
             size, (stored_size, frontier) = last[0] + 1 if last else 0, head[:2] if head else (0, b"")
             if stored_size != size or len(frontier) != 32 * size.bit_count():
                 raise AuditDamage(f"the trail has {size} entries, its head is of {stored_size}", where=str(self.path))
             tree = merkle.Frontier.of_bytes(size, frontier)
-            newest = self._decoded(last) if last else None
-        return Edge(version, tree, tree.root(), newest, self.policy(), {})
+            newest = self._decode_row(last) if last else None
+        return TrailEnd(version, tree, tree.root(), newest, self.policy(), {})
 
     def verify_chain(self) -> None:
         """Check every entry and the head before anything is decided from them; raises AuditDamage with what is first.
@@ -184,16 +184,16 @@ class Trail(TrailReader):
         with self._lock:
             with self._reading():
                 read, head = self.together(lambda: (self._table.rows(), self._table.head()))
-                rows = [Stored(seq, payload.encode(), signatures.encode()) for seq, payload, signatures in read]
+                rows = [StoredEntry(seq, payload.encode(), signatures.encode()) for seq, payload, signatures in read]
             known = self._walk.tree.size
             before = merkle.root_of(merkle.leaf_hash(row.envelope) for row in rows[:known])
             if known > len(rows) or before != self._walk.tree.root():
-                self._walk, known = Walk(session=self.session), 0
+                self._walk, known = TrailVerification(session=self.session), 0
             walk = self._walk.go(rows[known:])
             if head is not None or rows:
                 walk.check_head(str(head[2]).encode() if head else b"", "head")
             if walk.damage:
-                self._walk = Walk(session=self.session)
+                self._walk = TrailVerification(session=self.session)
                 hint = "`peergate audit verify` lists all of it"
                 raise AuditDamage(walk.damage[0], where=str(self.path), hint=hint)
 
@@ -213,7 +213,7 @@ class Trail(TrailReader):
             self._table.close()
             write_seal(self.path, head, self._table.file_digest())
         except Exception as error:
-            failure = self._table.told(error, writing=True)
+            failure = self._table.translate_error(error, writing=True)
             if not isinstance(error, OSError) and not isinstance(failure, DiskUnwritable):
                 if failure is None and not isinstance(error, PeergateError):
                     raise

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from reviews.evidence.gather import find
 from reviews.gate.conditions import open_for
-from reviews.trail.chain.envelope import Recorded
-from reviews.trail.retractions import retracted
-from sessions.builder.redaction import Wall
+from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.retractions import find_retracted_judgements
+from sessions.builder.redaction import Redactor
 from sessions.builder.stage_view import opener_of
-from sessions.builder.tools.tool_context import Work
+from sessions.builder.tools.tool_context import PhaseWork
 from sessions.run.money import ledger
 from sessions.session import Session
 from specs.jobs.grant_and_claim import StageView
@@ -41,7 +41,7 @@ _DO: dict[Phase, str] = {
 }
 
 
-def write_brief(work: Work, view: StageView) -> str:
+def write_brief(work: PhaseWork, view: StageView) -> str:
     """Return the brief of one phase of one attempt."""
     session, stage, attempt, phase, wall = work.session, work.stage, work.attempt, work.phase, work.wall
     entries = list(session.trail.iterate())
@@ -57,7 +57,7 @@ def write_brief(work: Work, view: StageView) -> str:
         f"Parameters now: {', '.join(f'{name} = {value}' for name, value in view.parameters.items())}",
         f"May be changed: {'; '.join(limits) or 'nothing'}",
         f"Criteria of the gate: {'; '.join(str(criterion) for criterion in stage.gate.criteria) or 'only the checks'}",
-        _left(entries, spec.budget, stage),
+        _describe_remaining_budget(entries, spec.budget, stage),
         *_obligations(session, wall, entries, stage),
         *_before(session, wall, entries, stage, attempt, view),
         *_so_far(session, entries),
@@ -66,7 +66,7 @@ def write_brief(work: Work, view: StageView) -> str:
     return "\n\n".join(parts)
 
 
-def _left(entries: list[Recorded], budget: Budget, stage: Stage) -> str:
+def _describe_remaining_budget(entries: list[RecordedEntry], budget: Budget, stage: Stage) -> str:
     """Return what may still be spent, without what is held back for others."""
     accounts = ledger.Accounts(entries, budget)
     own = min(limit.usd for limit in accounts.limits("builder", stage))
@@ -79,7 +79,7 @@ def _left(entries: list[Recorded], budget: Budget, stage: Stage) -> str:
     )
 
 
-def _obligations(session: Session, wall: Wall, entries: list[Recorded], stage: Stage) -> Iterator[str]:
+def _obligations(session: Session, wall: Redactor, entries: list[RecordedEntry], stage: Stage) -> Iterator[str]:
     moment = int(entries[-1].entry.time_ns)
     parts = [
         f"- {obligation.id}: {wall.clean(obligation.condition.text, STATEMENT)}"
@@ -92,7 +92,7 @@ def _obligations(session: Session, wall: Wall, entries: list[Recorded], stage: S
 
 
 def _before(
-    session: Session, wall: Wall, entries: list[Recorded], stage: Stage, attempt: int, view: StageView
+    session: Session, wall: Redactor, entries: list[RecordedEntry], stage: Stage, attempt: int, view: StageView
 ) -> Iterator[str]:
     """Yield what the gate said about the attempt before, as data."""
     opener = opener_of(session, stage.name, attempt)
@@ -121,9 +121,9 @@ def _before(
     )
 
 
-def _so_far(session: Session, entries: list[Recorded]) -> Iterator[str]:
+def _so_far(session: Session, entries: list[RecordedEntry]) -> Iterator[str]:
     """Yield every attempt so far with its outcome and the metrics of its gate."""
-    void = retracted(entries)
+    void = find_retracted_judgements(entries)
     parts: list[str] = []
     for entry in entries:
         if entry.entry.kind not in ("decision", "human") or not entry.body.get("stage"):
@@ -146,7 +146,7 @@ def _figures(session: Session, stage: Stage | None, attempt: int) -> str:
     return "".join(f"; {name} {metrics[name].value:.4g}" for name in names)
 
 
-def _notes(session: Session, wall: Wall, entries: list[Recorded]) -> Iterator[str]:
+def _notes(session: Session, wall: Redactor, entries: list[RecordedEntry]) -> Iterator[str]:
     """Yield the builder's newest notes; all can be read by name."""
     notes = [entry for entry in entries if entry.entry.kind == "note"]
     if not notes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from sessions.builder.tools.reading_tools import MOST_READABLE, find_artifact
-from sessions.builder.tools.tool_context import Work
+from sessions.builder.tools.tool_context import PhaseWork
 from sessions.builder.workbench import SessionWorkbench
 from sessions.run.money import ledger
 from specs.system.vendors.untrusted_text import enclose
@@ -18,7 +18,7 @@ SHOWN = 6_000
 class HelperWorkbench(SessionWorkbench):
     """One helper's :class:`agents.workbench_protocol.Workbench`."""
 
-    def __init__(self, parent: Work, number: int, task: HelperTask) -> None:
+    def __init__(self, parent: PhaseWork, number: int, task: HelperTask) -> None:
         self._task = task
         self._until = time.monotonic() + task.timeout_minutes * 60
         self._name = f"{parent.call.rpartition('.')[2]}-{number}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 
 MOST_CALLS = 120
 """Calls in one phase of one attempt."""
@@ -34,7 +34,7 @@ ACTING = (
 """Tools with an effect, after which the results of others may differ."""
 
 
-def revisions_in_a_row(judgements: Iterable[Recorded], stage: str) -> int:
+def revisions_in_a_row(judgements: Iterable[RecordedEntry], stage: str) -> int:
     """Count how often in a row a gate has sent a stage back since a person answered, from judgements in order."""
     count = 0
     for judgement in judgements:
@@ -48,13 +48,15 @@ def revisions_in_a_row(judgements: Iterable[Recorded], stage: str) -> int:
 class PhaseRecord:
     """The calls and results of one phase, in order."""
 
-    def __init__(self, calls: Sequence[Recorded], results: Sequence[Recorded], turns: int, not_theirs: str) -> None:
+    def __init__(
+        self, calls: Sequence[RecordedEntry], results: Sequence[RecordedEntry], turns: int, not_theirs: str
+    ) -> None:
         """Take the records; ``not_theirs`` is the digest of the result of calls that the session broke off."""
         self._calls = {call.entry.key: call for call in calls}
         self._results = results
         self._turns = turns
         self._not_theirs = not_theirs
-        self._fresh: list[Recorded] = []
+        self._fresh: list[RecordedEntry] = []
         """Results with a text that no earlier result had."""
         seen_texts: set[str] = set()
         for result in results:
@@ -78,7 +80,7 @@ class PhaseRecord:
             return f"{idle} calls in a row brought nothing new"
         return ""
 
-    def repeats(self, call: Recorded, refusal: str) -> bool:
+    def repeats(self, call: RecordedEntry, refusal: str) -> bool:
         """Say whether a call has had the same result too often, without an effect since; ``refusal`` is its digest."""
         if call.body["tool"] in MAY_REPEAT:
             return False

@@ -56,7 +56,7 @@ def words_of(text: str) -> Iterator[Word]:
             yield Word(form, *match.span())
 
 
-class Protected:
+class ProtectedTexts:
     """Texts whose words must not be shown."""
 
     def __init__(self, texts: Iterable[str], run: int, known: Iterable[str] = ()) -> None:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Protocol
 
 from reviews.evidence.heldout_screen import sees_heldout as sees_heldout
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from sessions.builder.phrase_match import Protected
+from sessions.builder.phrase_match import ProtectedTexts
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.artifacts import Item
 from specs.system.masking import map_json, map_strings, masker_of
@@ -48,12 +48,12 @@ MOST_READ = 4
 class Entries(Protocol):
     """The entries of a trail."""
 
-    def iterate(self, *kinds: EntryKind) -> Iterator[Recorded]:
+    def iterate(self, *kinds: EntryKind) -> Iterator[RecordedEntry]:
         """Yield those of some kinds, or all."""
         ...
 
 
-class Seen(Protocol):
+class RedactionSource(Protocol):
     """What a wall reads of a session."""
 
     @property
@@ -72,10 +72,10 @@ class Seen(Protocol):
         ...
 
 
-class Wall:
+class Redactor:
     """Redacts texts for a builder, a transcript or the trail."""
 
-    def __init__(self, session: Seen, environ: Mapping[str, str]) -> None:
+    def __init__(self, session: RedactionSource, environ: Mapping[str, str]) -> None:
         self._masker = masker_of(environ)
         store, digests = session.store, session.resolved.data_digests
         known = tuple(digest for name, digest in sorted(digests.items()) if name != "heldout")
@@ -87,8 +87,8 @@ class Wall:
             (_verifier(session), PRIVATE),
         )
         self._reviewers = _names(session)
-        self._scrub = lru_cache(maxsize=MOST_KEPT)(self._scrubbed)
-        self._read = lru_cache(maxsize=MOST_READ)(self._cleaned)
+        self._scrub = lru_cache(maxsize=MOST_KEPT)(self._scrub_text)
+        self._read = lru_cache(maxsize=MOST_READ)(self._read_clean_text)
         self._store = store
 
     def clean(self, text: str, limit: int | None = None) -> str:
@@ -100,7 +100,7 @@ class Wall:
         """Return a stored text, cleaned as a whole, so that pages are cut from clean text."""
         return self._read(digest, most)
 
-    def _cleaned(self, digest: str, most: int) -> str:
+    def _read_clean_text(self, digest: str, most: int) -> str:
         return self.clean(self._store.get(digest)[: most * 4].decode("utf-8", "replace")[:most])
 
     def scrub(self, text: str) -> str:
@@ -115,7 +115,7 @@ class Wall:
         """Return the body of a request or response without what is withheld."""
         return self.scrub_json(data.decode("utf-8", "replace")).encode("utf-8", "replace")
 
-    def _scrubbed(self, text: str) -> str:
+    def _scrub_text(self, text: str) -> str:
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         text = self._masker.text(text)
         if self._reviewers is not None:
@@ -127,37 +127,37 @@ class Wall:
 
 
 @lru_cache(maxsize=8)
-def _prompts(root: Path, heldout: str, known: tuple[str, ...], objective: str) -> Protected:
+def _prompts(root: Path, heldout: str, known: tuple[str, ...], objective: str) -> ProtectedTexts:
     store = Store(root)
-    return _asked(store.get(heldout), [store.get(digest) for digest in known], objective)
+    return _protect_prompts(store.get(heldout), [store.get(digest) for digest in known], objective)
 
 
-def _asked(heldout: bytes, known: Iterable[bytes], objective: str) -> Protected:
+def _protect_prompts(heldout: bytes, known: Iterable[bytes], objective: str) -> ProtectedTexts:
     """Return what held-out items ask, beside what is known of the training data."""
     # Rows of any form: items, examples and pairs have a prompt.
     readable = (json.loads(line)["prompt"] for data in known for line in data.splitlines() if line)
     items = (Item.model_validate_json(line) for line in heldout.splitlines() if line.strip())
     prompts = (text for item in items for text in said_in(item))
-    return Protected(prompts, PROMPT_RUN, (objective, *readable))
+    return ProtectedTexts(prompts, PROMPT_RUN, (objective, *readable))
 
 
 def without_heldout(resolved: ResolvedSpec, text: str) -> str:
     """Return a text without the held-out prompts of a spec that no session has registered; raises as ``read_data``."""
     data = resolved.read_data()
     heldout = data.pop("heldout")
-    for start, end in reversed(_asked(heldout, data.values(), resolved.spec.objective).spans(text)):
+    for start, end in reversed(_protect_prompts(heldout, data.values(), resolved.spec.objective).spans(text)):
         text = f"{text[:start]}{HELDOUT}{text[end:]}"
     return text
 
 
 @lru_cache(maxsize=8)
-def _answers(root: Path, rows: tuple[str, ...]) -> Protected:
+def _answers(root: Path, rows: tuple[str, ...]) -> ProtectedTexts:
     def texts() -> Iterator[str]:
         for digest in rows:
             for line in Store(root).get(digest).decode("utf-8", "replace").splitlines():
                 yield from _long_texts(line)
 
-    return Protected(texts(), ANSWER_RUN)
+    return ProtectedTexts(texts(), ANSWER_RUN)
 
 
 def _long_texts(line: str) -> Iterator[str]:
@@ -171,20 +171,20 @@ def _long_texts(line: str) -> Iterator[str]:
 
 
 @lru_cache(maxsize=1)
-def _instructions() -> Protected:
+def _instructions() -> ProtectedTexts:
     texts = [files("reviews").joinpath(name).read_text(encoding="utf-8") for name in _INSTRUCTIONS]
     ours = [enclose("data", ""), *(tool.description for tool in TOOLS), *(json.dumps(tool.schema()) for tool in TOOLS)]
-    return Protected(texts, INSTRUCTIONS_RUN, ours)
+    return ProtectedTexts(texts, INSTRUCTIONS_RUN, ours)
 
 
-def _verifier(session: Seen) -> Protected:
+def _verifier(session: RedactionSource) -> ProtectedTexts:
     """Return the task's file where the builder may not read it: logs, findings and errors could quote it."""
     resolved = session.resolved
     hidden = resolved.task_text is not None and not resolved.spec.verifier.builder_reads
-    return Protected([resolved.task_text or ""] if hidden else [], INSTRUCTIONS_RUN, (resolved.spec.objective,))
+    return ProtectedTexts([resolved.task_text or ""] if hidden else [], INSTRUCTIONS_RUN, (resolved.spec.objective,))
 
 
-def _names(session: Seen) -> re.Pattern[str] | None:
+def _names(session: RedactionSource) -> re.Pattern[str] | None:
     """Return the pattern of models and addresses of reviewers: a builder must not know who judges it."""
     texts: set[str] = set()
     for reviewer in session.resolved.spec.reviewers():
@@ -201,7 +201,7 @@ def _printable(text: str) -> str:
     return text if _ONLY_PRINTABLE.fullmatch(text) else plain(text, len(text))
 
 
-def rows_on_heldout(session: Seen) -> Iterator[str]:
+def rows_on_heldout(session: RedactionSource) -> Iterator[str]:
     """Yield the digests of the rows that were made from held-out items so far."""
     spec = session.resolved.spec
     seeing = {stage.name for stage in spec.stages if sees_heldout(spec, stage)}

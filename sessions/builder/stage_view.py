@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from reviews.evidence.gather import accepted_attempt
 from reviews.gate import grants
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from sessions.run.money.estimate import forecasts
 from sessions.session import Session
 from specs.jobs.grant_and_claim import StageView
@@ -19,7 +19,7 @@ _OpenedBy = Literal["approval", "revision", "retry"]
 _OPENED_BY: dict[str, _OpenedBy] = {"approve": "approval", "revise": "revision", "retry": "retry"}
 
 
-def opener_of(session: Session, stage: str, attempt: int) -> Recorded:
+def opener_of(session: Session, stage: str, attempt: int) -> RecordedEntry:
     """Return the judgement that opened an attempt; raises PeergateError if nothing opened it."""
     opens = {"stage": stage, "attempt": attempt}
     results = [value for value in session.trail.iterate("decision", "human") if value.body.get("opens") == opens]
@@ -36,7 +36,7 @@ def open_stage(session: Session) -> grants.Opening:
     return opening
 
 
-def _piloted(session: Session, stage: Stage) -> dict[str, Any]:
+def _read_pilot_changes(session: Session, stage: Stage) -> dict[str, Any]:
     """Return the changes of the accepted pilot, without sizes."""
     if stage.pilot is None:
         return {}
@@ -56,7 +56,7 @@ def view_of(session: Session, stage: Stage, attempt: int) -> StageView:
     answer = opener.body.get("outcome") or opener.body["answer"]
     before = session.trail.find(f"plan/{stage.name}.{attempt - 1}")
     # The first time, or after a retraction, a stage begins with the spec or as its pilot ended.
-    changes = dict(before.body["changes"]) if before and answer != "approve" else _piloted(session, stage)
+    changes = dict(before.body["changes"]) if before and answer != "approve" else _read_pilot_changes(session, stage)
     return StageView(
         stage=stage.name,
         kind=stage.kind,
@@ -99,7 +99,7 @@ def expected_s(session: Session, stage: Stage) -> float:
         return 0.0
 
 
-def _tasks(session: Session, opener: Recorded) -> tuple[str, ...]:
+def _tasks(session: Session, opener: RecordedEntry) -> tuple[str, ...]:
     """Return the changes that a decision required in words, from the decision as it was computed."""
     if opener.entry.kind != "decision" or opener.body["outcome"] != "revise":
         return ()

@@ -11,19 +11,19 @@ import os
 from contextlib import suppress
 from typing import Any
 
-from agents.turns import ToolCall, ToolResult, Turn
+from agents.turns import ModelTurn, ToolCall, ToolResult
 from agents.workbench_protocol import PastTurn
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from sessions.builder.brief import write_brief
 from sessions.builder.loop_detection import SAME_RESULTS, PhaseRecord
-from sessions.builder.redaction import Wall
+from sessions.builder.redaction import Redactor
 from sessions.builder.stage_view import expected_s, view_of
 from sessions.builder.tools import CARRY_OUT
-from sessions.builder.tools.review_tools import tell
+from sessions.builder.tools.review_tools import format_review_answer
 from sessions.builder.tools.stage_tools import SENT_BACK, kept_as, note_key
-from sessions.builder.tools.tool_context import MOST_ARGUMENTS, OpenHelper, Refused, Work, read_arguments
+from sessions.builder.tools.tool_context import MOST_ARGUMENTS, OpenHelper, PhaseWork, ToolCallRefusal, read_arguments
 from sessions.run.money import ledger
-from sessions.session import Cancelled, Paused, Session
+from sessions.session import CancelSignal, PauseSignal, Session
 from specs.jobs.grant_and_claim import StageView
 from specs.stages.registry import Stage
 from specs.system.digests import digest_bytes
@@ -64,16 +64,16 @@ class SessionWorkbench:
         if helper:
             self._at["helper"] = helper
             self._prefix += f"/helper-{helper}"
-        self._wall = Wall(session, os.environ)
-        self.work = Work(session, stage, attempt, phase, self._wall, open_helper)
+        self._wall = Redactor(session, os.environ)
+        self.work = PhaseWork(session, stage, attempt, phase, self._wall, open_helper)
         self.written = 0
         """Tokens of the answers so far."""
         self.gave_up = ""
         """Why a person is asked although the builder did not ask."""
         mine = self._mine()
         self._turns = sum(value.entry.kind == "turn" for value in mine)
-        self._results: list[Recorded] = [value for value in mine if value.entry.kind == "result"]
-        self._calls: list[Recorded] = [value for value in mine if value.entry.kind == "call"]
+        self._results: list[RecordedEntry] = [value for value in mine if value.entry.kind == "result"]
+        self._calls: list[RecordedEntry] = [value for value in mine if value.entry.kind == "call"]
         self._answer_interrupted()
         self._end_again()
         self._look_after()
@@ -121,18 +121,18 @@ class SessionWorkbench:
         self._session.checkpoint()
         intent, arguments = self._record_call(call)
         self._session.display.call_begins(intent.body["tool"])
-        return self._record_result(intent, call.id, *self._tried(intent, call, arguments))
+        return self._record_result(intent, call.id, *self._try_call(intent, call, arguments))
 
-    def _tried(self, intent: Recorded, call: ToolCall, arguments: str) -> tuple[str, bool]:
+    def _try_call(self, intent: RecordedEntry, call: ToolCall, arguments: str) -> tuple[str, bool]:
         """Carry a call out and return its result, and whether that is an error."""
         self.work.call = intent.entry.key
         try:
             if self._phase_record().repeats(intent, digest_bytes(_REPEATED.encode())):
-                raise Refused(_REPEATED)
+                raise ToolCallRefusal(_REPEATED)
             return self._carry_out(call, arguments), False
-        except (Paused, Cancelled, AuditDamage, DiskUnwritable):
+        except (PauseSignal, CancelSignal, AuditDamage, DiskUnwritable):
             raise
-        except Refused as refused:
+        except ToolCallRefusal as refused:
             return str(refused), True
         except PeergateError as error:
             return f"{error.message}{f' ({error.hint})' if error.hint else ''}", True
@@ -141,7 +141,7 @@ class SessionWorkbench:
             self._session.display.say(f"{intent.body['tool']}: {type(error).__name__}: {error}")
             return f"this tool failed ({type(error).__name__}) and did nothing that counts", True
 
-    def _record_call(self, call: ToolCall) -> tuple[Recorded, str]:
+    def _record_call(self, call: ToolCall) -> tuple[RecordedEntry, str]:
         """Record a call; return it with its redacted arguments, which are carried out."""
         text, number = call.arguments, len(self._calls) + 1
         whole = len(text) <= MOST_ARGUMENTS
@@ -178,7 +178,8 @@ class SessionWorkbench:
                 by_turn.setdefault(call.body["turn"], []).append(result)
         return tuple(
             PastTurn(
-                Turn.model_validate(store.get_value(value.body["said"])), tuple(by_turn.get(value.body["number"], ()))
+                ModelTurn.model_validate(store.get_value(value.body["said"])),
+                tuple(by_turn.get(value.body["number"], ())),
             )
             for value in self._mine()
             if value.entry.kind == "turn"
@@ -200,7 +201,7 @@ class SessionWorkbench:
         """Settle a reservation whose turn never came."""
         ledger.settle(self._session.trail, reservation, usd)
 
-    def record(self, turn: Turn, reservation: str, request: bytes, response: bytes) -> None:
+    def record(self, turn: ModelTurn, reservation: str, request: bytes, response: bytes) -> None:
         """Record a turn before its calls are carried out, and settle what it cost, both or nothing."""
         store, wall = self._session.store, self._wall
         reported_turn = turn.model_copy(
@@ -243,7 +244,7 @@ class SessionWorkbench:
         self.written += turn.usage.output_tokens if turn.usage else 0
         budget = self._session.resolved.spec.budget
         accounts = ledger.Accounts(self._session.trail.iterate("spend"), budget)
-        self._session.display.turn(reported_turn, accounts.taken("builder", "helper"), budget.builder_usd)
+        self._session.display.turn(reported_turn, accounts.sum_committed("builder", "helper"), budget.builder_usd)
         self._look_after()
 
     def _image(self, digest: str | None) -> str:
@@ -256,14 +257,14 @@ class SessionWorkbench:
         tool = next((tool for tool in self.tools if tool.name == call.name), None)
         if tool is None:
             name = self._wall.clean(call.name, 64)
-            raise Refused(f"there is no tool '{name}'; there are {', '.join(tool.name for tool in self.tools)}")
+            raise ToolCallRefusal(f"there is no tool '{name}'; there are {', '.join(tool.name for tool in self.tools)}")
         if self.phase not in tool.phases:
-            raise Refused(f"{tool.name} is not open now: this is the phase '{self.phase}'")
+            raise ToolCallRefusal(f"{tool.name} is not open now: this is the phase '{self.phase}'")
         if len(call.arguments) > MOST_ARGUMENTS:
             arguments = call.arguments
         return CARRY_OUT[tool.name](self.work, read_arguments(tool, arguments))
 
-    def _record_result(self, intent: Recorded, id: str, reported_text: str, is_error: bool) -> ToolResult:
+    def _record_result(self, intent: RecordedEntry, id: str, reported_text: str, is_error: bool) -> ToolResult:
         """Record the result of a call; its effect on the phase has happened or follows from this entry."""
         text = self._wall.clean(reported_text, MOST_RESULT)
         body: dict[str, Any] = {
@@ -302,7 +303,7 @@ class SessionWorkbench:
             id, tool = intent.body["call_id"], intent.body["tool"]
             if tool in ENDING:
                 input_text = self._text(intent.body["arguments"])
-                text, is_error = self._tried(intent, ToolCall(id=id, name=tool, arguments=input_text), input_text)
+                text, is_error = self._try_call(intent, ToolCall(id=id, name=tool, arguments=input_text), input_text)
             else:
                 effect = what_came_of(self._session, self._wall, intent)
                 text, is_error = effect or INTERRUPTED, effect is None
@@ -317,10 +318,10 @@ class SessionWorkbench:
             if tool is None or self.work.done:
                 continue
             self.work.call = call.entry.key
-            with suppress(Refused):
+            with suppress(ToolCallRefusal):
                 CARRY_OUT[tool.name](self.work, read_arguments(tool, self._text(call.body["arguments"])))
 
-    def _mine(self) -> list[Recorded]:
+    def _mine(self) -> list[RecordedEntry]:
         return [
             value
             for value in self._session.trail.iterate("turn", "call", "result")
@@ -328,7 +329,7 @@ class SessionWorkbench:
         ]
 
 
-def what_came_of(session: Session, wall: Wall, call: Recorded) -> str | None:
+def what_came_of(session: Session, wall: Redactor, call: RecordedEntry) -> str | None:
     """Return the result of a call by its recorded effect; None if it had none."""
     tool = call.body["tool"]
     if tool in _NOTES and session.trail.find(note_key(call.entry.key)) is not None:
@@ -338,7 +339,7 @@ def what_came_of(session: Session, wall: Wall, call: Recorded) -> str | None:
     return None
 
 
-def _review(session: Session, wall: Wall, call: Recorded, mode: Mode) -> str | None:
+def _review(session: Session, wall: Redactor, call: RecordedEntry, mode: Mode) -> str | None:
     """Return the recorded answer to the request that a call sent, if there is one."""
     # One call is carried out at a time, so requests after its entry are its own.
     later = (value for value in session.trail.iterate("asked") if value.entry.seq > call.entry.seq)
@@ -352,4 +353,4 @@ def _review(session: Session, wall: Wall, call: Recorded, mode: Mode) -> str | N
         return None
     answered = AnsweredEntry.model_validate(result.body)
     answer = ANSWERS[mode].model_validate_json(session.store.get(answered.answer)) if answered.answer else None
-    return tell(wall, answered, answer) if answer else None
+    return format_review_answer(wall, answered, answer) if answer else None

@@ -16,7 +16,7 @@ from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
 from reviews.gate.packet import DESIGN
 from reviews.gate.packet_derivation import check_design
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen
@@ -108,7 +108,7 @@ def run_again(
     """
     run = chosen(run, runs)
     entries = read_entries(run / TRAIL)
-    done = [_again(run, entries, *pair) for pair in ended(entries, stage, attempt)]
+    done = [_again(run, entries, *pair) for pair in select_ended_attempts(entries, stage, attempt)]
     code = exit_code([check for rerun in done for check in rerun.checks])
     if as_json:
         print_json({"run": str(run), "exit_code": int(code), "attempts": [rerun.as_json() for rerun in done]})
@@ -120,7 +120,9 @@ def run_again(
     raise SystemExit(int(code))
 
 
-def ended(entries: Sequence[Recorded], stage: str | None, attempt: int | None) -> list[tuple[str, int]]:
+def select_ended_attempts(
+    entries: Sequence[RecordedEntry], stage: str | None, attempt: int | None
+) -> list[tuple[str, int]]:
     """Return the ended attempts that were asked for, or the newest of each stage, in order; UserError without any."""
     if attempt is not None and stage is None:
         raise UserError("--attempt needs --stage", hint="numbers of attempts are counted within a stage")
@@ -146,7 +148,7 @@ def exit_code(checks: Sequence[CheckResult]) -> ExitCode:
     return ExitCode.BLOCKED if closing & {"BLOCKED", "ERROR"} else ExitCode.DONE
 
 
-def _again(run: Path, entries: list[Recorded], stage: str, attempt: int) -> Rerun:
+def _again(run: Path, entries: list[RecordedEntry], stage: str, attempt: int) -> Rerun:
     store = Store(run / STORE)
     if stage == DESIGN:
         resolved, _ = registered_spec(entries, store)

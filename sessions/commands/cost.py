@@ -8,7 +8,7 @@ import typer
 
 from reviews.evidence.gather import find, registered_spec
 from reviews.gate.human_answers import waits_for_budget
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.retractions import newest_judgement
 from sessions.commands.named_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs
@@ -39,7 +39,7 @@ def cost(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> N
         _print(costs)
 
 
-def told_of(name: str, entries: list[Recorded], resolved: ResolvedSpec) -> dict[str, Any]:
+def told_of(name: str, entries: list[RecordedEntry], resolved: ResolvedSpec) -> dict[str, Any]:
     """Return everything the command prints, in the form of its JSON."""
     spec, budget = resolved.spec, resolved.spec.budget
     now = Accounts(entries, budget)
@@ -53,14 +53,14 @@ def told_of(name: str, entries: list[Recorded], resolved: ResolvedSpec) -> dict[
     return {
         "name": name,
         "max_cost_usd": budget.max_cost_usd,
-        "spent_usd": round(now.spent(), 6),
-        "reserved_usd": round(now.reserved(), 6),
+        "spent_usd": round(now.sum_spent(), 6),
+        "reserved_usd": round(now.sum_reserved(), 6),
         "left_usd": round(now.left_usd, 6),
         "parties": [
             {
                 "party": party,
-                "spent_usd": round(now.spent(party), 6),
-                "reserved_usd": round(now.reserved(party), 6),
+                "spent_usd": round(now.sum_spent(party), 6),
+                "reserved_usd": round(now.sum_reserved(party), 6),
                 "may_take_usd": _positive(min(now.limits(party, stage)).usd),
             }
             for party in PARTIES
@@ -80,9 +80,9 @@ def _stage(now: Accounts, name: str, stage: Stage | None) -> dict[str, Any]:
     limit = stage.max_cost_usd if stage else None
     return {
         "stage": name,
-        "spent_usd": round(now.spent(stage=name), 6),
-        "reserved_usd": round(now.reserved(stage=name), 6),
-        "reviews_usd": round(now.taken("reviewer", stage=name), 6),
+        "spent_usd": round(now.sum_spent(stage=name), 6),
+        "reserved_usd": round(now.sum_reserved(stage=name), 6),
+        "reviews_usd": round(now.sum_committed("reviewer", stage=name), 6),
         "max_cost_usd": limit,
         "left_usd": None if limit is None else _positive(limit - now.stage_taken(name)),
     }
@@ -97,7 +97,9 @@ def _held_back(now: Accounts) -> list[dict[str, Any]]:
     return [{"share": name, "usd": round(usd[name], 6), "left_usd": round(remaining[name], 6)} for name in remaining]
 
 
-def _next(entries: list[Recorded], resolved: ResolvedSpec, now: Accounts, left_hours: float) -> dict[str, Any] | None:
+def _next(
+    entries: list[RecordedEntry], resolved: ResolvedSpec, now: Accounts, left_hours: float
+) -> dict[str, Any] | None:
     """Return the open attempt that is not launched, and what it may take, if there is one."""
     judged = newest_judgement(entries)
     opens = judged.body.get("opens") if judged else None

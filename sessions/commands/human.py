@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from reviews.evidence.gather import registered_spec
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.options import DEFAULT_RUNS, By, Run, Runs, SomeRun, chosen
@@ -54,10 +54,10 @@ def override(
         if stage is None:
             raise UserError("a check is lifted for one stage", hint=f"add --stage to --check {check}")
         lifted = human_actions.lift_check(chosen(run, runs), check, stage, who, reason, expires)
-        _said(lifted, f"check {check} is lifted for {stage}")
+        _print_entry(lifted, f"check {check} is lifted for {stage}")
     elif condition is not None:
         waived = human_actions.waive_condition(chosen(run, runs), condition, who, reason, expires)
-        _said(waived, f"condition {condition} is waived")
+        _print_entry(waived, f"condition {condition} is waived")
 
 
 @app.command()
@@ -71,7 +71,7 @@ def retract(
     """Take a decision back, with everything that was granted after it."""
     run = chosen(run, runs)
     used = human_actions.retract(run, entry, by or getpass.getuser(), reason, Terminal())
-    _said(used, f"taken back: {', '.join(used.body['judgements'])}")
+    _print_entry(used, f"taken back: {', '.join(used.body['judgements'])}")
     entries, store = read_entries(run / TRAIL), Store(run / STORE)
     if any(entry.entry.kind == "close" for entry in entries):
         print_line(
@@ -112,7 +112,7 @@ def amend(
         recorded = human_actions.amend(chosen(run, runs), find_spec(str(spec)), *arguments)
     body = recorded.body
     in_force = body["outcome"] == "approve" or body["overridden"]
-    _said(recorded, f"amendment: {body['outcome']}{', overridden' if body['overridden'] else ''}")
+    _print_entry(recorded, f"amendment: {body['outcome']}{', overridden' if body['overridden'] else ''}")
     for change in body["changes"]:
         message = f"{change['pointer']}: {change['before']} -> {change['after']}"
         print_line(f"  {masked_line(message, 2000)}")
@@ -125,5 +125,5 @@ def amend(
     raise SystemExit(int(ExitCode.DONE if in_force else refused))
 
 
-def _said(recorded: Recorded, text: str) -> None:
+def _print_entry(recorded: RecordedEntry, text: str) -> None:
     print_line(f"entry {recorded.entry.seq}: {masked_line(text, 1000)}", err=True)

@@ -89,7 +89,7 @@ def init(
     if texts:
         hint = "name another folder: peergate init DIR"
         raise UserError(f"{', '.join(texts)} would be overwritten; nothing was written", where=str(folder), hint=hint)
-    reported_texts = [*made.told, *require_accepted(made.files, folder, data)]
+    reported_texts = [*made.choices, *require_accepted(made.files, folder, data)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file, text in made.files.items():

@@ -70,7 +70,7 @@ def serve(
         from sessions.pages.overview import find_runs
         from sessions.run.private_files import warn_of_readers
         from sessions.runtime.session_driver import Serving, find_target
-        from sessions.session import Paused
+        from sessions.session import PauseSignal
     except ModuleNotFoundError as error:
         raise UserError(f"package '{error.name}' is not installed", hint=install_hint("mcp")) from error
     warn_of_readers(find_runs(runs))
@@ -78,7 +78,7 @@ def serve(
     serving = Serving(_transport(http, token_file))
     try:
         run = serving.serve(matching_target)
-    except Paused as paused:
+    except PauseSignal as paused:
         print_line(f"paused; `peergate mcp {session_words(runs / str(paused))}` continues", err=True)
         raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     # Slow: reports.
@@ -103,7 +103,7 @@ def _let_read(target: str | None, runs: Path, http: str | None, token_file: Path
     try:
         from sessions.commands.named_place import session_at
         from sessions.mcp.reader.mcp_reader import SessionReader, make_server
-        from sessions.pages.trail_place import Place
+        from sessions.pages.trail_place import TrailPlace
         from sessions.pages.view.places import Scope
         from sessions.run.run_layout import TRAIL
     except ModuleNotFoundError as error:
@@ -111,7 +111,7 @@ def _let_read(target: str | None, runs: Path, http: str | None, token_file: Path
     place = None
     if target is not None:
         run = session_at(Path(target), runs).folder.resolve()
-        place = Place(run, run / TRAIL)
+        place = TrailPlace(run, run / TRAIL)
     if place is None and not runs.is_dir():
         raise UserError("there is no such folder", where=str(runs), hint="--runs names the folder of the run folders")
     transport, gone = _transport(http, token_file, "read"), threading.Event()

@@ -7,12 +7,12 @@ from pathlib import Path
 from reviews.trail.chain.tiles import is_export
 from reviews.trail.tables.pointer import is_trail
 from sessions.commands.options import DEFAULT_RUNS, chosen
-from sessions.pages.trail_place import Place
+from sessions.pages.trail_place import TrailPlace
 from sessions.run.run_layout import TRAIL, require_run, trail_name
 from specs.system.errors import UserError
 
 
-def session_at(path: Path | None, runs: Path = DEFAULT_RUNS) -> Place:
+def session_at(path: Path | None, runs: Path = DEFAULT_RUNS) -> TrailPlace:
     """Return the run folder of a session that a person means: by path, by its name in ``runs``, or the newest there.
 
     Raises:
@@ -20,19 +20,19 @@ def session_at(path: Path | None, runs: Path = DEFAULT_RUNS) -> Place:
         Blocked: it cannot be read.
     """
     run = require_run(chosen(path, runs))
-    return Place(run, run / TRAIL)
+    return TrailPlace(run, run / TRAIL)
 
 
-def place_of(path: Path | None, runs: Path = DEFAULT_RUNS) -> Place:
+def place_of(path: Path | None, runs: Path = DEFAULT_RUNS) -> TrailPlace:
     """Return the place a person means: by path, by a name in ``runs``, or the newest session; UserError without it."""
     run = folder_of(path, runs)
     if is_export(run):
-        return Place(run, run)
+        return TrailPlace(run, run)
     trail = run / trail_name(run)
     if not is_trail(trail):
         hint = "name a session, a run folder, a folder of requested reviews, or an export; --runs names their folder"
         raise UserError("there is no trail", where=str(run), hint=hint)
-    return Place(run, trail)
+    return TrailPlace(run, trail)
 
 
 def folder_of(path: Path | None, runs: Path) -> Path:

@@ -32,7 +32,7 @@ def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
 def complete_spec(incomplete: str) -> list[str]:
     """Return the shipped specs, YAML files and folders that begin with what was typed, for the shell."""
     # Slow: few commands read specs.
-    from specs.loading.loading import shipped
+    from specs.loading.loading import list_shipped_specs
 
     folder = Path(incomplete).parent if incomplete and not incomplete.endswith("/") else Path(incomplete)
     try:
@@ -40,7 +40,7 @@ def complete_spec(incomplete: str) -> list[str]:
     except OSError:
         texts = []
     files = (text for text in texts if text.endswith(("/", ".yaml", ".yml")))
-    return sorted(text for text in (*shipped(), *files) if text.startswith(incomplete))
+    return sorted(text for text in (*list_shipped_specs(), *files) if text.startswith(incomplete))
 
 
 Runs = Annotated[
@@ -117,7 +117,7 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     spread_out = signature.replace(parameters=parameters)
 
     @wraps(command)
-    def called(*arguments: Any, **named: Any) -> None:
+    def wrapper(*arguments: Any, **named: Any) -> None:
         bound = spread_out.bind(*arguments, **named)
         bound.apply_defaults()
         values = bound.arguments
@@ -125,9 +125,9 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
             values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
         command(**values)
 
-    vars(called)["__signature__"] = spread_out
-    called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return called
+    vars(wrapper)["__signature__"] = spread_out
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return wrapper
 
 
 def need_reason(answer: Answer | None, reason: str) -> None:

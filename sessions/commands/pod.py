@@ -25,17 +25,17 @@ from sessions.commands.options import (
 )
 from sessions.commands.output import print_json, print_line, say
 from sessions.pods import host_key, pod_plan
-from sessions.pods.attach import Attached, Ended
-from sessions.pods.connection import Connection, require_ssh
+from sessions.pods.attach import PodWatcher, WatchOutcome
+from sessions.pods.connection import PodConnection, require_ssh
 from sessions.pods.host_key import HostKey
 from sessions.pods.install import Bundle, bundle_of
 from sessions.pods.lifecycle import down as end_pod
 from sessions.pods.lifecycle import prepare, secrets_of
 from sessions.pods.lifecycle import start as start_there
-from sessions.pods.pod_checks import Check
+from sessions.pods.pod_checks import PodCheck
 from sessions.pods.pod_file import PodFile, read_address, read_pod_file
 from sessions.pods.pod_plan import gpus_of
-from sessions.pods.pod_record import Place, PodRecord, place_of
+from sessions.pods.pod_record import PodPlace, PodRecord, place_of
 from sessions.run.run_layout import TRAIL, session_name
 from sessions.run.terminal import masked_line
 from specs.loading.loading import find_spec, load_spec, read_resolved
@@ -49,7 +49,7 @@ DEFAULT_PODS = Path("pods")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PodOptions:
     """A spec and the machine to run it on."""
 
     spec: SpecName = HERE
@@ -64,7 +64,7 @@ class Wanted:
     profile: Profile = None
 
 
-def _read(wanted: Wanted) -> tuple[Path, ResolvedSpec, Bundle, PodFile]:
+def _read(wanted: PodOptions) -> tuple[Path, ResolvedSpec, Bundle, PodFile]:
     """Read spec and pod file.
 
     Raises:
@@ -94,7 +94,7 @@ def _read(wanted: Wanted) -> tuple[Path, ResolvedSpec, Bundle, PodFile]:
 
 @app.command("plan")
 @spread
-def plan(wanted: Wanted, as_json: Json = False) -> None:
+def plan(wanted: PodOptions, as_json: Json = False) -> None:
     """Say what would happen, what ends the pod, and what it costs at most. Connects to nothing."""
     path, resolved, bundle, file = _read(wanted)
     planned = pod_plan.plan(path, resolved, bundle, file, session_name(wanted.name, resolved.spec.name))
@@ -108,7 +108,7 @@ def plan(wanted: Wanted, as_json: Json = False) -> None:
 @app.command("up")
 @spread
 def up(
-    wanted: Wanted,
+    wanted: PodOptions,
     pin: Annotated[
         str | None, typer.Option("--host-key", metavar="SHA256:...", help="The host key it has to have.")
     ] = None,
@@ -124,9 +124,9 @@ def up(
     place = place_of(pods, session_name(wanted.name, resolved.spec.name))
     place.folder.mkdir(parents=True, exist_ok=True)
     connection = place.connection(file)
-    checks: list[Check] = []
+    checks: list[PodCheck] = []
 
-    def report(check: Check) -> None:
+    def report(check: PodCheck) -> None:
         checks.append(check)
         if not as_json:
             print_line(f"{check.status}  {check.id:<10}  {masked_line(check.detail, 1000)}")
@@ -136,7 +136,7 @@ def up(
     try:
         pins = tuple(text for text in (pin, file.host_key) if text) if pin is None else (pin,)
         key = host_key.confirm(connection, pins, _ask_person if sys.stdin.isatty() else None)
-        report(Check("host_key", "PASS", f"{key.kind} {key.fingerprint}"))
+        report(PodCheck("host_key", "PASS", f"{key.kind} {key.fingerprint}"))
         record = prepare(connection, place, file, resolved, bundle, report)
         place.write(record.model_copy(update={"profile": wanted.profile}), resolved)
     finally:
@@ -164,7 +164,7 @@ def start(
 ) -> None:
     """Start the session there, detached, or continue one that was paused, killed or waits."""
     need_reason(answer, reason)
-    place, record, connection = _known(name, pods)
+    place, record, connection = _load_pod(name, pods)
     with closing(connection):
         resolved = read_resolved(place.resolved_path.read_bytes())
         started = start_there(connection, record, secrets_of(resolved.spec), answer, reason)
@@ -182,17 +182,17 @@ def attach(name: PodName, pods: Pods = DEFAULT_PODS) -> NoReturn:
     A lost connection is made again. Ctrl-C detaches; the session continues. Exit codes: those of the session, 4 the
     orchestrator is gone or waits for a person, 5 what came from the pod does not hold, 130 detached or paused.
     """
-    place, record, connection = _known(name, pods)
+    place, record, connection = _load_pod(name, pods)
     with closing(connection):
         try:
-            ended = Attached(connection, place, record, say).watch()
+            ended = PodWatcher(connection, place, record, say).watch()
         except KeyboardInterrupt:
             say(f"detached; the session continues there, `peergate pod attach {name}{_option(pods)}` shows it again")
             raise SystemExit(int(ExitCode.INTERRUPTED)) from None
-    raise SystemExit(int(_told(ended, place, pods)))
+    raise SystemExit(int(_report_end(ended, place, pods)))
 
 
-def _told(ended: Ended, place: Place, pods: Path) -> ExitCode:
+def _report_end(ended: WatchOutcome, place: PodPlace, pods: Path) -> ExitCode:
     """Print how the session ended and return its exit code."""
     # Slow: takes a second to import.
     from sessions.pages.overview import EXIT_CODES, is_waiting, overview
@@ -237,7 +237,7 @@ def down(
 
     Nothing is ended before everything is verified. Exit codes: 0 ended, 4 the session runs, 5 the copy does not hold.
     """
-    place, record, connection = _known(name, pods)
+    place, record, connection = _load_pod(name, pods)
     with closing(connection):
         pulled = end_pod(connection, place, record, say, pause=pause)
     text = f"{pulled.entries} entries are kept in {place.run}" if pulled else "there was no session"
@@ -246,7 +246,7 @@ def down(
     print_line(f"{name}: the pod is ended, {machine}; {text}")
 
 
-def _known(name: str, pods: Path) -> tuple[Place, PodRecord, Connection]:
+def _load_pod(name: str, pods: Path) -> tuple[PodPlace, PodRecord, PodConnection]:
     require_ssh()
     place = place_of(pods, name)
     record = place.read()

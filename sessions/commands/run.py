@@ -9,7 +9,7 @@ import typer
 
 from reviews.gate.human_answers import waits_for_budget
 from reviews.trail.tables.open_table import read_entries
-from reviews.trail.tables.pointer import checked, keep_database
+from reviews.trail.tables.pointer import check_address, keep_database
 from sessions.commands.options import (
     DEFAULT_RUNS,
     HERE,
@@ -34,8 +34,8 @@ from sessions.run.lease import is_running, lease
 from sessions.run.pause import PAUSE, when_free
 from sessions.run.private_files import warn_of_readers
 from sessions.run.run_layout import TRAIL, require_run
-from sessions.session import Paused
-from specs.loading.loading import find_spec, shipped
+from sessions.session import PauseSignal
+from specs.loading.loading import find_spec, list_shipped_specs
 from specs.session_words import session_words
 from specs.system.errors import ExitCode
 
@@ -48,7 +48,7 @@ def start(
         str,
         typer.Argument(
             metavar="SPEC",
-            help=f"{SPEC_FILE}: {', '.join(shipped())}.",
+            help=f"{SPEC_FILE}: {', '.join(list_shipped_specs())}.",
             autocompletion=complete_spec,
             show_default="this folder",
         ),
@@ -80,8 +80,8 @@ def start(
     warn_of_readers(find_runs(runs))
     try:
         run = runtime.start(path, runs, name, Terminal(), profile=profile, launcher=launcher, signed=signed)
-    except Paused as paused:
-        _paused(runs / str(paused))
+    except PauseSignal as paused:
+        _exit_paused(runs / str(paused))
     finish(run)
 
 
@@ -92,9 +92,9 @@ def use_database(runs: Path, address: str) -> None:
         UserError: this is no address, or the database refuses; nothing was kept.
         DatabaseUnreachable: it cannot be reached.
     """
-    from reviews.trail.tables.postgres_connection import connected
+    from reviews.trail.tables.postgres_connection import open_database
 
-    connected(checked(address, "--database"), making=True).close()
+    open_database(check_address(address, "--database"), making=True).close()
     keep_database(runs, address)
 
 
@@ -123,8 +123,8 @@ def carry_on(
     warn_of_readers([run])
     try:
         run = runtime.resume(run, Terminal(), answer, reason, by, expires)
-    except Paused:
-        _paused(run)
+    except PauseSignal:
+        _exit_paused(run)
     finish(run)
 
 
@@ -160,7 +160,7 @@ def cancel(run: SomeRun, runs: Runs = DEFAULT_RUNS) -> None:
     print_line(f"{state.name}: {state.state}, {state.decision}")
 
 
-def _paused(run: Path) -> NoReturn:
+def _exit_paused(run: Path) -> NoReturn:
     print_line(f"paused; `peergate resume {session_words(run)}` continues", err=True)
     raise SystemExit(int(ExitCode.INTERRUPTED))
 

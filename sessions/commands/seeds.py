@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from reviews.comparison.seed_comparison import Seeded, seeded, together
+from reviews.comparison.seed_comparison import SeedComparison, compare_seed, together
 from reviews.evidence.gather import registered_spec
 from reviews.statistics.seed_variance import OverSeeds
 from reviews.trail.chain.store import Store
@@ -21,7 +21,7 @@ from sessions.commands.output import print_json, print_line, print_table, say
 from sessions.pages.overview import overview
 from sessions.pages.report.live_display import Terminal
 from sessions.run.run_layout import STORE, TRAIL, require_run
-from sessions.session import Paused
+from sessions.session import PauseSignal
 from specs.session_words import session_words, shown_path
 from specs.system.errors import ExitCode, UserError
 
@@ -39,7 +39,7 @@ def seeds(
 ) -> None:
     """Compare sessions of one design: the gain with seeds and items both as samples."""
     read = [
-        seeded(place.folder, place.entries(), place.store)
+        compare_seed(place.folder, place.entries(), place.store)
         for place in (session_at(session, runs) for session in sessions)
     ]
     over, items = together(read), len(read[0].pairs)
@@ -63,7 +63,7 @@ def seeds(
     print_line("not shown: that no other seed of this design was run; `peergate audit verify` checks each", err=True)
 
 
-def as_data(read: Sequence[Seeded], over: OverSeeds) -> dict[str, Any]:
+def as_data(read: Sequence[SeedComparison], over: OverSeeds) -> dict[str, Any]:
     """Return everything the command prints, in the form of its JSON."""
     return {
         "sessions": [
@@ -115,11 +115,11 @@ def replicate(
     if not show:
         try:
             run_seeds(folder, Terminal(), say)
-        except Paused as paused:
+        except PauseSignal as paused:
             print_line(f"paused in {paused}; `peergate replicate {session_words(folder)}` continues", err=True)
             raise SystemExit(int(ExitCode.INTERRUPTED)) from paused
     counted = count_seeds(folder) if show else record_seeds(folder, by or getpass.getuser())
-    replication, plan = counted.found, counted.plan
+    replication, plan = counted.result, counted.plan
     if as_json:
         print_json({"unfinished": list(counted.unfinished), "recorded": counted.is_recorded, **replication.as_json()})
     else:
@@ -135,7 +135,7 @@ def replicate(
                 f"{len(counted.unfinished)} of {len(plan.seeds)} have not ended: {', '.join(counted.unfinished)}"
             )
         else:
-            print_line(f"{folder.name}: {replication.told()}")
+            print_line(f"{folder.name}: {replication.describe()}")
             print_line(f"verify: peergate audit verify {shown_path(folder)}")
     if counted.unfinished:
         raise SystemExit(int(ExitCode.BLOCKED))

@@ -26,9 +26,9 @@ from specs.stages.base.metric import MetricDefinition
 from specs.stages.recipes.script_file import digest_of, path_of
 from specs.stages.registry import STAGE_KINDS, known_names
 from specs.system.errors import PeergateError, PluginFault, Problem, SpecError, UserError
-from specs.system.vendors.parties import Builder, Reviewer
-from specs.system.yaml.problems import dotted
-from specs.system.yaml.yaml_positions import dumped
+from specs.system.vendors.parties import BuilderSpec, ReviewerSpec
+from specs.system.yaml.problems import format_loc
+from specs.system.yaml.yaml_positions import dump_yaml
 from specs.trainers.trainer_file import notes_of
 from training.planning.stage_plans import plans
 
@@ -57,7 +57,7 @@ def check(
     path = find_spec(spec)
     profiles = (profile,) if profile is not None else list_profiles(path) or (None,)
     honours = "named" if unconfined and not needs_signature(path) else "trusted"
-    checked, refused = _loaded(path, profiles, as_json, honours)
+    checked, refused = _load_profiles(path, profiles, as_json, honours)
     # Slow: the checks of the gate.
     from sessions.runtime.preflight import data_fit, design_forecast, machine_warnings
 
@@ -76,7 +76,7 @@ def check(
             print_line(f"{path}{'' if name is None else f', profile {name}'}: {message}")
             refusal = f"not on this machine: {lacking[name or '']}" if lacking[name or ""] else ""
             fit = [
-                f"{dotted(call_fault.loc)}: {call_fault.message} ({call_fault.hint})"
+                f"{format_loc(call_fault.loc)}: {call_fault.message} ({call_fault.hint})"
                 for call_fault in data_fit(resolved)
                 if not call_fault.closing
             ]
@@ -91,7 +91,7 @@ def check(
         raise SystemExit(code)
 
 
-def _loaded(
+def _load_profiles(
     path: Path, profiles: tuple[str | None, ...], as_json: bool, unconfined: Unconfined
 ) -> tuple[dict[str | None, ResolvedSpec], dict[str | None, PeergateError | None]]:
     """Return the spec by profile, and for which of them `start` is refused here.
@@ -303,7 +303,7 @@ def _signed_lines(resolved: ResolvedSpec) -> Iterator[str]:
         yield f"{stage.name}: {stage.kind}, at most {stage.gate.max_rounds} attempts; criteria: {criteria}"
 
 
-def _party(value: Builder | Reviewer) -> str:
+def _party(value: BuilderSpec | ReviewerSpec) -> str:
     """Return who builds or judges, and which address is sent your key."""
     named = f"{value.vendor}:{value.model}" if value.model else value.vendor
     return f"{named} at {value.base_url}" if value.base_url else named
@@ -331,5 +331,5 @@ def show(spec: SpecName = HERE, as_json: Json = False, profile: Profile = None) 
         print_json({"registration": resolved.registration(), "resolved": data})
         return
     print_line(f"# registration: {resolved.registration()}")
-    for line in dumped(data).split("\n")[:-1]:
+    for line in dump_yaml(data).split("\n")[:-1]:
         print_line(line)

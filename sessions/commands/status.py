@@ -17,7 +17,7 @@ from reviews.acceptance.criterion_state import acceptance_of
 from reviews.evidence.gather import registered_spec
 from reviews.gate.conditions import obligations
 from reviews.gate.human_answers import waits_for_budget
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.acceptance.backlog import acceptance_lines
@@ -32,7 +32,7 @@ from sessions.pages.overview import Overview, find_runs, overview, waits_for_ver
 from sessions.pages.report.next_steps import WayOut, answers_to, remedies, waiting_for
 from sessions.pages.report.page_result import page_result, page_scorecard
 from sessions.pages.report.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
-from sessions.pages.report.session_list import everywhere, listed
+from sessions.pages.report.session_list import everywhere, list_overviews
 from sessions.pages.report.terminal_report import print_report
 from sessions.pages.report.transcript import Transcript, lines_of
 from sessions.pages.result import further_seeds, question, result_of
@@ -61,7 +61,7 @@ def list_sessions(
     """List the sessions of a folder."""
     if not all_of_database and not runs.is_dir() and below(runs):
         raise UserError("there is no such folder", where=str(runs), hint="--runs names the folder of the run folders")
-    overviews = everywhere(runs) if all_of_database else listed(runs)
+    overviews = everywhere(runs) if all_of_database else list_overviews(runs)
     if as_json:
         print_json({"sessions": [overview.as_json() for overview in overviews]})
         return
@@ -209,7 +209,7 @@ def job_in_words(job: Mapping[str, Any]) -> str:
     return f"{what}: {job['done']} of {job['total']} {job['unit']}{''.join(f', {text}' for text in note)}"
 
 
-def builder_status(entries: Sequence[Recorded], budget: Budget) -> dict[str, Any] | None:
+def builder_status(entries: Sequence[RecordedEntry], budget: Budget) -> dict[str, Any] | None:
     """Return the newest phase of the builder, its last call and its spending; None before its first call or turn."""
     newest = next((entry for entry in reversed(entries) if entry.entry.kind in ("call", "turn")), None)
     if newest is None:
@@ -224,7 +224,7 @@ def builder_status(entries: Sequence[Recorded], budget: Budget) -> dict[str, Any
         "calls": len(calls),
         "last_call": last.body["tool"] if last else "",
         "outcome": {None: "under way", True: "refused", False: "done"}[results.get(last.entry.key)] if last else "",
-        "taken_usd": Accounts(entries, budget).taken("builder", "helper"),
+        "taken_usd": Accounts(entries, budget).sum_committed("builder", "helper"),
         "most_usd": budget.builder_usd,
     }
 
@@ -287,7 +287,7 @@ def diagnose(
         curve_plots.draw(
             plots,
             [
-                curve_plots.Drawn(
+                curve_plots.AttemptCurves(
                     current_diagnosis.stage,
                     current_diagnosis.attempt,
                     current_diagnosis.curves,
@@ -398,7 +398,7 @@ def _print_model(remaining: dict[str, Any] | None, where: str, run: Path, *, acc
         print_line(f"model, not accepted: {where}/{remaining['path']}; `{take} --unaccepted` copies it")
 
 
-def _print_next_steps(entries: list[Recorded], run: Path) -> None:
+def _print_next_steps(entries: list[RecordedEntry], run: Path) -> None:
     """Print what a person can do, as the report says it, with the session named as it is from here."""
     named = session_words(run)
     print_line("what you can do:")

@@ -57,7 +57,7 @@ def view(
     """
     try:
         from sessions.pages.view.places import Scope
-        from sessions.pages.view.serving import Bound
+        from sessions.pages.view.serving import PageServer
     except ModuleNotFoundError as error:
         raise UserError(f"package '{error.name}' is not installed", hint=install_hint("view")) from error
     if run is None:
@@ -70,7 +70,7 @@ def view(
         scope, path = Scope(runs, everywhere=everywhere), ""
         if everywhere:
             # A database that cannot be reached is an error now, and not a page.
-            scope.listed()
+            scope.list_sessions()
     else:
         if everywhere:
             raise UserError("--everywhere lists a whole database", hint="leave RUN out")
@@ -81,7 +81,7 @@ def view(
         scope = Scope(folder.parent, None if is_session and not heads else place, anchors=heads)
         # The address that is printed leads to a page whose name needs no quoting.
         path = f"s/{quote(folder.name)}/" if re.fullmatch(r"[\w.-]+", folder.name, re.ASCII) else ""
-    bound = Bound(scope, port, (by or getpass.getuser()) if act else None)
+    bound = PageServer(scope, port, (by or getpass.getuser()) if act else None)
     print_line(bound.address(path))
     # Who started this through a pipe waits for the address.
     sys.stdout.flush()

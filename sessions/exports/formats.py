@@ -15,7 +15,7 @@ from typing import Any
 from reviews.trail.chain.store import Store
 from reviews.trail.integrity import walk_trail
 from reviews.trail.tables.open_table import read_entries, read_trail
-from sessions.exports.source import Source
+from sessions.exports.source import ExportSource
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from specs.system.errors import AuditDamage, EvidenceMissing, PeergateError, UserError
 from specs.system.extras import install_hint
@@ -27,11 +27,11 @@ class Format:
     """A format: what it is for, and the function that writes it, ``module:function``.
 
     The function gets the session and an empty folder, and returns one line for each file and for what it left out.
-    That of a tracker gets a :class:`sessions.exports.tracked_run.Tracked`, a folder that may have earlier parts of it,
-    and whether to send it.
+    That of a tracker gets a :class:`sessions.exports.tracked_run.TrackedRun`, a folder that may have earlier parts of
+    it, and whether to send it.
     """
 
-    told: str
+    description: str
     write: str
     tracks: bool = False
     sends: str = ""
@@ -85,7 +85,7 @@ def export(name: str, run: Path, folder: Path) -> list[str]:
     source = _source(name, run)
     try:
         with new_folder(folder) as partial:
-            lines = _written(name, source, partial)
+            lines = _write_format(name, source, partial)
             if not any(partial.iterdir()):
                 why = "; ".join(lines) or "no stage that it has a form for has ended"
                 raise EvidenceMissing(f"nothing can be written as '{name}': {why}", where=str(run))
@@ -104,12 +104,12 @@ def send(name: str, run: Path) -> list[str]:
     """
     source, form = _source(name, run), FORMATS[name]
     if not form.sends or not form.adds:
-        raise UserError(f"nothing is sent as '{name}'", hint=f"without --send a folder is written, {form.told}")
+        raise UserError(f"nothing is sent as '{name}'", hint=f"without --send a folder is written, {form.description}")
     if not os.environ.get(form.sends):
         raise UserError(f"variable {form.sends} is not set", hint="it names the server")
     with tempfile.TemporaryDirectory() as folder:
         try:
-            return _written(name, source, Path(folder), online=True)
+            return _write_format(name, source, Path(folder), online=True)
         except (PeergateError, MemoryError):
             raise
         except Exception as error:
@@ -117,17 +117,17 @@ def send(name: str, run: Path) -> list[str]:
             raise EvidenceMissing(f"{name} did not take it: {type(error).__name__}", where=str(run)) from error
 
 
-def _source(name: str, run: Path) -> Source:
+def _source(name: str, run: Path) -> ExportSource:
     if name not in FORMATS:
         raise UserError(f"there is no format '{name}'", hint=f"formats: {', '.join(FORMATS)}")
     path = require_run(run) / TRAIL
     if walk_trail(read_trail(path)).damage:
         hint = "`peergate audit verify` lists all damage"
         raise AuditDamage("the trail is damaged, so nothing is exported", where=str(run), hint=hint)
-    return Source(run, read_entries(path), Store(run / STORE))
+    return ExportSource(run, read_entries(path), Store(run / STORE))
 
 
-def _written(name: str, source: Source, folder: Path, **how: bool) -> list[str]:
+def _write_format(name: str, source: ExportSource, folder: Path, **how: bool) -> list[str]:
     form = FORMATS[name]
     try:
         # Libraries print; what is on stdout is the command's own.
@@ -135,11 +135,11 @@ def _written(name: str, source: Source, folder: Path, **how: bool) -> list[str]:
             if not form.tracks:
                 return form.writer()(source, folder)
             # Imported here: it imports all code of a gate.
-            from sessions.exports.tracking import tracked
+            from sessions.exports.tracking import make_tracked_run
 
-            run = tracked(source)
+            run = make_tracked_run(source)
             form.writer()(run, folder, **how)
-            return run.told()
+            return run.summarize()
     except ModuleNotFoundError as error:
         hint = install_hint(name)
         raise UserError(f"package '{error.name}' is not installed", hint=hint) from error

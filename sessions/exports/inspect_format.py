@@ -15,8 +15,8 @@ from typing import Any
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.gather import gather
 from reviews.stages.evaluation.benchmark_rows import log_file
-from reviews.stages.evaluation.judged_answers import Answered, answered
-from sessions.exports.source import Source
+from reviews.stages.evaluation.judged_answers import Answered, read_judged_items
+from sessions.exports.source import ExportSource
 from specs.stages.registry import kind_of
 from specs.system.errors import EvidenceMissing
 from specs.system.masking import current
@@ -27,7 +27,7 @@ from training.rules.tasks.exact_answer import named_answers
 SCORER = "registered_verifier"
 
 
-def write(source: Source, folder: Path) -> list[str]:
+def write(source: ExportSource, folder: Path) -> list[str]:
     """Write a log for each evaluation; returns a line for each, and for each that is left out."""
     newest = {entry.body["stage"]: entry.body["attempt"] for entry in source.entries if entry.entry.kind == "exit"}
     lines: list[str] = []
@@ -40,7 +40,11 @@ def write(source: Source, folder: Path) -> list[str]:
                 lines.append(f"{stage}.{attempt} is left out: items of a {kind.name} stage are not right or wrong")
             continue
         try:
-            counts = _copied(evidence, folder / name) if kind.environment else _written(source, evidence, folder / name)
+            counts = (
+                _copy_log(evidence, folder / name)
+                if kind.environment
+                else _write_answers(source, evidence, folder / name)
+            )
         except EvidenceMissing as error:
             lines.append(f"{stage}.{attempt} is left out: {error.message}")
         else:
@@ -48,13 +52,13 @@ def write(source: Source, folder: Path) -> list[str]:
     return lines
 
 
-def _copied(evidence: Evidence, target: Path) -> str:
+def _copy_log(evidence: Evidence, target: Path) -> str:
     shutil.copyfile(log_file(evidence), target)
     return "the log that its task left"
 
 
-def _written(source: Source, evidence: Evidence, target: Path) -> str:
-    answers = answered(evidence, evidence.outputs.get("rows"))
+def _write_answers(source: ExportSource, evidence: Evidence, target: Path) -> str:
+    answers = read_judged_items(evidence, evidence.outputs.get("rows"))
     right = sum(answer.passed for answer in answers)
     write_log(
         target,
@@ -106,7 +110,7 @@ def _turns(value: Answered) -> list[tuple[str, str]]:
     return [(value.item.prompt, value.text)]
 
 
-def _header(source: Source, evidence: Evidence, answers: Sequence[Answered]) -> dict[str, Any]:
+def _header(source: ExportSource, evidence: Evidence, answers: Sequence[Answered]) -> dict[str, Any]:
     stage, entries = evidence.stage, source.entries
     session, key = entries[0].entry.session, f"{stage.name}.{evidence.attempt}"
     started, ended = (_moment(at) for at in (evidence.launched or 0.0, evidence.ended or 0.0))

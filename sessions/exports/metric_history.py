@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from reviews.evidence.gather import find
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.run.money.accounts import Accounts
 from specs.session.session_spec import Budget
@@ -21,7 +21,7 @@ class History(NamedTuple):
 
 
 def history_of(
-    entries: Sequence[Recorded], store: Store, budget: Budget, metric: str, stage: str | None = None
+    entries: Sequence[RecordedEntry], store: Store, budget: Budget, metric: str, stage: str | None = None
 ) -> History:
     """Return a metric of every measured attempt, with what the attempt changed, how it ended and what it cost."""
     name = entries[0].entry.session if entries else ""

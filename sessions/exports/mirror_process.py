@@ -16,14 +16,14 @@ from filelock import FileLock
 
 from reviews.trail.chain.store import write_durably
 from sessions.exports.formats import FORMATS
-from sessions.exports.tracked_run import Tracked, tracked_of
+from sessions.exports.tracked_run import TrackedRun, tracked_of
 from specs.system.extras import install_hint
 
 WAIT_S = 60.0
 """For another process that shows the same session."""
 
 
-def show(run: Tracked, name: str, folder: Path, *, online: bool = False) -> None:
+def show(run: TrackedRun, name: str, folder: Path, *, online: bool = False) -> None:
     """Show what is new of a run; raises what the tracker's library raises."""
     record, target = folder / f"{name}{'-online' if online else ''}.json", folder / name
     with FileLock(folder / f"{name}.lock", timeout=WAIT_S):

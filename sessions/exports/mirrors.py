@@ -16,9 +16,9 @@ from typing import get_args
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.exports.formats import FORMATS
-from sessions.exports.source import Source
-from sessions.exports.tracked_run import Tracked
-from sessions.exports.tracking import tracked
+from sessions.exports.source import ExportSource
+from sessions.exports.tracked_run import TrackedRun
+from sessions.exports.tracking import make_tracked_run
 from sessions.jobs.job_environment import job_environment
 from sessions.pages.overview import is_waiting
 from sessions.run.terminal import masked_line
@@ -65,7 +65,7 @@ class Mirrors:
             else:
                 say(f"{EVERYWHERE}: '{masked_line(text, 100)}' is left out; it has NAME or NAME:online, separated by ,")
         self._mirrors = [_Mirror(name, online, run, input_environ, within_s) for name, online in named.items()]
-        self._seen = -1
+        self._mirrored_count = -1
 
     def look(self) -> None:
         """Show what is new. Raises nothing: what fails is said and recorded."""
@@ -75,10 +75,10 @@ class Mirrors:
             entries = list(self._trail.iterate())
             ends = entries[-1].entry.kind == "close" or is_waiting(entries)
             count = sum(entry.entry.kind in _TOLD_BY for entry in entries)
-            if count == self._seen and not ends:
+            if count == self._mirrored_count and not ends:
                 return
-            self._seen = count
-            run = tracked(Source(self._run, entries, self._store))
+            self._mirrored_count = count
+            run = make_tracked_run(ExportSource(self._run, entries, self._store))
             deadline = time.monotonic() + AT_AN_END_S
             for mirror in self._mirrors:
                 if ends:
@@ -87,7 +87,7 @@ class Mirrors:
             for mirror in self._mirrors:
                 if ends:
                     mirror.wait(deadline - time.monotonic())
-                for line in mirror.told():
+                for line in mirror.take_failures():
                     self._say(line)
         except EvidenceMissing:
             # Nothing was measured yet.
@@ -107,14 +107,14 @@ class _Mirror:
         self._thread: threading.Thread | None = None
         self._lines: list[str] = []
 
-    def show(self, run: Tracked) -> None:
+    def show(self, run: TrackedRun) -> None:
         """Begin to show what is new, unless the last part is still on its way."""
         parts = frozenset(run.parts())
         if parts <= self._sent or (self._thread is not None and self._thread.is_alive()):
             return
 
         def work() -> None:
-            why = self._shown(run)
+            why = self._show_run(run)
             if why:
                 self._lines.append(f"tracker {self._name}: {why}")
             else:
@@ -133,12 +133,12 @@ class _Mirror:
         if self._thread is not None:
             self._thread.join(max(0.0, seconds))
 
-    def told(self) -> list[str]:
+    def take_failures(self) -> list[str]:
         """Return what failed since the last call."""
         lines, self._lines = self._lines, []
         return lines
 
-    def _shown(self, run: Tracked) -> str:
+    def _show_run(self, run: TrackedRun) -> str:
         """Return why a run was not shown; empty if it was."""
         wanted = FORMATS[self._name].sends
         if self._online and not wanted:

@@ -8,14 +8,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sessions.exports.tracked_run import PROJECT, Tracked
+from sessions.exports.tracked_run import PROJECT, TrackedRun
 
 _BATCH = 1000
 """The most that MLflow takes at once."""
 _TAG = "peergate.id"
 
 
-def write(run: Tracked, folder: Path, *, online: bool = False) -> None:
+def write(run: TrackedRun, folder: Path, *, online: bool = False) -> None:
     """Write the run, or add to it: metrics, curves, gates, registration and state.
 
     ``online`` sends it to the server that ``MLFLOW_TRACKING_URI`` names.

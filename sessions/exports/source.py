@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 
 
-class Source(NamedTuple):
+class ExportSource(NamedTuple):
     """A session whose trail holds together."""
 
     run: Path
-    entries: Sequence[Recorded]
+    entries: Sequence[RecordedEntry]
     store: Store

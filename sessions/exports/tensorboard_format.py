@@ -7,10 +7,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sessions.exports.tracked_run import Tracked
+from sessions.exports.tracked_run import TrackedRun
 
 
-def write(run: Tracked, folder: Path, *, online: bool = False) -> None:
+def write(run: TrackedRun, folder: Path, *, online: bool = False) -> None:
     """Write scalars, and gates, registration and state as texts, into a further event file."""
     library: Any = import_module("tensorboardX")
     place = folder / run.name

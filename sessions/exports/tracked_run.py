@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 PROJECT = "peergate"
 
 
-class Tracked(NamedTuple):
+class TrackedRun(NamedTuple):
     """One session as one run of a tracker."""
 
     name: str
@@ -31,7 +31,7 @@ class Tracked(NamedTuple):
     began: float
     """Seconds since 1970."""
 
-    def told(self) -> list[str]:
+    def summarize(self) -> list[str]:
         """Return what was written, for people."""
         return [f"{len(self.metrics)} metrics, {len(self.curves)} curves, {len(self.gates)} gates"]
 
@@ -40,7 +40,7 @@ class Tracked(NamedTuple):
         gates = [f"gate {stage}.{attempt}" for stage, attempt, *_ in self.gates]
         return [*self.metrics, *self.curves, *gates, f"decision {self.state['decision']}"]
 
-    def since(self, known: Collection[str]) -> Tracked:
+    def since(self, known: Collection[str]) -> TrackedRun:
         """Return it without the metrics and curves that a tracker has."""
         metrics = {name: value for name, value in self.metrics.items() if name not in known}
         return self._replace(
@@ -52,8 +52,8 @@ class Tracked(NamedTuple):
         return json.dumps(self._asdict()).encode()
 
 
-def tracked_of(data: bytes) -> Tracked:
-    """Read what :meth:`Tracked.as_json` wrote."""
+def tracked_of(data: bytes) -> TrackedRun:
+    """Read what :meth:`TrackedRun.as_json` wrote."""
     results: dict[str, Any] = json.loads(data)
     results["gates"] = [(stage, attempt, outcome, reviewer) for stage, attempt, outcome, reviewer in results["gates"]]
-    return Tracked(**results)
+    return TrackedRun(**results)

@@ -6,8 +6,8 @@ Trackers send what they get to servers, so nothing in it quotes an item, an answ
 from __future__ import annotations
 
 from reviews.evidence.gather import registered_spec
-from sessions.exports.source import Source
-from sessions.exports.tracked_run import Tracked
+from sessions.exports.source import ExportSource
+from sessions.exports.tracked_run import TrackedRun
 from sessions.pages.report.page_result import page_result
 from sessions.pages.report.report import steps_of
 from sessions.pages.report.trail_page import gates_of
@@ -15,7 +15,7 @@ from specs.system.errors import EvidenceMissing
 from specs.system.masking import current
 
 
-def tracked(source: Source) -> Tracked:
+def make_tracked_run(source: ExportSource) -> TrackedRun:
     """Return what a tracker is given.
 
     Raises:
@@ -59,7 +59,7 @@ def tracked(source: Source) -> Tracked:
         "newest_entry": entries[-1].digest,
         "report": next((entry.body["files"] for entry in entries if entry.entry.kind == "report"), {}),
     }
-    return Tracked(
+    return TrackedRun(
         name=opened.entry.session,
         id=f"{opened.entry.session}-{opened.digest.removeprefix('sha256:')[:12]}",
         config=current().value(config),

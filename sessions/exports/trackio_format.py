@@ -7,10 +7,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sessions.exports.tracked_run import PROJECT, Tracked
+from sessions.exports.tracked_run import PROJECT, TrackedRun
 
 
-def write(run: Tracked, folder: Path, *, online: bool = False) -> None:
+def write(run: TrackedRun, folder: Path, *, online: bool = False) -> None:
     """Write the run; nothing is sent."""
     # Read when the library is imported; the others would have it send the run to a server.
     os.environ["TRACKIO_DIR"] = str(folder.resolve())

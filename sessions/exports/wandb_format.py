@@ -6,10 +6,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sessions.exports.tracked_run import PROJECT, Tracked
+from sessions.exports.tracked_run import PROJECT, TrackedRun
 
 
-def write(run: Tracked, folder: Path, *, online: bool = False) -> None:
+def write(run: TrackedRun, folder: Path, *, online: bool = False) -> None:
     """Write the run, and nothing of this machine; ``online`` adds it to the run on the server."""
     wandb: Any = import_module("wandb")
 

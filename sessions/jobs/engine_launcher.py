@@ -25,7 +25,7 @@ from sessions.jobs.job_state import (
     withdrawn_because,
 )
 from sessions.jobs.launcher import JobState
-from sessions.jobs.transfer.job_transfer import Moving
+from sessions.jobs.transfer.job_transfer import Transfer
 from sessions.run.heartbeat import Silence
 from specs.system.errors import AuditDamage
 from specs.system.resources import WAIT_HOURS, Resources
@@ -60,10 +60,10 @@ class EngineStatus(NamedTuple):
     """What an engine says of a job: its state, and untrusted text for people."""
 
     state: EngineState
-    told: str = ""
+    message: str = ""
 
 
-class Engine(Protocol):
+class JobEngine(Protocol):
     """An engine; its handles stay valid after restarts. Methods end in time, or raise ``EngineUnavailable``."""
 
     name: str
@@ -104,8 +104,8 @@ class EngineLauncher:
 
     def __init__(
         self,
-        engine: Engine,
-        carrier: Moving | None = None,
+        engine: JobEngine,
+        carrier: Transfer | None = None,
         python: str = sys.executable,
         patience: dict[Hint, float] | None = None,
         ask_every_s: float = ASK_EVERY_S,
@@ -150,21 +150,21 @@ class EngineLauncher:
                 # The process that withdrew it may have been killed before it told the engine.
                 self._stopped.add(folder)
                 self._stop(folder)
-            return JobState("lost", told=because)
+            return JobState("lost", message=because)
         hint, text = self._hint(folder)
         over = self._over_claimed(folder, hint) if claimed else self._over_waiting(folder, hint)
         if not over:
-            return JobState("running") if claimed else JobState("pending", told=self._waits_for(folder, hint, text))
+            return JobState("running") if claimed else JobState("pending", message=self._waits_for(folder, hint, text))
         why = plain(f"{over}, {self._says(hint, text)}", WHY)
         try:
             if not claimed and not self._withdraw(folder, why):
                 return JobState("pending")
         except EngineUnavailable as error:
             # It may begin until it is certain that it never does.
-            return JobState("pending", told=f"{over}, and it cannot be withdrawn: {error.message}")
+            return JobState("pending", message=f"{over}, and it cannot be withdrawn: {error.message}")
         self._give_up(folder, hint, why)
         record = read_exit(folder)
-        return JobState("exited", record) if record is not None else JobState("lost", told=exit_fault(folder) or why)
+        return JobState("exited", record) if record is not None else JobState("lost", message=exit_fault(folder) or why)
 
     def cancel(self, folder: Path, reason: str) -> None:
         """Ask the wrapper to end the job; an unclaimed job is withdrawn and taken from the engine's queue."""
@@ -175,7 +175,7 @@ class EngineLauncher:
             if self._withdraw(folder, reason):
                 self._stop(folder)
 
-    def _is_damaged(self, carrier: Moving, folder: Path) -> bool:
+    def _is_damaged(self, carrier: Transfer, folder: Path) -> bool:
         """Fetch; say whether the files a job left have been damaged for so long that a new transfer will not help."""
         try:
             carrier.fetch(folder)

@@ -17,9 +17,9 @@ from pydantic import ValidationError
 
 from reviews.trail.chain.store import sync_folder, write_durably
 from sessions.jobs.untrusted_files import read_end
-from specs.jobs.job_records import ExitRecord, JobOrder, Progress
+from specs.jobs.job_records import ExitRecord, JobOrder, JobProgress
 from specs.system.digests import digest_bytes
-from specs.system.errors import Blocked, EvidenceMissing
+from specs.system.errors import BlockedError, EvidenceMissing
 from specs.system.regular_files import open_regular, read_regular
 from specs.system.strict_json import read_json
 from specs.system.text import plain
@@ -33,7 +33,7 @@ WHY = 400
 """Characters of a reason that are shown."""
 
 
-class EngineUnavailable(Blocked):
+class EngineUnavailable(BlockedError):
     """An engine or a place did not answer in time, or refused. The session pauses; running jobs continue."""
 
 
@@ -146,11 +146,11 @@ def withdrawn_because(folder: Path) -> str | None:
     return None
 
 
-def newest_progress(folder: Path) -> Progress | None:
+def newest_progress(folder: Path) -> JobProgress | None:
     """Return the newest whole line of a job's progress file; None if it is missing or unreadable."""
     try:
         lines = read_end(folder / "progress.jsonl", LINE_BYTES)[0].rpartition(b"\n")[0].splitlines()
-        return Progress.model_validate(read_json(lines[-1])) if lines else None
+        return JobProgress.model_validate(read_json(lines[-1])) if lines else None
     except (OSError, ValueError):
         return None
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from reviews.gate import grants
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import write_durably
 from reviews.trail.trail import Trail
 from sessions.jobs.sandbox import code_admission
@@ -22,7 +22,7 @@ from sessions.run.claim import clock_here
 from specs.jobs.job_records import WITNESS, ExitRecord, JobOrder
 from specs.stages.registry import STAGE_KINDS
 from specs.system.digests import digest_path
-from specs.system.errors import EvidenceMissing, GrantRefused
+from specs.system.errors import EvidenceMissing, InvalidGrant
 
 HERE = "local"
 """The launcher whose jobs are processes of the orchestrator's machine."""
@@ -35,7 +35,7 @@ class JobState:
 
     state: State
     exit: ExitRecord | None = None
-    told: str = field(default="", compare=False)
+    message: str = field(default="", compare=False)
     """For people: why a job has not begun, or why a lost one was given up."""
     is_here: bool = field(default=False, compare=False)
     """Whether its process was seen alive on this machine."""
@@ -90,7 +90,7 @@ def job_folder(run: Path, key: str) -> Path:
     return run / "jobs" / key
 
 
-def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registration: str) -> Recorded:
+def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registration: str) -> RecordedEntry:
     """Launch a job under its grant: verify, record the intent, start the wrapper. Safe to repeat.
 
     Raises:
@@ -107,7 +107,7 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
     grants.verify(trail, order, registration, results)
     used = trail.find(f"launch/{order.key}")
     if used is not None and used.body["order"] != order.content_digest():
-        raise GrantRefused(
+        raise InvalidGrant(
             f"the grant was used for the order {used.body['order']}, not {order.content_digest()}",
             where=order.key,
             hint="one attempt has one order; a change needs a new decision",
@@ -140,7 +140,7 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
     return launch
 
 
-def submit_witness(launcher: Launcher, trail: Trail, run: Path, order: JobOrder) -> Recorded:
+def submit_witness(launcher: Launcher, trail: Trail, run: Path, order: JobOrder) -> RecordedEntry:
     """Start the witness of a job that has ended: check, record the intent, start the wrapper. Safe to repeat.
 
     Raises:
@@ -149,9 +149,9 @@ def submit_witness(launcher: Launcher, trail: Trail, run: Path, order: JobOrder)
     job = order.grant.key()
     granted, ended = trail.find(f"grant/{job}"), trail.find(f"exit/{job}")
     if granted is None or granted.body != order.grant.model_dump(mode="json"):
-        raise GrantRefused("no such grant is in the trail", where=order.key)
+        raise InvalidGrant("no such grant is in the trail", where=order.key)
     if order.challenge is None or ended is None or ended.digest != order.challenge.ended:
-        raise GrantRefused("its challenge was not drawn from the end of the job", where=order.key)
+        raise InvalidGrant("its challenge was not drawn from the end of the job", where=order.key)
     if isinstance(launcher, PerStage):
         launcher = launcher.of(order.key)
     folder, place = job_folder(run, order.key), f"challenge/{order.grant.stage}.{order.grant.attempt}"

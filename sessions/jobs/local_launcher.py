@@ -14,7 +14,7 @@ from sessions.jobs import machine_capacity
 from sessions.jobs.job_environment import job_environment
 from sessions.jobs.job_state import exit_fault, read_exit, read_order, read_owner, withdraw, withdrawn_because
 from sessions.jobs.launcher import HERE, JobState
-from sessions.jobs.orphans import detached
+from sessions.jobs.orphans import start_detached
 from sessions.jobs.untrusted_files import NotReadable, read_end
 from sessions.run.claim import is_alive
 from sessions.run.heartbeat import Silence
@@ -49,7 +49,7 @@ class LocalLauncher:
             request = order.grant.resources
             machine_capacity.require(request, order.parameters, folder.name)
         words = [sys.executable, "-P", "-m", "sessions.jobs.wrapper", str(folder)]
-        self._started.append(detached(words, folder / "wrapper.log", folder, job_environment(request)))
+        self._started.append(start_detached(words, folder / "wrapper.log", folder, job_environment(request)))
 
     def poll(self, folder: Path) -> JobState:
         """Read the exit record; without one, see whether the process that claimed the job lives."""
@@ -60,9 +60,9 @@ class LocalLauncher:
             return JobState("exited", record)
         claim = folder / "claim"
         if not claim.exists():
-            return self._unclaimed(folder)
+            return self._check_unclaimed(folder)
         if (because := withdrawn_because(folder)) is not None:
-            return JobState("lost", told=because)
+            return JobState("lost", message=because)
         here = False
         try:
             owner = read_owner(folder)
@@ -77,9 +77,9 @@ class LocalLauncher:
             return JobState("running", is_here=here)
         # It may have ended between the two looks.
         record = read_exit(folder)
-        return JobState("exited", record) if record is not None else JobState("lost", told=exit_fault(folder))
+        return JobState("exited", record) if record is not None else JobState("lost", message=exit_fault(folder))
 
-    def _unclaimed(self, folder: Path) -> JobState:
+    def _check_unclaimed(self, folder: Path) -> JobState:
         """Return pending, and after a while withdraw a job that cannot be started, so that it never begins."""
         silent = self._silence.of(folder)
         last = ""
@@ -87,12 +87,12 @@ class LocalLauncher:
             lines = read_end(folder / "wrapper.log", 4096)[0].decode("utf-8", "replace").strip().splitlines()
             last = plain(lines[-1], 200) if lines else ""
         if silent <= START_S:
-            return JobState("pending", told=f"its wrapper has not begun: {last}" if last else "")
+            return JobState("pending", message=f"its wrapper has not begun: {last}" if last else "")
         why = f"not begun in {silent:.0f} s{f', its wrapper said: {last}' if last else ''}"
         # A full disk takes no claim, and pauses the session elsewhere.
         with suppress(OSError):
             if withdraw(folder, folder.name, why):
-                return JobState("lost", told=why)
+                return JobState("lost", message=why)
         return JobState("pending")
 
     def cancel(self, folder: Path, reason: str) -> None:

@@ -13,7 +13,7 @@ import psutil
 
 from specs.session.session_spec import SessionSpec
 from specs.stages.registry import Stage
-from specs.system.errors import Blocked
+from specs.system.errors import BlockedError
 from specs.system.resources import Resources
 from training.planning.memory_fit import CARD_GB, Capacity
 
@@ -92,14 +92,14 @@ def _capacity(launcher: str, stage: Stage) -> Capacity | None:
 def require(resources: Resources | None, parameters: Mapping[str, Any], where: str) -> None:
     """Raise Blocked if this machine has too little for a stage's resources, or no GPU for its parameters."""
     if resources is not None and (lacks := lacking(resources)):
-        raise Blocked(
+        raise BlockedError(
             f"this machine has {', '.join(lacks)}",
             where=where,
             hint="take another `launcher:`, ask for less under `resources:`, or resume on a larger machine",
         )
     if parameters.get("device") == "cuda" and not gpus():
         hint = "take another `--profile` or `launcher:`, or resume on a machine with a GPU"
-        raise Blocked("this machine has no NVIDIA GPU, the stage has device: cuda", where=where, hint=hint)
+        raise BlockedError("this machine has no NVIDIA GPU, the stage has device: cuda", where=where, hint=hint)
 
 
 def lacking(resources: Resources) -> list[str]:

@@ -29,7 +29,7 @@ WAIT_S = 5.0
 _PROC = Path("/proc")
 
 
-def detached(words: list[str], log: Path, cwd: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
+def start_detached(words: list[str], log: Path, cwd: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
     """Start a process in its own session, which outlives this one, with its output at the end of a log."""
     with log.open("ab") as out:
         return subprocess.Popen(

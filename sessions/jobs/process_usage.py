@@ -23,7 +23,7 @@ _FOLDERS = ("out", "tmp", "dev/shm")
 """The folders of the sandbox that a script can write to."""
 
 
-class Usage(NamedTuple):
+class ProcessUsage(NamedTuple):
     """What processes hold together; ``files`` counts files and folders in the sandbox's fullest folder."""
 
     bytes: int
@@ -31,7 +31,7 @@ class Usage(NamedTuple):
     files: int = 0
 
 
-class Watched:
+class ProcessTree:
     """A process and everything below it.
 
     A sandbox has its own ``/proc``, and one look at it lists them. Otherwise every process of the machine has to be
@@ -42,7 +42,7 @@ class Watched:
         self._process = process
         self._view: Path | None = None
 
-    def usage(self, most_threads: int, most_bytes: int) -> Usage:
+    def usage(self, most_threads: int, most_bytes: int) -> ProcessUsage:
         """Return what they hold; beyond a limit the figures need not be complete.
 
         Shared pages count for every process, unless that passes the limit: then each process counts its part (PSS),
@@ -50,14 +50,14 @@ class Watched:
         """
         view, pids = self._below()
         if len(pids) > most_threads:
-            return Usage(0, len(pids))
+            return ProcessUsage(0, len(pids))
         processes = [_Process(view / pid) for pid in pids]
         alone = sum(process.tables for process in processes) + (0 if self._view is None else _in_sockets(self._view))
         count = alone + sum(process.pages for process in processes)
         # If the rest alone is too much, the pages need not be read.
         if count > most_bytes >= alone:
             count = alone + sum(process.share() for process in processes)
-        return Usage(
+        return ProcessUsage(
             count, sum(process.threads for process in processes), 0 if self._view is None else _files(self._view)
         )
 

@@ -17,22 +17,22 @@ from reviews.audit.pruning import weights_left
 from reviews.audit.recompute import FORMLESS, formless
 from reviews.audit.witness_needs import witnessed_attempts
 from reviews.checks.definition import apply
-from reviews.evidence.evidence import Evidence, Witness
+from reviews.evidence.evidence import Evidence, WitnessEvidence
 from reviews.evidence.gather import gather
-from reviews.gate.challenge import Again, witness_order
+from reviews.gate.challenge import RepeatedChallenge, witness_order
 from reviews.gate.check_list import CHECKS
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store, write_durably
 from sessions.jobs.job_state import POLL_S
 from sessions.jobs.launcher import JobState, Launcher, job_folder
 from sessions.jobs.local_launcher import LocalLauncher
 from sessions.jobs.untrusted_files import NotReadable, read_end
-from specs.jobs.job_records import Artifact, JobOrder, Manifest, Progress
+from specs.jobs.job_records import Artifact, JobOrder, JobProgress, Manifest
 from specs.stages.base.witness import ROWS
 from specs.stages.registry import kind_of
 from specs.system.confinement.task_file import is_trusted
 from specs.system.digests import digest_path
-from specs.system.errors import Blocked, EvidenceMissing, PeergateError
+from specs.system.errors import BlockedError, EvidenceMissing, PeergateError
 from specs.system.regular_files import read_regular
 from specs.system.strict_json import read_json
 from specs.system.text import plain
@@ -49,7 +49,7 @@ _COMPARED = ("python", "torch", "transformers", "tokenizers")
 
 
 @dataclass(frozen=True)
-class Repeated:
+class RepeatedWitness:
     """What the repeated witness of one attempt found."""
 
     stage: str
@@ -84,24 +84,24 @@ class Repetition:
     """What is repeated: a session's folder or export, and with which challenge."""
 
     folder: Path
-    entries: Sequence[Recorded]
+    entries: Sequence[RecordedEntry]
     store: Store
-    again: Again
+    again: RepeatedChallenge
     copies: Mapping[str, Path]
     """Folders of weights by digest, wherever they lie."""
     say: Callable[[str], None]
 
-    def run(self, launcher: Launcher | None = None) -> Iterator[Repeated]:
+    def run(self, launcher: Launcher | None = None) -> Iterator[RepeatedWitness]:
         """Repeat the witness of each stage that was witnessed, in order."""
         for stage, attempt in witnessed_attempts(self.entries):
             started_at = time.monotonic()
             try:
                 repeated_witness = self._repeat(launcher or LocalLauncher(), stage, attempt)
             except FORMLESS as error:
-                repeated_witness = Repeated(stage, attempt, 0, 0, 0, (), 0.0, why=formless(error))
+                repeated_witness = RepeatedWitness(stage, attempt, 0, 0, 0, (), 0.0, why=formless(error))
             yield replace(repeated_witness, seconds=round(time.monotonic() - started_at, 3))
 
-    def _repeat(self, launcher: Launcher, stage: str, attempt: int) -> Repeated:
+    def _repeat(self, launcher: Launcher, stage: str, attempt: int) -> RepeatedWitness:
         key = f"{self.entries[0].entry.session}.{stage}.{attempt}"
         order = witness_order(self.entries, self.store, key, self.again)
         if order is None or order.challenge is None:
@@ -112,29 +112,29 @@ class Repetition:
         read, of = challenge.counts()
         order = order.model_copy(
             update={
-                "inputs": {role: self._found(role, artifact) for role, artifact in order.inputs.items()},
+                "inputs": {role: self._locate_input(role, artifact) for role, artifact in order.inputs.items()},
                 "code": code_digest(),
                 "max_seconds": MOST_SECONDS,
                 "dead_man_minutes": None,
                 "verifier": order.verifier.model_copy(update={"sandbox": True}),
             }
         )
-        self.say(f"{stage}.{attempt}: a witness {challenge.told()}")
+        self.say(f"{stage}.{attempt}: a witness {challenge.describe()}")
         with tempfile.TemporaryDirectory(prefix="peergate-witness-") as place:
             folder = job_folder(Path(place), order.key)
             write_durably(folder / "order.json", order.canonical())
             job = self._await(launcher, folder, f"{stage}.{attempt}")
             manifest = _manifest(folder, job)
             evidence = gather(self.folder, list(self.entries), self.store, stage, attempt)
-            witness = Witness(challenge, folder / "out" / f"{ROWS}.jsonl", manifest, "")
-            checks = _checked(replace(evidence, witness=witness))
+            witness = WitnessEvidence(challenge, folder / "out" / f"{ROWS}.jsonl", manifest, "")
+            checks = _run_checks(replace(evidence, witness=witness))
         if unread := next((check.detail for check in checks if check.status in ("BLOCKED", "ERROR")), ""):
-            return Repeated(stage, attempt, read, of, 0, checks, 0.0, why=unread)
+            return RepeatedWitness(stage, attempt, read, of, 0, checks, 0.0, why=unread)
         wrong = round(sum(check.figure or 0 for check in checks if check.status == "FAIL"))
         differs = _differs(evidence, order, manifest)
-        return Repeated(stage, attempt, read, of, wrong, checks, 0.0, differs=differs, unit=challenge.unit)
+        return RepeatedWitness(stage, attempt, read, of, wrong, checks, 0.0, differs=differs, unit=challenge.unit)
 
-    def _found(self, role: str, artifact: Artifact) -> Artifact:
+    def _locate_input(self, role: str, artifact: Artifact) -> Artifact:
         """Return an input by where it is on this machine; the witness itself compares its digest."""
         kept_path = self.store.path(artifact.digest)
         same = [
@@ -182,11 +182,11 @@ def copies_of(folders: Sequence[Path], say: Callable[[str], None]) -> dict[str, 
         try:
             paths[digest_path(folder)] = folder
         except (OSError, ValueError) as error:
-            raise Blocked(f"cannot be read: {error}", where=str(folder)) from error
+            raise BlockedError(f"cannot be read: {error}", where=str(folder)) from error
     return paths
 
 
-def stages_without(entries: Sequence[Recorded]) -> list[str]:
+def stages_without(entries: Sequence[RecordedEntry]) -> list[str]:
     """Return the stages whose jobs ended and were not witnessed."""
     witnessed = {stage for stage, _ in witnessed_attempts(entries)}
     return [fromkey for fromkey in dict.fromkeys(entry.body["stage"] for entry in entries if entry.entry.kind == "exit")
@@ -196,7 +196,7 @@ def stages_without(entries: Sequence[Recorded]) -> list[str]:
 def _progress(folder: Path) -> str:
     try:
         lines = read_end(folder / "progress.jsonl", 4096)[0].splitlines()
-        newest = Progress.model_validate(read_json(lines[-1]))
+        newest = JobProgress.model_validate(read_json(lines[-1]))
     except (NotReadable, ValueError, IndexError):
         return "it loads the weights"
     return f"{newest.done} of {newest.total} {newest.unit}"
@@ -205,7 +205,7 @@ def _progress(folder: Path) -> str:
 def _manifest(folder: Path, job: JobState) -> Manifest:
     """Return the manifest of a witness that read its rows; raises EvidenceMissing for any other end."""
     if job.exit is None:
-        raise EvidenceMissing(f"the witness is lost: {plain(job.told, 400)}")
+        raise EvidenceMissing(f"the witness is lost: {plain(job.message, 400)}")
     if job.exit.code != 0:
         texts = [""]
         with suppress(NotReadable):
@@ -218,7 +218,7 @@ def _manifest(folder: Path, job: JobState) -> Manifest:
     return manifest
 
 
-def _checked(evidence: Evidence) -> tuple[CheckResult, ...]:
+def _run_checks(evidence: Evidence) -> tuple[CheckResult, ...]:
     kind = kind_of(evidence.stage)
     gate_checks = (check for check in CHECKS if check.id.startswith(CHECKED) and check.belongs_to(kind))
     return tuple(apply(check, evidence, None) for check in gate_checks)

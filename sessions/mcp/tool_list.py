@@ -9,7 +9,7 @@ import mcp_types as types
 from specs.trail.builder_tools import Tool
 
 
-def listed(tools: Iterable[Tool], *, only_read: bool = False) -> list[types.Tool]:
+def describe_tools(tools: Iterable[Tool], *, only_read: bool = False) -> list[types.Tool]:
     """Return tools with the schema of their arguments; ``only_read`` says that they change nothing."""
     hints = types.ToolAnnotations(read_only_hint=True) if only_read else None
     return [

@@ -14,9 +14,9 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
-from agents.external_builder import BRIEF, Answer, Asked, Exchange
+from agents.external_builder import BRIEF, BuilderExchange, CallAnswer, PendingCall
 from agents.turns import ToolCall
-from sessions.mcp.tool_list import listed
+from sessions.mcp.tool_list import describe_tools
 from specs.trail.builder_tools import TOOLS
 
 PATIENCE_S = 20.0
@@ -48,11 +48,11 @@ _Context = ServerRequestContext[Any]
 _Page = types.PaginatedRequestParams | None
 
 
-def make_server(exchange: Exchange, session: str) -> Server[Any]:
+def make_server(exchange: BuilderExchange, session: str) -> Server[Any]:
     """Return the MCP server of a session; it reaches only the exchange."""
 
     async def list_tools(_: _Context, __: _Page) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_BRIEF, *listed(TOOLS)])
+        return types.ListToolsResult(tools=[_BRIEF, *describe_tools(TOOLS)])
 
     async def call_tool(context: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         # The workbench gets malformed arguments too, and records their refusal.
@@ -87,7 +87,7 @@ def make_server(exchange: Exchange, session: str) -> Server[Any]:
     )
 
 
-async def _ask(exchange: Exchange, call: ToolCall, context: _Context) -> tuple[list[str], bool, str]:
+async def _ask(exchange: BuilderExchange, call: ToolCall, context: _Context) -> tuple[list[str], bool, str]:
     """Have a call carried out; return its texts, whether it failed, and its image.
 
     The second text says what a new phase is.
@@ -114,7 +114,7 @@ async def _ask(exchange: Exchange, call: ToolCall, context: _Context) -> tuple[l
     return [text, opened or _idle(exchange)], is_error, ""
 
 
-def what_was_launched(exchange: Exchange, answer: Answer) -> tuple[str, bool]:
+def what_was_launched(exchange: BuilderExchange, answer: CallAnswer) -> tuple[str, bool]:
     """Return what became of a launch, and whether it is an error: what no launcher has taken was not launched."""
     key = answer.launches
     if key in exchange.launched:
@@ -124,7 +124,9 @@ def what_was_launched(exchange: Exchange, answer: Answer) -> tuple[str, bool]:
     return f"{answer.result.text}; it has not begun yet", False
 
 
-async def _wait(exchange: Exchange, request: Asked, answered: anyio.Event, context: _Context) -> Answer | None:
+async def _wait(
+    exchange: BuilderExchange, request: PendingCall, answered: anyio.Event, context: _Context
+) -> CallAnswer | None:
     """Wait for the answer; None if no phase opened in time and the call was taken back."""
     started_at = time.monotonic()
     reported = closed_since = started_at
@@ -143,7 +145,7 @@ async def _wait(exchange: Exchange, request: Asked, answered: anyio.Event, conte
     return request.answer.result()
 
 
-def _idle(exchange: Exchange) -> str:
+def _idle(exchange: BuilderExchange) -> str:
     if exchange.closed:
         exchange.heard.set()
     if exchange.ended:

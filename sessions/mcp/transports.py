@@ -23,7 +23,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl
 
 from sessions.mcp.connections import MOST_SESSIONS, Door
-from sessions.run.bounded_server import BACKLOG, MOST_CONNECTIONS, bounded
+from sessions.run.bounded_server import BACKLOG, MOST_CONNECTIONS, make_bounded_protocol
 from specs.system.errors import UserError
 from specs.system.masking import know
 
@@ -94,11 +94,11 @@ class Http:
     @property
     def url(self) -> str:
         """The address a client is given."""
-        return f"http://{_bracketed(self._host)}:{self._port}{PATH}"
+        return f"http://{_bracket_ipv6(self._host)}:{self._port}{PATH}"
 
     def start(self, server: Server[Any], gone: Callable[[], None]) -> None:
         """Serve until stopped, and call ``gone`` then."""
-        names = [_bracketed(self._host), "localhost", *NAMES_OF_THE_HOST]
+        names = [_bracket_ipv6(self._host), "localhost", *NAMES_OF_THE_HOST]
         app = server.streamable_http_app(
             streamable_http_path=PATH,
             # A client may come back after a night; idle sessions end when there are too many.
@@ -115,7 +115,7 @@ class Http:
         )
         config = uvicorn.Config(
             Door(app, MOST_SESSIONS),
-            http=bounded(MOST_CONNECTIONS),
+            http=make_bounded_protocol(MOST_CONNECTIONS),
             ws="none",
             loop="asyncio",
             backlog=BACKLOG,
@@ -180,7 +180,7 @@ def _is_everywhere(host: str) -> bool:
     return any(ip_address(str(info[4][0]).partition("%")[0]).is_unspecified for info in infos)
 
 
-def _bracketed(host: str) -> str:
+def _bracket_ipv6(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 

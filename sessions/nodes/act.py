@@ -9,19 +9,19 @@ from pathlib import Path
 
 from reviews.gate import grants
 from reviews.gate.human_answers import BY_PEOPLE, overrides
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from sessions.builder.stage_view import open_stage
 from sessions.jobs.job_state import POLL_S
 from sessions.jobs.launcher import JobState, job_folder, submit
 from sessions.jobs.untrusted_files import open_file
 from sessions.nodes.build import watch_over, work_through
 from sessions.nodes.job_end import mask_log, record_end
-from sessions.nodes.job_order import current_attempt, ensure_model, order_of, resolve_input, resumed
+from sessions.nodes.job_order import current_attempt, ensure_model, order_of, resolve_input, resolve_resume_step
 from sessions.pages.report import report
 from sessions.run.money import ledger
 from sessions.run.money.estimate import snapshot_bytes
 from sessions.session import Session, State
-from specs.jobs.job_records import JobOrder, Progress
+from specs.jobs.job_records import JobOrder, JobProgress
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.stages.registry import Stage, outputs_of
 from specs.system.errors import PeergateError
@@ -84,7 +84,7 @@ def launch(session: Session, state: State) -> State:
         # It has begun. Otherwise a kill may have come between the entry and the start, and everything is repeated.
         session.on_launch(key)
         return {"route": "go"}
-    order = resumed(session, order_of(session, state))
+    order = resolve_resume_step(session, order_of(session, state))
     session.store.put_value(order)
     budget = session.resolved.spec.budget
     rated = budget.storage_usd_per_gb is not None or budget.max_disk_gb is not None
@@ -96,7 +96,7 @@ def launch(session: Session, state: State) -> State:
     return {"route": "go"}
 
 
-def tell_of_prepared(session: Session, launched: Recorded) -> None:
+def tell_of_prepared(session: Session, launched: RecordedEntry) -> None:
     """Say whether somebody had written into the folder of a job or witness before it was launched."""
     if aside := launched.body.get("prepared"):
         key = launched.body["key"]
@@ -139,7 +139,7 @@ def await_end(session: Session, name: str, folder: Path) -> tuple[JobState, floa
             alive = [*alive[:1], time.monotonic()]
         if job.state == "pending":
             if time.monotonic() > tell_at:
-                minutes, message = (time.monotonic() - waits) / 60, f": {job.told}" if job.told else ""
+                minutes, message = (time.monotonic() - waits) / 60, f": {job.message}" if job.message else ""
                 session.display.say(f"{name}: job {folder.name} has not begun for {minutes:.0f} min{message}")
                 tell_at = time.monotonic() + LATER_TOLD_S
             if time.monotonic() - since > RESTART_S:
@@ -150,7 +150,7 @@ def await_end(session: Session, name: str, folder: Path) -> tuple[JobState, floa
     return job, alive[-1] - alive[0] if alive else 0.0
 
 
-def end_jobs(session: Session, launches: Sequence[Recorded], why: str) -> None:
+def end_jobs(session: Session, launches: Sequence[RecordedEntry], why: str) -> None:
     """End the launched jobs that still run, and record how they ended."""
     for launch in launches:
         key, stage = launch.body["key"], session.resolved.spec.stage(launch.body["stage"])
@@ -159,10 +159,10 @@ def end_jobs(session: Session, launches: Sequence[Recorded], why: str) -> None:
             if ended.entry.kind == "exit":
                 mask_log(folder, session.store.get(ended.body["log"]))
             continue
-        record_end(session, stage, launch.body["attempt"], key, cancelled(session, folder, why))
+        record_end(session, stage, launch.body["attempt"], key, cancel_job(session, folder, why))
 
 
-def cancelled(session: Session, folder: Path, why: str) -> JobState:
+def cancel_job(session: Session, folder: Path, why: str) -> JobState:
     """Ask a job to end, wait a while, and return its state."""
     session.launcher.cancel(folder, why)
     deadline = time.monotonic() + CANCEL_WAIT_S
@@ -203,7 +203,7 @@ def _show_progress(session: Session, stage: str, path: Path, seen_count: int) ->
     complete, newline, _ = new.rpartition(b"\n")
     if newline:
         try:
-            session.display.progress(stage, Progress.model_validate(read_json(complete.splitlines()[-1])))
+            session.display.progress(stage, JobProgress.model_validate(read_json(complete.splitlines()[-1])))
         except ValueError:
             session.display.say(f"{stage}: an unreadable progress line was skipped")
     return seen_count + len(complete) + len(newline)

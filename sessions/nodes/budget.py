@@ -12,7 +12,7 @@ from reviews.evidence.gather import is_in_force
 from reviews.gate.grants import latest_opening
 from reviews.gate.human_answers import answer_effect, design_attempt, waits_for_budget
 from reviews.gate.packet import DESIGN
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from sessions.nodes.position import after_answer
 from sessions.pages.report import report
 from sessions.session import Session, State
@@ -44,7 +44,9 @@ def _where(session: Session, node: str, state: State) -> tuple[str | None, int]:
     return (opening.stage, opening.attempt) if opening else (state.get("stage"), state.get("attempt", 0))
 
 
-def answer_of(entries: list[Recorded], request: Recorded, arguments: dict[str, Any] | None) -> dict[str, Any] | None:
+def answer_of(
+    entries: list[RecordedEntry], request: RecordedEntry, arguments: dict[str, Any] | None
+) -> dict[str, Any] | None:
     """Return a person's *stop*, *retry* after an amendment, or None; raise UserError for any other answer."""
     if arguments is not None:
         if arguments["answer"] != "stop":
@@ -61,7 +63,7 @@ def answer_of(entries: list[Recorded], request: Recorded, arguments: dict[str, A
     return {"answer": "retry", "reason": reason, "by": amendment.body["by"], "expires": None}
 
 
-def go_on(session: Session, request: Recorded, answer: dict[str, Any]) -> State:
+def follow_answer(session: Session, request: RecordedEntry, answer: dict[str, Any]) -> State:
     """Follow an answer.
 
     An unused grant is bound to the registration before the amendment, so the stage gets another attempt and grant.

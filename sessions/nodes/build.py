@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from sessions.builder.helper_workbench import HelperWorkbench
 from sessions.builder.loop_detection import MOST_REVISIONS, revisions_in_a_row
-from sessions.builder.tools.tool_context import Launch
+from sessions.builder.tools.tool_context import LaunchRequest
 from sessions.builder.workbench import SessionWorkbench
 from sessions.session import Session, State
 from specs.stages.registry import Stage
@@ -19,17 +19,17 @@ def open_bench(session: Session, stage: Stage, attempt: int, phase: Phase) -> Se
     return SessionWorkbench(session, stage, attempt, phase, open_helper=HelperWorkbench)
 
 
-def work_through(session: Session, stage: Stage, attempt: int) -> Launch:
+def work_through(session: Session, stage: Stage, attempt: int) -> LaunchRequest:
     """Have the builder plan; a person is asked if it gives up or the gate sends too many attempts back."""
     back = revisions_in_a_row(session.trail.iterate("decision", "human", "retraction"), stage.name)
     if back >= MOST_REVISIONS:
-        return Launch(reason=f"the gate sent {back} attempts in a row back", escalate=True)
+        return LaunchRequest(reason=f"the gate sent {back} attempts in a row back", escalate=True)
     bench = open_bench(session, stage, attempt, "plan")
     if not bench.done:
         session.builder.work(bench)
     if bench.work.launch is not None:
         return bench.work.launch
-    return Launch(reason=f"the builder stopped: {bench.gave_up or 'it asked for no launch'}", escalate=True)
+    return LaunchRequest(reason=f"the builder stopped: {bench.gave_up or 'it asked for no launch'}", escalate=True)
 
 
 def watch_over(session: Session, stage: Stage, attempt: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reviews.evidence.gather import load_items
-from reviews.trail.chain.envelope import Recorded, recorded
+from reviews.trail.chain.envelope import RecordedEntry, restore_entry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import pointer_of
@@ -50,7 +50,7 @@ def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
             if (
                 opened.digest not in seen_texts
                 and theirs
-                and (theirs == split or _shared(prompts, _prompts(run, theirs)))
+                and (theirs == split or _has_overlap(prompts, _prompts(run, theirs)))
             ):
                 count = sum(entry.entry.kind == "exit" and "heldout" in entry.body for entry in entries)
                 if family and (run.name == family["session"] or opened.body.get("replicates") == family):
@@ -69,7 +69,7 @@ def _prompts(run: Path, digest: str) -> set[Words]:
     return {words_of(item.prompt) for item in load_items(Store(run / STORE), digest)}
 
 
-def _shared(ours: set[Words], theirs: set[Words]) -> bool:
+def _has_overlap(ours: set[Words], theirs: set[Words]) -> bool:
     return 2 * len(ours & theirs) >= max(1, min(len(ours), len(theirs)))
 
 
@@ -80,9 +80,9 @@ def _others(run: Path) -> list[Path]:
         return []
 
 
-def _ends(trail: Path) -> Sequence[Recorded]:
+def _ends(trail: Path) -> Sequence[RecordedEntry]:
     """Return the registration of a session and the ends of its jobs."""
     if pointer_of(trail) is not None:
         return [entry for entry in read_entries(trail) if entry.entry.kind in ("open", "exit")]
     with reading(trail) as connection:
-        return [recorded(*row) for row in connection.execute(_ASKED)]
+        return [restore_entry(*row) for row in connection.execute(_ASKED)]

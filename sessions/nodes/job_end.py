@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import write_durably
 from sessions.jobs import orphans
 from sessions.jobs.launcher import JobState, job_folder
@@ -18,7 +18,7 @@ from sessions.nodes.heldout_use import used_elsewhere
 from sessions.run.claim import clock_here
 from sessions.run.money import ledger
 from sessions.session import Session
-from specs.jobs.job_records import MachineClock, Manifest, Observed
+from specs.jobs.job_records import MachineClock, Manifest, ObservedRuntime
 from specs.stages.base.stage import FOLDERS
 from specs.stages.registry import Stage, outputs_of
 from specs.system.digests import digest_bytes, digest_path, list_tree
@@ -46,12 +46,12 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     orphans.end_left_behind(folder)
     if job.exit is None:
         # Nobody deletes them: they count against the limit of the disk.
-        remaining = {"bytes": _bytes_in(folder / "out")} | ({"why": job.told} if job.told else {})
+        remaining = {"bytes": _bytes_in(folder / "out")} | ({"why": job.message} if job.message else {})
         session.trail.append("lost", f"lost/{key}", common | remaining)
         # The cost is unknown, so the whole reservation counts as spent.
         ledger.settle_job(session.trail, budget, key, held_hours(stage) * 3600)
         ledger.settle_storage(session.trail, budget, key, None)
-        why = job.told or "its process is gone and left no exit record"
+        why = job.message or "its process is gone and left no exit record"
         session.display.job_ended(stage.name, f"{key} is lost: {why}")
         return
     observed = observed_from(session.trail.find(f"launch/{key}"), alive_s)
@@ -74,8 +74,8 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     # After a crash the first body counts, with the time that was observed then.
     body = session.trail.append("exit", f"exit/{key}", body).body
     mask_log(folder, log)
-    observed = Observed.model_validate(body["observed"])
-    seconds = observed.bounded(job.exit.seconds)
+    observed = ObservedRuntime.model_validate(body["observed"])
+    seconds = observed.bound_seconds(job.exit.seconds)
     if not observed.fits(job.exit.seconds):
         text = f"states {job.exit.seconds:.6g} s, {seconds:.0f} s are paid for, as observed"
         session.display.say(f"{stage.name}: the exit record of job {key} {text}")
@@ -86,7 +86,7 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     session.display.job_ended(stage.name, f"job {key} {ended} after {seconds:.0f} s{where}")
 
 
-def observed_from(launch: Recorded | None, alive_s: float) -> Observed:
+def observed_from(launch: RecordedEntry | None, alive_s: float) -> ObservedRuntime:
     """Return how long a job can have run: from its launch, under any orchestrator, until now.
 
     Of a job that was launched on this machine, by a clock that nobody sets. Nothing is asked of the job itself, which
@@ -100,7 +100,7 @@ def observed_from(launch: Recorded | None, alive_s: float) -> Observed:
         moved = round(now.time - then.time - since, 3)
     else:
         since = time.time() - int(launch.entry.time_ns) / 1e9 if launch else alive_s
-    return Observed(at_least_s=round(alive_s, 3), at_most_s=round(max(since, alive_s), 3), clock_set_s=moved)
+    return ObservedRuntime(at_least_s=round(alive_s, 3), at_most_s=round(max(since, alive_s), 3), clock_set_s=moved)
 
 
 def _keep_outputs(session: Session, stage: Stage, folder: Path, *, partial: bool) -> tuple[str | None, dict[str, Any]]:
@@ -120,14 +120,14 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path, *, partial: bool
             continue
         stored = not path.is_dir()
         if stored and not is_own_file(path):
-            _uncounted(session, stage, name, "is a link or no regular file")
+            _report_uncounted(session, stage, name, "is a link or no regular file")
             continue
         if why := _not_left(path, whole=kind == "files"):
-            _uncounted(session, stage, name, why)
+            _report_uncounted(session, stage, name, why)
             continue
         if (stored or kind == "files") and (named := _known_in(path)):
             # Evidence is kept unchanged or not at all: its digest and the metrics belong to these bytes.
-            _uncounted(session, stage, name, f"holds the value of {named}")
+            _report_uncounted(session, stage, name, f"holds the value of {named}")
             continue
         size = path.stat().st_size if stored else _bytes_in(path)
         flag = kind == "files" and size <= MOST_KEPT
@@ -149,16 +149,16 @@ def manifest_of(session: Session, stage: Stage, path: Path) -> bytes | None:
     with open_regular(path) as handle:
         raw = handle.read(MANIFEST_BYTES + 1)
     if named := current().known_in(raw):
-        return _uncounted(session, stage, "manifest", f"holds the value of {named}")
+        return _report_uncounted(session, stage, "manifest", f"holds the value of {named}")
     try:
         read_json(raw, MANIFEST_BYTES)
         Manifest.model_validate_json(raw)
     except ValueError:
-        return _uncounted(session, stage, "manifest", "does not have the manifest's form")
+        return _report_uncounted(session, stage, "manifest", "does not have the manifest's form")
     return raw
 
 
-def _uncounted(session: Session, stage: Stage, name: str, why: str) -> None:
+def _report_uncounted(session: Session, stage: Stage, name: str, why: str) -> None:
     session.display.say(f"{stage.name}: the job's output '{name}' {why}; it does not count")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reviews.evidence.gather import accepted_attempt
-from reviews.evidence.heldout_screen import is_screened, screened
+from reviews.evidence.heldout_screen import is_screened, screen_items
 from reviews.evidence.resumable_steps import sources
 from sessions.jobs.job_environment import job_environment
 from sessions.jobs.launcher import job_folder
@@ -22,7 +22,7 @@ from specs.stages.registry import Stage, resolve_parameters
 from specs.system.confinement import task_file
 from specs.system.confinement.verifier_limits import VerifierLimits
 from specs.system.errors import PeergateError, UserError
-from training.jobs.saved_steps import offered
+from training.jobs.saved_steps import find_resumable_step
 
 CONTROL = "model/control"
 """The key under which the second checkpoint of a session is recorded."""
@@ -57,14 +57,14 @@ def _verifier_limits(spec: SessionSpec) -> VerifierLimits:
     return limits if trusted else limits.model_copy(update={"sandbox": True})
 
 
-def resumed(session: Session, order: JobOrder) -> JobOrder:
+def resolve_resume_step(session: Session, order: JobOrder) -> JobOrder:
     """Return the order with the newest whole step of earlier attempts, bound by its digest; a launched order stays."""
     launched = session.trail.find(f"launch/{order.key}")
     if launched is not None:
         return JobOrder.model_validate_json(session.store.get(launched.body["order"]))
     for before in sources(list(session.trail.iterate()), session.store, order):
         try:
-            resume_step = offered(session.run, job_folder(session.run, before.key), before.grant.attempt)
+            resume_step = find_resumable_step(session.run, job_folder(session.run, before.key), before.grant.attempt)
         except (OSError, ValueError) as error:
             text = f"starts anew: the steps of attempt {before.grant.attempt} cannot be used: {error}"
             session.display.say(f"{order.key} {text}")
@@ -98,19 +98,19 @@ def resolve_input(session: Session, reference: str) -> Artifact:
         digest = pinned[output if owner == "data" else reference]
         if digest is None:
             raise PeergateError("the registered spec names no constitution", where=reference)
-        return _stored(session, reference, digest)
+        return _make_stored_artifact(session, reference, digest)
     attempt = accepted_attempt(list(session.trail.iterate("decision", "human", "retraction")), owner)
     if attempt is None:
         raise PeergateError(f"stage '{owner}' has no accepted attempt", where=reference)
     made = session.body(f"exit/{session.name}.{owner}.{attempt}")["outputs"][output]
     if is_screened(session.resolved.spec.stage(owner), output):
-        data = screened(session.store, session.resolved, made["digest"])
+        data = screen_items(session.store, session.resolved, made["digest"])
         if data is not None:
-            return _stored(session, reference, session.store.put(data))
+            return _make_stored_artifact(session, reference, session.store.put(data))
     return Artifact(name=reference, path=made["path"], digest=made["digest"], bytes=made["bytes"])
 
 
-def _stored(session: Session, reference: str, digest: str) -> Artifact:
+def _make_stored_artifact(session: Session, reference: str, digest: str) -> Artifact:
     path = session.store.path(digest)
     relative = path.relative_to(session.run).as_posix()
     return Artifact(name=reference, path=relative, digest=digest, bytes=path.stat().st_size)

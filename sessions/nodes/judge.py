@@ -10,14 +10,14 @@ from langgraph.types import interrupt
 
 from reviews.checks.measuring_code import measuring_code
 from reviews.gate.check_list import run_checks
-from reviews.gate.gate_decision import carried, looked_up, settle
+from reviews.gate.gate_decision import looked_up, settle, summarise_conditions
 from reviews.gate.grants import opened_by
 from reviews.gate.human_answers import answer_effect, design_attempt, last_question
 from reviews.gate.measurer import measure as measure_rows
 from reviews.gate.packet import DESIGN, build_design_packet
 from reviews.gate.packet_derivation import check_design, derive_packet
-from reviews.trail.chain.envelope import Recorded
-from sessions.nodes.budget import go_on
+from reviews.trail.chain.envelope import RecordedEntry
+from sessions.nodes.budget import follow_answer
 from sessions.nodes.position import after_answer, after_decision
 from sessions.pages.diagnosis.diagnosis import gate_line
 from sessions.requests.reviewer_call import ask
@@ -38,7 +38,7 @@ def design_gate(session: Session, state: State) -> State:
     digest = keep_checks(session, DESIGN, attempt, results)
     packet = build_design_packet(resolved, results, checks_digest=digest)
     ask(session, DESIGN, attempt, packet)
-    return after_decision(_settle(session, DESIGN, None, attempt))
+    return after_decision(_record_decision(session, DESIGN, None, attempt))
 
 
 def measure(session: Session, state: State) -> State:
@@ -86,7 +86,7 @@ def review(session: Session, state: State) -> State:
 def decide(session: Session, state: State) -> State:
     """Compute the decision and record what it opens."""
     stage, attempt = _where(state)
-    return after_decision(_settle(session, stage, stage, attempt))
+    return after_decision(_record_decision(session, stage, stage, attempt))
 
 
 def human(session: Session, state: State) -> State:
@@ -96,14 +96,14 @@ def human(session: Session, state: State) -> State:
         {"session": session.name, "asked": request.entry.key, "reasons": request.body.get("reasons", [])}
     )
     if request.entry.kind == "budget":
-        return go_on(session, request, answer)
+        return follow_answer(session, request, answer)
     stage, attempt = request.body["stage"], request.body["attempt"]
     body = {"stage": stage, "attempt": attempt, "asked": request.digest, **answer}
     body |= answer_effect(session.resolved, list(session.trail.iterate()), request, answer["answer"])
     return after_answer(session.trail.append("human", f"human/{request.entry.key}", body))
 
 
-def _settle(session: Session, stage: str, recorded_stage: str | None, attempt: int) -> Recorded:
+def _record_decision(session: Session, stage: str, recorded_stage: str | None, attempt: int) -> RecordedEntry:
     """Compute the decision of the recorded packet and verdict and record it."""
     judged = session.body(f"verdict/{stage}.{attempt}")
     packet = Packet.model_validate(session.store.get_value(judged["packet"]))
@@ -123,7 +123,7 @@ def _settle(session: Session, stage: str, recorded_stage: str | None, attempt: i
         "decision": session.store.put_value(decision),
         "code": measuring_code(session.resolved),
         "opens": opened_by(session.resolved, list(session.trail.iterate()), recorded_stage, decision.outcome),
-    } | carried(decision)
+    } | summarise_conditions(decision)
     recorded = session.trail.append("decision", f"decision/{stage}.{attempt}", body)
     session.display.decision(decision, ledger.balance(session.trail, session.resolved.spec.budget))
     return recorded

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from reviews.gate.human_answers import is_design_again
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from sessions.session import Route, State
 
 _AFTER: dict[str, Route] = {"revise": "again", "escalate": "human"}
@@ -33,10 +33,10 @@ class Position(NamedTuple):
 
     after: str
     state: State
-    told_by: Recorded
+    told_by: RecordedEntry
 
 
-def position(entries: Sequence[Recorded]) -> Position | None:
+def position(entries: Sequence[RecordedEntry]) -> Position | None:
     """Return where a session is; None before its design is judged."""
     newest = next((entry for entry in reversed(entries) if _leads(entry)), None)
     if newest is None:
@@ -53,7 +53,7 @@ def position(entries: Sequence[Recorded]) -> Position | None:
             return Position("decide", state, newest)
 
 
-def _leads(value: Recorded) -> bool:
+def _leads(value: RecordedEntry) -> bool:
     """Say whether an entry leads the session elsewhere than to the next node of an attempt."""
     kind = value.entry.kind
     return kind in ("decision", "human", "retraction", "budget", "report") or (
@@ -61,7 +61,7 @@ def _leads(value: Recorded) -> bool:
     )
 
 
-def _within(entries: Sequence[Recorded], judgement: Recorded) -> Position | None:
+def _within(entries: Sequence[RecordedEntry], judgement: RecordedEntry) -> Position | None:
     """Return where a session is in the attempt that a judgement opened; None before its plan."""
     opens = judgement.body.get("opens")
     if opens is None:
@@ -74,7 +74,7 @@ def _within(entries: Sequence[Recorded], judgement: Recorded) -> Position | None
     return None
 
 
-def after_decision(decision: Recorded) -> State:
+def after_decision(decision: RecordedEntry) -> State:
     """Return where a decision leads."""
     outcome = decision.body["outcome"]
     if outcome == "approve" and decision.body["opens"] is not None:
@@ -82,7 +82,7 @@ def after_decision(decision: Recorded) -> State:
     return {"route": _AFTER[outcome]} if outcome in _AFTER else {"route": "close", "outcome": outcome}
 
 
-def after_answer(answer: Recorded) -> State:
+def after_answer(answer: RecordedEntry) -> State:
     """Return where a person's answer leads."""
     body = answer.body
     if is_design_again(body):

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from reviews.gate.challenge import witness_order
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from sessions.jobs import orphans
 from sessions.jobs.launcher import JobState, job_folder, submit_witness
 from sessions.jobs.untrusted_files import is_own_file
-from sessions.nodes.act import await_end, cancelled, tell_of_prepared
+from sessions.nodes.act import await_end, cancel_job, tell_of_prepared
 from sessions.nodes.job_end import log_of, manifest_of, mask_log, observed_from
 from sessions.nodes.job_order import current_attempt
 from sessions.run.money import ledger
 from sessions.session import Session, State
-from specs.jobs.job_records import ExitRecord, JobOrder, Manifest, Observed
+from specs.jobs.job_records import ExitRecord, JobOrder, Manifest, ObservedRuntime
 from specs.stages.base.witness import LEAST_SHARE, ROWS
 from specs.system.masking import current
 from specs.system.regular_files import read_regular
@@ -41,20 +41,20 @@ def witness(session: Session, state: State) -> State:
         ledger.reserve(session.trail, session.resolved.spec.budget, "job", stage, order.key, cap)
         session.store.put_value(order)
         tell_of_prepared(session, submit_witness(session.launcher, session.trail, session.run, order))
-        session.display.say(f"{stage.name}: a witness {challenge.told()}")
+        session.display.say(f"{stage.name}: a witness {challenge.describe()}")
         job, alive_s = await_end(session, f"{stage.name} (witness)", job_folder(session.run, order.key))
         _record(session, stage.name, attempt, order.key, job, alive_s)
     _settle(session, session.trail.find(f"witness/{stage.name}.{attempt}"), order.max_seconds)
     return {"route": "go"}
 
 
-def end_witnesses(session: Session, challenges: Sequence[Recorded], why: str) -> None:
+def end_witnesses(session: Session, challenges: Sequence[RecordedEntry], why: str) -> None:
     """End the witnesses that still run, and record how they ended."""
     for challenge in challenges:
         body = challenge.body
         key = f"witness/{body['stage']}.{body['attempt']}"
         if session.trail.find(key) is None:
-            job = cancelled(session, job_folder(session.run, body["key"]), why)
+            job = cancel_job(session, job_folder(session.run, body["key"]), why)
             _record(session, body["stage"], body["attempt"], body["key"], job, 0.0)
             order = JobOrder.model_validate_json(session.store.get(body["order"]))
             _settle(session, session.trail.find(key), order.max_seconds)
@@ -73,7 +73,7 @@ def _record(session: Session, name: str, attempt: int, key: str, job: JobState, 
     if job.exit is None:
         orphans.end_left_behind(folder)
         body |= dict.fromkeys(("exit", "manifest", "rows", "log", "observed"))
-        body["why"] = job.told or "its process is gone and left no exit record"
+        body["why"] = job.message or "its process is gone and left no exit record"
     else:
         raw = manifest_of(session, stage, folder / "manifest.json")
         log = current().data(log_of(session, stage, folder))
@@ -93,13 +93,13 @@ def _record(session: Session, name: str, attempt: int, key: str, job: JobState, 
     session.trail.append("witness", f"witness/{name}.{attempt}", body)
 
 
-def _settle(session: Session, ended: Recorded | None, most: float) -> None:
+def _settle(session: Session, ended: RecordedEntry | None, most: float) -> None:
     """Pay for a witness that has ended: for the time that was seen, or for all of its time where it is lost."""
     assert ended is not None
     seconds = most
     if ended.body["exit"] is not None:
         record = ExitRecord.model_validate_json(session.store.get(ended.body["exit"]))
-        seconds = Observed.model_validate(ended.body["observed"]).bounded(record.seconds)
+        seconds = ObservedRuntime.model_validate(ended.body["observed"]).bound_seconds(record.seconds)
     ledger.settle_job(session.trail, session.resolved.spec.budget, ended.body["key"], seconds)
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from reviews.gate.human_answers import waits_for_budget
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.retractions import newest_judgement
 from reviews.trail.tables.open_table import read_entries
 from sessions.run.lease import is_running
 from sessions.run.run_layout import TRAIL, is_run
-from specs.system.errors import Blocked, ExitCode, PeergateError
+from specs.system.errors import BlockedError, ExitCode, PeergateError
 from specs.trail.entry import EntryKind
 
 SessionState = Literal["running", "waiting", "paused", "closed", "damaged"]
@@ -66,7 +66,7 @@ def overview(run: Path) -> Overview:
     try:
         entries = read_entries(run / TRAIL)
     except (PeergateError, OSError) as error:
-        return damaged(run.name, run, error)
+        return make_damaged_overview(run.name, run, error)
     matching_overview = summary(run.name, run, entries, len(entries))
     return running(matching_overview) if matching_overview.state in OPEN and is_running(run) else matching_overview
 
@@ -87,12 +87,12 @@ def spent_nothing(run: Path) -> bool:
     )
 
 
-def damaged(name: str, path: Path, error: Exception) -> Overview:
+def make_damaged_overview(name: str, path: Path, error: Exception) -> Overview:
     """Return the overview of a session whose trail cannot be read."""
     return Overview(name, path, "damaged", None, None, None, None, None, None, (str(error),), 0)
 
 
-def summary(name: str, path: Path, entries: list[Recorded], count: int) -> Overview:
+def summary(name: str, path: Path, entries: list[RecordedEntry], count: int) -> Overview:
     """Return the state by a trail of ``count`` entries, whoever runs it; ``entries`` has those of :data:`TOLD_BY`."""
     closed = next((entry for entry in entries if entry.entry.kind == "close"), None)
     last_plan = next((entry for entry in reversed(entries) if entry.entry.kind == "plan"), None)
@@ -117,7 +117,7 @@ def summary(name: str, path: Path, entries: list[Recorded], count: int) -> Overv
 
 
 def _reasons(
-    entries: list[Recorded], judged: Recorded | None, state: SessionState, decision: str | None
+    entries: list[RecordedEntry], judged: RecordedEntry | None, state: SessionState, decision: str | None
 ) -> tuple[str, ...]:
     """Return why a session is in its state."""
     if decision == "cancelled":
@@ -133,7 +133,7 @@ def _reasons(
     return tuple(judged.body.get("reasons", ())) if judged else ()
 
 
-def _paused_by(entries: list[Recorded], what: str) -> str:
+def _paused_by(entries: list[RecordedEntry], what: str) -> str:
     """Return who paused or cancelled a session; a process that was killed leaves no entry of it."""
     stop = next((entry for entry in reversed(entries) if entry.entry.kind in ("pause", "resume")), None)
     if stop is not None and stop.entry.kind == "pause":
@@ -143,13 +143,13 @@ def _paused_by(entries: list[Recorded], what: str) -> str:
     return "its process ended without a pause: it was killed, or its machine stopped"
 
 
-def _stopped_builder(entries: list[Recorded]) -> Recorded | None:
+def _stopped_builder(entries: list[RecordedEntry]) -> RecordedEntry | None:
     """Return the plan with which the builder handed over to a person, if nothing was answered since."""
     last = next((entry for entry in reversed(entries) if entry.entry.kind in ("plan", "human", "decision")), None)
     return last if last is not None and last.entry.kind == "plan" and last.body["escalate"] else None
 
 
-def waits_for_verdict(entries: list[Recorded]) -> Recorded | None:
+def waits_for_verdict(entries: list[RecordedEntry]) -> RecordedEntry | None:
     """Return the newest packet if a person reviews and has not judged it."""
     opened = entries[0].body.get("reviewer", "") if entries else ""
     packet = next((entry for entry in reversed(entries) if entry.entry.kind == "packet"), None)
@@ -159,7 +159,7 @@ def waits_for_verdict(entries: list[Recorded]) -> Recorded | None:
     return None if any(entry.entry.key == f"verdict/{at}" for entry in entries) else packet
 
 
-def is_waiting(entries: list[Recorded]) -> bool:
+def is_waiting(entries: list[RecordedEntry]) -> bool:
     """Say whether the session waits for a person: to answer, or to give a verdict."""
     if waits_for_verdict(entries) is not None or waits_for_budget(entries) is not None:
         return True
@@ -181,11 +181,11 @@ def find_runs(runs: Path) -> list[Path]:
     try:
         below = list(runs.iterdir()) if runs.is_dir() else []
     except OSError as error:
-        raise Blocked(f"cannot be read: {error.strerror}", where=str(runs)) from error
+        raise BlockedError(f"cannot be read: {error.strerror}", where=str(runs)) from error
     # Names with a dot in front are those of keys, or of a session that is being opened.
     return sorted(path for path in below if not path.name.startswith(".") and is_run(path))
 
 
-def when(recorded: Recorded) -> str:
+def when(recorded: RecordedEntry) -> str:
     """Return the time of an entry, in UTC, to the second."""
     return datetime.fromtimestamp(int(recorded.entry.time_ns) / 1e9, UTC).isoformat(timespec="seconds")

@@ -9,7 +9,7 @@ from reviews.acceptance.scorecard import scorecard_of
 from reviews.evidence.gather import find, is_in_force
 from reviews.gate.human_answers import last_question, overrides, waits_for_budget
 from reviews.stages.evaluation.benchmark_checks import SCORES
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.pages.overview import is_waiting, waits_for_verdict
 from specs.jobs.job_records import WITNESS, JobOrder
@@ -23,7 +23,11 @@ from specs.trail.verdict import CheckResult
 
 
 def result_in_words(
-    entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec, outcome: str, comparison: dict[str, Any] | None
+    entries: Sequence[RecordedEntry],
+    store: Store,
+    resolved: ResolvedSpec,
+    outcome: str,
+    comparison: dict[str, Any] | None,
 ) -> str:
     """Return one sentence on how the session ended."""
     last = next((entry for entry in reversed(entries) if entry.entry.kind == "decision"), None)
@@ -32,10 +36,10 @@ def result_in_words(
     exploratory = " (exploratory: amended after data had been seen)" if amended else ""
     match outcome:
         case "approve":
-            accepted = f"accepted{_limited(entries, store)}{exploratory}{_form(comparison)}"
+            accepted = f"accepted{_describe_limits(entries, store)}{exploratory}{_form(comparison)}"
             return f"{accepted}: {_sentence(comparison)}" if comparison else accepted
         case "overridden":
-            lifted = f"not accepted by every gate, {_lifted(entries)}{exploratory}"
+            lifted = f"not accepted by every gate, {_describe_overrides(entries)}{exploratory}"
             return f"{lifted}: {_sentence(comparison)}" if comparison else lifted
         case "null":
             none = f"{_nothing(comparison)}{exploratory}"
@@ -51,7 +55,7 @@ def result_in_words(
             return f"{outcome} after the gate of '{stage}'"
 
 
-def _limited(entries: Sequence[Recorded], store: Store) -> str:
+def _describe_limits(entries: Sequence[RecordedEntry], store: Store) -> str:
     """Return how many limits keep the registered comparison from being shown whole; empty where none do."""
     limits = next((row.limits for row in scorecard_of(entries, store).rows if row.id == "H-1"), ())
     return f", with {len(limits)} limit{'' if len(limits) == 1 else 's'} that the scorecard names" if limits else ""
@@ -68,7 +72,7 @@ def _form(comparison: dict[str, Any] | None) -> str:
     )
 
 
-def _lifted(entries: Sequence[Recorded]) -> str:
+def _describe_overrides(entries: Sequence[RecordedEntry]) -> str:
     """Say who decided instead of the gates, and how often."""
     results = overrides(entries)
     people = ", ".join(dict.fromkeys(plain(str(value.body["by"]), 100) for value in results))
@@ -96,11 +100,11 @@ def _sentence(comparison: dict[str, Any]) -> str:
         f"{metrics['gained']['value']:.0f} gained, {metrics['lost']['value']:.0f} lost, "
         f"exact McNemar p = {metrics['mcnemar_p']['value']:.2g} "
         f"(registered: p < {analysis['alpha']:g} and gain >= {analysis['minimum_effect']:g})"
-        f"{_carried(comparison)}; one seed{_witnessed(comparison)}"
+        f"{_describe_remaining_gain(comparison)}; one seed{_describe_witnesses(comparison)}"
     )
 
 
-def _carried(comparison: dict[str, Any]) -> str:
+def _describe_remaining_gain(comparison: dict[str, Any]) -> str:
     """Say what is left of the gain without the kind of items that carries it; nothing where none does."""
     if (rest := comparison["without_kind"]) is None:
         return ""
@@ -108,7 +112,7 @@ def _carried(comparison: dict[str, Any]) -> str:
     return f"; without '{kind}' {rest['gain']:+.3f} on {rest['items']} items"
 
 
-def _witnessed(comparison: dict[str, Any]) -> str:
+def _describe_witnesses(comparison: dict[str, Any]) -> str:
     """Say how many answers of each arm, and steps of each training, a witness made again; nothing where none did."""
     parts = [f"{rows} of {of} answers of '{name}' read again" for name, (rows, of) in comparison["witnessed"].items()]
     parts += [
@@ -122,7 +126,7 @@ def _witnessed(comparison: dict[str, Any]) -> str:
     return "".join(f"; {part}" for part in parts)
 
 
-def further_seeds(entries: Sequence[Recorded], store: Store) -> str:
+def further_seeds(entries: Sequence[RecordedEntry], store: Store) -> str:
     """Say what came of the further seeds of a closed session, or which session's seed this is; empty without any."""
     if (counted := find(entries, "replicated")) is not None:
         return str(store.get_value(counted.body["result"])["told"])
@@ -133,7 +137,7 @@ def further_seeds(entries: Sequence[Recorded], store: Store) -> str:
     return f"one of the further seeds of '{plain(of['session'], 100)}'" if of else ""
 
 
-def why_it_ended(entries: Sequence[Recorded], store: Store, outcome: str) -> list[str]:
+def why_it_ended(entries: Sequence[RecordedEntry], store: Store, outcome: str) -> list[str]:
     """Return the reasons of the last judgement, with the rows that show them where a check failed.
 
     Of a session in which people decided instead of gates: what each of them decided.
@@ -169,7 +173,7 @@ def told_once(reasons: Sequence[str]) -> list[str]:
     ]
 
 
-def done_by_person(value: Recorded) -> str:
+def done_by_person(value: RecordedEntry) -> str:
     """Say what a person did by an entry: an answer, an override, an amendment or a retraction."""
     kind, body = value.entry.kind, value.body
     match kind:
@@ -197,20 +201,22 @@ def _row(row: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in row.items())
 
 
-def checks_of(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> list[CheckResult]:
+def checks_of(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> list[CheckResult]:
     """Return the recorded results of the checks of an attempt."""
     recorded = find(entries, f"checks/{stage}.{attempt}")
     return [CheckResult.model_validate(value) for value in store.get_value(recorded.body["checks"])] if recorded else []
 
 
-def comparison_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> dict[str, Any] | None:
+def comparison_of(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> dict[str, Any] | None:
     """Return the registered comparison from the metric sets of the two arms; None if it was not reached."""
     analysis = resolved.spec.analysis
     baseline, treatment = (_latest_metrics(entries, store, arm) for arm in (analysis.baseline, analysis.treatment))
     if baseline is None or treatment is None or "mcnemar_p" not in treatment[1]:
         return None
     claimed = {
-        arm: claims for arm in (analysis.baseline, analysis.treatment) if (claims := _claimed(entries, store, arm))
+        arm: claims
+        for arm in (analysis.baseline, analysis.treatment)
+        if (claims := _count_claimed_scores(entries, store, arm))
     }
     names = ("accuracy_gain", "mcnemar_p", "gained", "lost", "cohens_h", *metrics_of("rule"))
     return {
@@ -221,8 +227,8 @@ def comparison_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedS
         "baseline_metrics": baseline[0],
         "treatment_metrics": treatment[0],
         "without_kind": _without_kind(entries, store, analysis.treatment),
-        "witnessed": witnessed(entries, store, (analysis.baseline, analysis.treatment)),
-        "replayed": witnessed(entries, store, replayed(resolved.spec)),
+        "witnessed": count_witnessed_rows(entries, store, (analysis.baseline, analysis.treatment)),
+        "replayed": count_witnessed_rows(entries, store, list_replayed_stages(resolved.spec)),
         "not_replayed": not_replayed(entries, resolved.spec),
         "registered": {"alpha": analysis.alpha, "minimum_effect": analysis.minimum_effect, "n": analysis.n},
         **({"claimed": claimed} if claimed else {}),
@@ -230,19 +236,19 @@ def comparison_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedS
     }
 
 
-def _form_in(entries: Sequence[Recorded], store: Store, treatment: str) -> dict[str, Any] | None:
+def _form_in(entries: Sequence[RecordedEntry], store: Store, treatment: str) -> dict[str, Any] | None:
     """Return how many wrong answers hold the right one, where `scorer.length` warns of it."""
     checks = _newest_checks(entries, store, treatment)
     return next((check.shown[0] for check in checks if check.id == "scorer.length" and check.shown), None)
 
 
-def _without_kind(entries: Sequence[Recorded], store: Store, treatment: str) -> dict[str, Any] | None:
+def _without_kind(entries: Sequence[RecordedEntry], store: Store, treatment: str) -> dict[str, Any] | None:
     """Return the least gain that is left without a kind of items, where it is less than the registered effect."""
     checks = _newest_checks(entries, store, treatment)
     return next((check.shown[0] for check in checks if check.id == "strata.sensitivity" and check.shown), None)
 
 
-def _claimed(entries: Sequence[Recorded], store: Store, stage: str) -> int:
+def _count_claimed_scores(entries: Sequence[RecordedEntry], store: Store, stage: str) -> int:
     """Return how many scores of a stage's newest attempt are what a benchmark's own scorer says."""
     check_results = _newest_checks(entries, store, stage)
     return next(
@@ -255,7 +261,7 @@ def _claimed(entries: Sequence[Recorded], store: Store, stage: str) -> int:
     )
 
 
-def _newest_checks(entries: Sequence[Recorded], store: Store, stage: str) -> Sequence[CheckResult]:
+def _newest_checks(entries: Sequence[RecordedEntry], store: Store, stage: str) -> Sequence[CheckResult]:
     """Return the checks of a stage's newest attempt; none before its first gate."""
     gates = [
         entry.body["attempt"] for entry in entries if entry.entry.kind == "checks" and entry.body["stage"] == stage
@@ -263,7 +269,7 @@ def _newest_checks(entries: Sequence[Recorded], store: Store, stage: str) -> Seq
     return checks_of(entries, store, stage, gates[-1]) if gates else []
 
 
-def witnessed(entries: Sequence[Recorded], store: Store, stages: Sequence[str]) -> dict[str, list[int]]:
+def count_witnessed_rows(entries: Sequence[RecordedEntry], store: Store, stages: Sequence[str]) -> dict[str, list[int]]:
     """Return for each stage how many rows of its latest attempt a witness read, and of how many."""
     counts: dict[str, list[int]] = {}
     for entry in entries:
@@ -275,40 +281,40 @@ def witnessed(entries: Sequence[Recorded], store: Store, stages: Sequence[str]) 
     return {stage: counts[stage] for stage in stages if stage in counts}
 
 
-def replayed(spec: SessionSpec) -> list[str]:
+def list_replayed_stages(spec: SessionSpec) -> list[str]:
     """Return the stages of which a witness trains steps again."""
-    return [stage.name for stage in spec.stages if kind_of(stage).replayed]
+    return [stage.name for stage in spec.stages if kind_of(stage).replay_job]
 
 
-def not_replayed(entries: Sequence[Recorded], spec: SessionSpec) -> list[str]:
+def not_replayed(entries: Sequence[RecordedEntry], spec: SessionSpec) -> list[str]:
     """Return the stages that have trained and that no witness can repeat."""
     ended = {entry.body["stage"] for entry in entries if entry.entry.kind == "exit"}
     return [stage.name for stage in spec.stages if stage.witness == "weights_only" and stage.name in ended]
 
 
-def not_witnessed(entries: Sequence[Recorded], store: Store, spec: SessionSpec) -> list[str]:
+def not_witnessed(entries: Sequence[RecordedEntry], store: Store, spec: SessionSpec) -> list[str]:
     """Return the stages whose jobs ended and of which no witness made anything again; :func:`not_replayed` apart."""
     ended = {entry.body["stage"] for entry in entries if entry.entry.kind == "exit"}
     others = [stage.name for stage in spec.stages if stage.name in ended and stage.witness != "weights_only"]
-    counts = witnessed(entries, store, others)
+    counts = count_witnessed_rows(entries, store, others)
     return [name for name in others if name not in counts]
 
 
-def witness_time(entries: Sequence[Recorded]) -> float:
+def witness_time(entries: Sequence[RecordedEntry]) -> float:
     """Return the share of the wall time of all jobs that witnesses took; 0 without jobs."""
     settled = [entry for entry in entries if entry.entry.kind == "spend" and entry.body.get("seconds") is not None]
     seconds = {value.entry.key: value.body["seconds"] for value in settled}
     return sum(value for key, value in seconds.items() if key.endswith(WITNESS)) / (sum(seconds.values()) or 1.0)
 
 
-def _latest_metrics(entries: Sequence[Recorded], store: Store, stage: str) -> tuple[str, dict[str, Any]] | None:
+def _latest_metrics(entries: Sequence[RecordedEntry], store: Store, stage: str) -> tuple[str, dict[str, Any]] | None:
     for entry in reversed(entries):
         if entry.entry.kind == "metrics" and entry.body["stage"] == stage and entry.body["metrics"]:
             return entry.body["metrics"], store.get_value(entry.body["metrics"])["metrics"]
     return None
 
 
-def question(entries: Sequence[Recorded]) -> Recorded | None:
+def question(entries: Sequence[RecordedEntry]) -> RecordedEntry | None:
     """Return the entry a person is asked about; None if nobody is asked, or only for a verdict."""
     every = list(entries)
     if not is_waiting(every) or waits_for_verdict(every) is not None:
@@ -316,7 +322,7 @@ def question(entries: Sequence[Recorded]) -> Recorded | None:
     return waits_for_budget(every) or last_question(every, "")
 
 
-def result_of(request: Recorded) -> str:
+def result_of(request: RecordedEntry) -> str:
     """Say in one sentence why the session waits."""
     stage = request.body.get("stage") or "design"
     match request.entry.kind:
@@ -330,7 +336,7 @@ def result_of(request: Recorded) -> str:
             return f"interim: the gate of '{stage}' stays closed, and a person is asked how to continue"
 
 
-def reasons_of(request: Recorded) -> list[str]:
+def reasons_of(request: RecordedEntry) -> list[str]:
     """Return why a person is asked."""
     return [
         plain(str(reason), 500) for reason in request.body.get("reasons") or [request.body.get("reason", "")] if reason

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from reviews.trail.tables.query import Found, Wanted, select
+from reviews.trail.tables.query import QueryResult, TrailQuery, select
 from sessions.run.run_layout import STORE
 from specs.system.errors import UserError
 
 
-class Place(NamedTuple):
+class TrailPlace(NamedTuple):
     """A trail and its evidence."""
 
     folder: Path
@@ -32,11 +32,11 @@ class Place(NamedTuple):
         """The content store beside the trail."""
         return Store(self.folder / STORE)
 
-    def entries(self) -> list[Recorded]:
+    def entries(self) -> list[RecordedEntry]:
         """Return every entry for display; raises AuditDamage if the trail or an entry cannot be read."""
-        return self.find(Wanted()).entries if self.is_export else read_entries(self.trail)
+        return self.find(TrailQuery()).entries if self.is_export else read_entries(self.trail)
 
-    def find(self, wanted: Wanted, limit: int | None = None) -> Found:
+    def find(self, wanted: TrailQuery, limit: int | None = None) -> QueryResult:
         """Return the newest entries that fit; raises what :meth:`entries` raises."""
         return select(self.trail, wanted, limit)
 
@@ -52,7 +52,7 @@ class Place(NamedTuple):
         except (ValueError, RecursionError):
             return data.decode("utf-8", "replace")
 
-    def entry_named(self, entries: Sequence[Recorded], wanted: str) -> Recorded:
+    def entry_named(self, entries: Sequence[RecordedEntry], wanted: str) -> RecordedEntry:
         """Return the entry with a number or key; raises UserError if the trail has no such entry."""
         result = next((entry for entry in entries if wanted in (str(entry.entry.seq), entry.entry.key)), None)
         if result is None:
@@ -66,7 +66,7 @@ class Place(NamedTuple):
 _WAY = ("plan", "grant", "launch", "exit", "metrics", "checks", "packet", "verdict", "decision")
 
 
-def way_of(result: Recorded, entries: Sequence[Recorded]) -> list[dict[str, Any]]:
+def way_of(result: RecordedEntry, entries: Sequence[RecordedEntry]) -> list[dict[str, Any]]:
     """Return the entries of an attempt from plan and grant to the decision, with every digest in them."""
     stage, attempt = result.body.get("stage"), result.body.get("attempt")
     if attempt is None:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
-from sessions.pods.connection import Channel, Connection, ConnectionLost, PodRefused
+from sessions.pods.connection import Channel, ConnectionLost, PodConnection, PodRefusal
 from sessions.pods.lifecycle import status_of
-from sessions.pods.pod_record import Place, PodRecord
+from sessions.pods.pod_record import PodPlace, PodRecord
 from sessions.pods.protocol import Status
-from sessions.pods.pull import Pulled, pull, require_whole, verify
+from sessions.pods.pull import PullResult, pull, require_whole, verify
 from specs.system.errors import ExitCode
 from specs.system.text import plain
 
@@ -23,13 +23,13 @@ MOST_LINES = 10_000
 """Shown of one look: nobody reads more in a second."""
 
 
-class Ended(NamedTuple):
+class WatchOutcome(NamedTuple):
     """Why there is nothing more to watch."""
 
     why: Literal["closed", "stopped", "gone", "never"]
     """``stopped``: the orchestrator ended by itself with the session open, ``gone``: it was killed or vanished."""
     status: Status
-    pulled: Pulled | None
+    pulled: PullResult | None
 
 
 def was_killed(status: Status) -> bool:
@@ -37,13 +37,13 @@ def was_killed(status: Status) -> bool:
     return status.code is not None and status.code > 128 and status.code != ExitCode.INTERRUPTED
 
 
-class Attached:
+class PodWatcher:
     """Watches one pod until its orchestrator has ended."""
 
     def __init__(
         self,
-        connection: Connection,
-        place: Place,
+        connection: PodConnection,
+        place: PodPlace,
         record: PodRecord,
         say: Callable[[str], None],
         wait: Callable[[float], None] = time.sleep,
@@ -55,7 +55,7 @@ class Attached:
         self._told_ending = ""
         self._told_keeper = False
 
-    def watch(self) -> Ended:
+    def watch(self) -> WatchOutcome:
         """Follow the session to the end of its orchestrator, and reconnect as often as needed.
 
         Raises:
@@ -79,7 +79,7 @@ class Attached:
                 self.wait(wait_s)
                 wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
-    def look(self, channel: Channel) -> Ended | None:
+    def look(self, channel: Channel) -> WatchOutcome | None:
         """Show what is new, pull if a gate has decided, and return why the watch is over, if it is."""
         status, data = status_of(channel, self._log)
         self._show(data)
@@ -94,25 +94,25 @@ class Attached:
             self.say(f"the keeper is gone, so no rule ends the pod: {again} starts another keeper")
         if running and status.gates == self._gates:
             return None
-        pulled: Pulled | None = None
+        pulled: PullResult | None = None
         if status.entries or not running:
-            with suppress(PodRefused):
+            with suppress(PodRefusal):
                 pulled = pull(channel, self.place, self.say)
                 self.say(f"pulled {pulled.entries} entries and {pulled.files} files, the head is kept")
         self._gates = status.gates
         if running:
             return None
-        with suppress(PodRefused, ValueError):
+        with suppress(PodRefusal, ValueError):
             for line in json.loads(channel.ask("sweep")[1])[:100]:
                 self.say(f"ended an orphan: {plain(str(line), 300)}")
         if pulled is not None:
             require_whole(self.place, verify(self.place))
             channel.ask("pulled", entries=pulled.entries)
             if pulled.closed:
-                return Ended("closed", status, pulled)
+                return WatchOutcome("closed", status, pulled)
         if status.orchestrator == "gone" or was_killed(status):
-            return Ended("gone", status, pulled)
-        return Ended("stopped" if status.orchestrator == "ended" else "never", status, pulled)
+            return WatchOutcome("gone", status, pulled)
+        return WatchOutcome("stopped" if status.orchestrator == "ended" else "never", status, pulled)
 
     def _show(self, data: bytes) -> None:
         whole, _, self._rest = (self._rest + data).rpartition(b"\n")

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from sessions.pods import protocol
 from sessions.pods.pod_file import Address
-from specs.system.errors import Blocked, PeergateError, UserError
+from specs.system.errors import BlockedError, PeergateError, UserError
 from specs.system.text import plain
 
 SSH_FAILED = 255
@@ -65,21 +65,21 @@ class ConnectionLost(PeergateError):
     """The pod was not reached, or the connection to it ended. What runs there continues."""
 
 
-class HostKeyRefused(Blocked):
+class HostKeyMismatch(BlockedError):
     """The pod has another host key than the one that was confirmed, or one that nobody confirmed."""
 
 
-class Done(NamedTuple):
+class PodCommandResult(NamedTuple):
     """A command that ended on the pod."""
 
     code: int
     out: bytes
-    told: str
+    error: str
     """The printable beginning of its standard error."""
 
 
 @dataclass(frozen=True)
-class Connection:
+class PodConnection:
     """One pod as SSH reaches it."""
 
     address: Address
@@ -127,7 +127,7 @@ class Connection:
             start_new_session=True,
         )
 
-    def run(self, remote: str, data: bytes = b"", *, seconds: float = 60.0, most: int = MOST_BYTES) -> Done:
+    def run(self, remote: str, data: bytes = b"", *, seconds: float = 60.0, most: int = MOST_BYTES) -> PodCommandResult:
         """Run a command on the pod to its end.
 
         Raises:
@@ -136,7 +136,7 @@ class Connection:
         """
         done = converse(self.start(remote), data, seconds, most)
         if done.code == SSH_FAILED:
-            raise failure(done.told, self.address)
+            raise failure(done.error, self.address)
         return done
 
     def run_json(self, remote: str, data: bytes, failed: str, *, seconds: float = 60.0) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class Connection:
         except ValueError:
             result = None
         if not isinstance(result, dict):
-            raise PeergateError(f"{failed}; it ended with {done.code}: {done.told or 'it printed nothing'}")
+            raise PeergateError(f"{failed}; it ended with {done.code}: {done.error or 'it printed nothing'}")
         return result
 
     def close(self) -> None:
@@ -182,7 +182,7 @@ def failure(text: str, address: Address) -> PeergateError:
     """Return the error that an output of ssh means."""
     where = f"{address.destination}{f':{address.port}' if address.port else ''}"
     if "host key verification failed" in text.lower() or "host identification has changed" in text.lower():
-        return HostKeyRefused(
+        return HostKeyMismatch(
             "the pod shows another host key than the one that was confirmed; nothing was sent",
             where=where,
             hint="somebody may sit in between. If the machine was set up anew, `peergate pod up` with its new key: "
@@ -200,7 +200,7 @@ def shell(*words: str) -> str:
     return shlex.join(words)
 
 
-def converse(process: subprocess.Popen[bytes], data: bytes, seconds: float, most: int) -> Done:
+def converse(process: subprocess.Popen[bytes], data: bytes, seconds: float, most: int) -> PodCommandResult:
     """Feed a process and read its outputs; raise ConnectionLost if it exceeds ``seconds`` or ``most`` bytes."""
     assert process.stdin and process.stdout and process.stderr
     out, stderr, remaining_data = bytearray(), bytearray(), memoryview(data)
@@ -234,7 +234,7 @@ def converse(process: subprocess.Popen[bytes], data: bytes, seconds: float, most
         raise ConnectionLost(f"the pod gave no answer within {seconds:g} s") from error
     finally:
         end(process)
-    return Done(code, bytes(out), plain(stderr.decode("utf-8", "replace"), _TOLD))
+    return PodCommandResult(code, bytes(out), plain(stderr.decode("utf-8", "replace"), _TOLD))
 
 
 def _give(process: subprocess.Popen[bytes], data: memoryview) -> memoryview:
@@ -263,19 +263,19 @@ def end(process: subprocess.Popen[bytes]) -> None:
                 pipe.close()
 
 
-class PodRefused(PeergateError):
+class PodRefusal(PeergateError):
     """The pod refused a request."""
 
 
 class Channel:
     """The client of ``sessions/pods/remote/pod_entry.py``."""
 
-    def __init__(self, connection: Connection, python: str, root: str, name: str) -> None:
+    def __init__(self, connection: PodConnection, python: str, root: str, name: str) -> None:
         self._address = connection.address
         self._process = connection.start(
             shell(python, "-P", "-m", "sessions.pods.remote.pod_entry", "serve", root, name)
         )
-        self._buffer, self._told = bytearray(), bytearray()
+        self._buffer, self._error_tail = bytearray(), bytearray()
         assert self._process.stdout and self._process.stderr
         self._ready = selectors.DefaultSelector()
         self._ready.register(self._process.stdout, selectors.EVENT_READ)
@@ -303,7 +303,7 @@ class Channel:
         try:
             self._process.stdin.write(protocol.line_of({"op": op, **requests}))
         except OSError as error:
-            raise self._lost() from error
+            raise self._make_failure() from error
         deadline = time.monotonic() + seconds
         while (at := self._buffer.find(b"\n")) < 0:
             if len(self._buffer) > protocol.MAX_LINE:
@@ -316,7 +316,7 @@ class Channel:
         except protocol.BadFrame as error:
             raise PeergateError(f"the pod answered {error}", where=op) from error
         if "refused" in header:
-            raise PodRefused(f"the pod refuses '{op}': {plain(str(header['refused']), 600)}", where=self._address.host)
+            raise PodRefusal(f"the pod refuses '{op}': {plain(str(header['refused']), 600)}", where=self._address.host)
         if size > most:
             raise PeergateError(f"the pod's answer has {size} bytes, the limit is {most}", where=op)
         while size:
@@ -338,15 +338,15 @@ class Channel:
             piece = os.read(key.fd, _LARGE_PIECE)
             if key.fileobj is self._process.stdout:
                 if not piece:
-                    raise self._lost()
+                    raise self._make_failure()
                 self._buffer += piece
             elif piece:
-                self._told = (self._told + piece)[-_LAST_TOLD:]
+                self._error_tail = (self._error_tail + piece)[-_LAST_TOLD:]
             else:
                 self._ready.unregister(key.fileobj)
 
-    def _lost(self) -> PeergateError:
-        message = plain(self._told.decode("utf-8", "replace"), 600)
+    def _make_failure(self) -> PeergateError:
+        message = plain(self._error_tail.decode("utf-8", "replace"), 600)
         return failure(message or "the connection ended", self._address)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reviews.trail.chain.store import write_durably
-from sessions.pods.connection import ALIAS, CONNECT_S, Connection, HostKeyRefused, environment, failure
+from sessions.pods.connection import ALIAS, CONNECT_S, HostKeyMismatch, PodConnection, environment, failure
 from specs.system.text import plain
 
 _TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
@@ -46,7 +46,7 @@ class HostKey(NamedTuple):
         return f"{ALIAS} {self.kind} {self.data}\n"
 
 
-def confirm(connection: Connection, pins: tuple[str, ...], ask: Callable[[HostKey], bool] | None) -> HostKey:
+def confirm(connection: PodConnection, pins: tuple[str, ...], ask: Callable[[HostKey], bool] | None) -> HostKey:
     """Keep the pod's host key as the only accepted one if a pin, known hosts or a person vouch for it.
 
     If there are pins, only their fingerprints are accepted. ``ask`` is None if no person can be asked.
@@ -56,39 +56,41 @@ def confirm(connection: Connection, pins: tuple[str, ...], ask: Callable[[HostKe
         ConnectionLost: the pod is not reached.
     """
     host_key = learn(connection)
-    before = kept(connection.known_hosts)
+    before = read_known_key(connection.known_hosts)
     if pins:
         if host_key.fingerprint not in pins:
-            raise _refused(
+            raise _make_mismatch(
                 connection, f"the pod shows the host key {host_key.fingerprint}, pinned is {' or '.join(pins)}"
             )
     elif before is not None:
         if before != host_key:
             message = f"the pod shows the host key {host_key.fingerprint}, confirmed was {before.fingerprint}"
-            raise _refused(connection, message)
+            raise _make_mismatch(connection, message)
     elif not is_known(connection, host_key) and not (ask is not None and ask(host_key)):
-        raise _refused(connection, f"nobody has confirmed the pod's host key {host_key.kind} {host_key.fingerprint}")
+        raise _make_mismatch(
+            connection, f"nobody has confirmed the pod's host key {host_key.kind} {host_key.fingerprint}"
+        )
     write_durably(connection.known_hosts, host_key.line.encode())
     return host_key
 
 
-def learn(connection: Connection) -> HostKey:
+def learn(connection: PodConnection) -> HostKey:
     """Return the host key the pod shows, without a login, or raise ConnectionLost if it shows none."""
     with tempfile.TemporaryDirectory(prefix="peergate-hostkey-") as name:
         seen_path = Path(name) / "seen"
         options = _NO_LOGIN | {"UserKnownHostsFile": f'"{seen_path}"'}
         command = connection.command("exit", master=False, options=options)
         try:
-            _, error = _said(*command, seconds=CONNECT_S + 10)
+            _, error = _run_openssh(*command, seconds=CONNECT_S + 10)
         except subprocess.TimeoutExpired as late:
             raise failure("no answer in time", connection.address) from late
-        host_key = kept(seen_path)
+        host_key = read_known_key(seen_path)
         if host_key is None:
             raise failure(plain(error, 600), connection.address)
         return host_key
 
 
-def kept(path: Path) -> HostKey | None:
+def read_known_key(path: Path) -> HostKey | None:
     """Return the pod's key from a known_hosts file; None if it holds none."""
     with suppress(OSError, ValueError):
         for line in path.read_text("ascii").splitlines():
@@ -100,10 +102,10 @@ def kept(path: Path) -> HostKey | None:
     return None
 
 
-def is_known(connection: Connection, key: HostKey) -> bool:
+def is_known(connection: PodConnection, key: HostKey) -> bool:
     """Say whether the known_hosts files of this user or machine hold this key for this pod."""
     # The options that ssh would use by the user's own configuration.
-    text, _ = _said("ssh", "-G", *connection.options(), "--", connection.address.destination)
+    text, _ = _run_openssh("ssh", "-G", *connection.options(), "--", connection.address.destination)
     facts = {name: value for name, _, value in (line.partition(" ") for line in text.splitlines())}
     host = facts.get("hostkeyalias") or facts.get("hostname", connection.address.host)
     port = facts.get("port", "22")
@@ -112,14 +114,14 @@ def is_known(connection: Connection, key: HostKey) -> bool:
         path = Path(file).expanduser()
         if path.is_file() and any(
             list(key) in (line.split()[-2:], line.split()[1:3])
-            for line in _said("ssh-keygen", "-F", name, "-f", str(path))[0].splitlines()
+            for line in _run_openssh("ssh-keygen", "-F", name, "-f", str(path))[0].splitlines()
             if line and not line.startswith(("#", "@"))
         ):
             return True
     return False
 
 
-def _said(*command: str, seconds: float = 10) -> tuple[str, str]:
+def _run_openssh(*command: str, seconds: float = 10) -> tuple[str, str]:
     """Return what a program of OpenSSH prints, and its standard error."""
     done = subprocess.run(
         command,
@@ -134,8 +136,8 @@ def _said(*command: str, seconds: float = 10) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-def _refused(connection: Connection, message: str) -> HostKeyRefused:
-    return HostKeyRefused(
+def _make_mismatch(connection: PodConnection, message: str) -> HostKeyMismatch:
+    return HostKeyMismatch(
         f"{message}; nothing was sent",
         where=connection.address.destination,
         hint="compare it with what your provider shows or `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` there, "

@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, distribution, distributions
 from pathlib import Path
 from typing import NamedTuple
 
-from sessions.pods.connection import SSH_FAILED, Connection, end, failure, shell
+from sessions.pods.connection import SSH_FAILED, PodConnection, end, failure, shell
 from specs.benchmarks import lm_eval_file
 from specs.session.needed_packages import needed_extras
 from specs.session.session_spec import ResolvedSpec, SessionSpec
@@ -24,7 +24,7 @@ from specs.stages.recipes import script_file
 from specs.stages.registry import kind_of
 from specs.system.confinement.task_file import is_file, path_of
 from specs.system.digests import digest_file, list_tree
-from specs.system.errors import Blocked, PeergateError, UserError
+from specs.system.errors import BlockedError, PeergateError, UserError
 from specs.system.home import HOME, PACKAGES, SHARED_FILES
 from specs.system.text import plain
 
@@ -66,7 +66,7 @@ print(json.dumps(told))
 _UPLOAD_S = 6 * 3600.0
 
 
-def install(connection: Connection, python: str, root: str, spec: SessionSpec) -> str:
+def install(connection: PodConnection, python: str, root: str, spec: SessionSpec) -> str:
     """Make the environment under the root if it is missing; returns its Python.
 
     Raises:
@@ -98,7 +98,7 @@ def install(connection: Connection, python: str, root: str, spec: SessionSpec) -
     words = shell(python, "-I", "-", json.dumps(requests))
     installed = connection.run_json(words, source, "the installation reported nothing", seconds=3 * INSTALL_S)
     if "failed" in installed or not isinstance(installed.get("python"), str):
-        raise Blocked(
+        raise BlockedError(
             f"Peergate could not be installed on the pod: {plain(str(installed.get('failed')), 1600)}",
             where=connection.address.destination,
             hint="nothing of it is left there; remove the cause, or name an environment in the pod file, and try again",
@@ -205,7 +205,7 @@ def bundle_of(spec: Path, resolved: ResolvedSpec) -> Bundle:
     return Bundle({path.relative_to(above).as_posix(): path for path in paths}, paths[0].relative_to(above).as_posix())
 
 
-def ship(connection: Connection, python: str, files: Mapping[str, Path]) -> int:
+def ship(connection: PodConnection, python: str, files: Mapping[str, Path]) -> int:
     """Send the files that the pod lacks to their absolute paths there, and return their number.
 
     Raises:
@@ -221,7 +221,7 @@ def ship(connection: Connection, python: str, files: Mapping[str, Path]) -> int:
     return len(missing)
 
 
-def _send(connection: Connection, python: str, path: Path, target: str, digest: str) -> None:
+def _send(connection: PodConnection, python: str, path: Path, target: str, digest: str) -> None:
     with path.open("rb") as file:
         process = connection.start(shell(python, "-I", "-c", _RECEIVE, target, digest), file)
         try:

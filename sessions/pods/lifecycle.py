@@ -12,23 +12,23 @@ from typing import Any, Literal
 
 from reviews.checks.measuring_code import measuring_code
 from sessions.pods import pod_checks
-from sessions.pods.connection import Channel, Connection, ConnectionLost, PodRefused, shell
+from sessions.pods.connection import Channel, ConnectionLost, PodConnection, PodRefusal, shell
 from sessions.pods.install import Bundle, install, ship
-from sessions.pods.pod_checks import Check
+from sessions.pods.pod_checks import PodCheck
 from sessions.pods.pod_file import PodFile
 from sessions.pods.pod_plan import asking, hub_sources, keys_of
-from sessions.pods.pod_record import Place, PodRecord
+from sessions.pods.pod_record import PodPlace, PodRecord
 from sessions.pods.protocol import Order, Rules, Status
-from sessions.pods.pull import Pulled, pull, require_whole, verify
+from sessions.pods.pull import PullResult, pull, require_whole, verify
 from sessions.pods.remote.pod_layout import Layout
 from specs.session.needed_packages import needed_packages, sandboxed_parts
 from specs.session.reviewer_vendor import plugin_key, vendor_of
 from specs.session.session_spec import ResolvedSpec, SessionSpec
-from specs.system.errors import Blocked, PeergateError, UserError
+from specs.system.errors import BlockedError, PeergateError, UserError
 from specs.system.text import plain
 from specs.system.vendors.api_keys import find_key
 
-Report = Callable[[Check], None]
+Report = Callable[[PodCheck], None]
 FETCH_S = 6 * 3600.0
 PAUSE_S = 3600.0
 """A session pauses between two steps, and waits for an answer of a model that is under way."""
@@ -48,7 +48,7 @@ def secrets_of(spec: SessionSpec, environ: Mapping[str, str] = os.environ) -> di
 
 
 def start(
-    connection: Connection,
+    connection: PodConnection,
     record: PodRecord,
     secrets: Mapping[str, str],
     answer: Literal["retry", "approve", "stop"] | None,
@@ -72,7 +72,7 @@ def start(
     words = shell(record.python, "-P", "-m", "sessions.pods.remote.pod_entry", "start", record.root, record.name)
     answered = connection.run_json(words, order.canonical(), "the pod did not start it", seconds=START_S)
     if "refused" in answered:
-        raise Blocked(f"the pod did not start it: {plain(str(answered['refused']), 800)}", where=record.name)
+        raise BlockedError(f"the pod did not start it: {plain(str(answered['refused']), 800)}", where=record.name)
     try:
         return {"pid": int(answered["pid"]), "begun": bool(answered["begun"])}
     except (ValueError, KeyError, TypeError) as error:
@@ -89,8 +89,8 @@ def status_of(channel: Channel, log: int) -> tuple[Status, bytes]:
 
 
 def down(
-    connection: Connection, place: Place, record: PodRecord, say: Callable[[str], None], *, pause: bool
-) -> Pulled | None:
+    connection: PodConnection, place: PodPlace, record: PodRecord, say: Callable[[str], None], *, pause: bool
+) -> PullResult | None:
     """Pull, verify, end the processes there, and run the shutdown command; returns what was pulled.
 
     Raises:
@@ -103,12 +103,12 @@ def down(
         if status.orchestrator == "running":
             if not pause:
                 hint = "`peergate pod attach` waits for its end; `peergate pod down --pause` pauses it first"
-                raise Blocked("the session runs; the pod was not ended", where=place.name, hint=hint)
+                raise BlockedError("the session runs; the pod was not ended", where=place.name, hint=hint)
             _pause(channel, say)
-        pulled: Pulled | None = None
+        pulled: PullResult | None = None
         try:
             pulled = pull(channel, place, say)
-        except PodRefused as none:
+        except PodRefusal as none:
             if status.entries:
                 raise
             say(f"there is no trail on the pod: {none.message}")
@@ -128,7 +128,7 @@ def down(
             header, _ = channel.ask("shutdown", command=command, reason="peergate pod down", seconds=SHUTDOWN_S)
             if command and header.get("code") != 0:
                 hint = "everything is pulled and verified; end the machine at your provider"
-                raise Blocked(f"the shutdown command ended with {header.get('code')}", where=place.name, hint=hint)
+                raise BlockedError(f"the shutdown command ended with {header.get('code')}", where=place.name, hint=hint)
     return pulled
 
 
@@ -138,16 +138,16 @@ def _pause(channel: Channel, say: Callable[[str], None]) -> None:
     deadline = time.monotonic() + PAUSE_S
     while status_of(channel, 0)[0].orchestrator == "running":
         if time.monotonic() > deadline:
-            raise Blocked(f"the session did not pause within {PAUSE_S:g} s; the pod was not ended")
+            raise BlockedError(f"the session did not pause within {PAUSE_S:g} s; the pod was not ended")
         time.sleep(1)
 
 
-class Unfit(Blocked):
+class Unfit(BlockedError):
     """The pod failed a check."""
 
 
 def prepare(
-    connection: Connection, place: Place, pod: PodFile, resolved: ResolvedSpec, bundle: Bundle, report: Report
+    connection: PodConnection, place: PodPlace, pod: PodFile, resolved: ResolvedSpec, bundle: Bundle, report: Report
 ) -> PodRecord:
     """Make a pod fit for a session; returns its record.
 
@@ -195,14 +195,14 @@ def prepare(
     layout = Layout(Path(root), place.name)
     for name in hubs:
         revision = _fetch(connection, own, layout, name, revision_here(name))
-        report(Check("weights", "PASS", f"{name} is there, at revision {plain(revision, 40)}"))
+        report(PodCheck("weights", "PASS", f"{name} is there, at revision {plain(revision, 40)}"))
     ship(connection, python, {f"{layout.specs}/{name}": path for name, path in bundle.files.items()})
     return PodRecord(
         name=place.name, pod=pod, root=root, python=own, spec=bundle.spec, registration=resolved.registration()
     )
 
 
-def _probing_python(connection: Connection, pod: PodFile, report: Report) -> str:
+def _probing_python(connection: PodConnection, pod: PodFile, report: Report) -> str:
     """Return the interpreter that looks at the machine: the one that the pod file names, else the machine's.
 
     Raises:
@@ -219,22 +219,22 @@ def _probing_python(connection: Connection, pod: PodFile, report: Report) -> str
         if connection.run(shell(python, "-I", "-c", "")).code != 0:
             python = None
     if python is None:
-        _report([Check("python", "FAIL", missing, hint)], report)
+        _report([PodCheck("python", "FAIL", missing, hint)], report)
     assert python is not None
     return python
 
 
-def version_of(connection: Connection, python: str) -> dict[str, object] | str:
+def version_of(connection: PodConnection, python: str) -> dict[str, object] | str:
     """Return what the Peergate of a Python says of itself, or why it says nothing."""
     done = connection.run(shell(python, "-P", "-m", "sessions.pods.remote.pod_entry", "version"))
     with suppress(ValueError):
         result = json.loads(done.out)
         if done.code == 0 and isinstance(result, dict):
             return result
-    return done.told.strip().rpartition("\n")[2] or f"exit code {done.code}"
+    return done.error.strip().rpartition("\n")[2] or f"exit code {done.code}"
 
 
-def _report(checks: list[Check], report: Report) -> None:
+def _report(checks: list[PodCheck], report: Report) -> None:
     for check in checks:
         report(check)
     failed = [check for check in checks if check.status == "FAIL"]
@@ -276,7 +276,7 @@ print("revision " + revision)
 """A revision that the pod has once stays the one it uses; else that of the cache here, or the hub's newest."""
 
 
-def _fetch(connection: Connection, python: str, layout: Layout, name: str, revision: str) -> str:
+def _fetch(connection: PodConnection, python: str, layout: Layout, name: str, revision: str) -> str:
     """Download one revision of a model into the pod's cache, unless it is there whole; return the revision."""
     code = _FETCH
     variables = [f"{key}={value}" for key, value in layout.variables().items()]
@@ -284,7 +284,7 @@ def _fetch(connection: Connection, python: str, layout: Layout, name: str, revis
     script = f"mkdir -p {shell(str(layout.root / 'tmp'))} && exec {shell(*words)}"
     done = connection.run(shell("/bin/sh", "-c", script), seconds=FETCH_S)
     if done.code:
-        last = done.told.strip().rpartition("\n")[2]
+        last = done.error.strip().rpartition("\n")[2]
         raise Unfit(f"the model {name} cannot be fetched there: {last}", where=connection.address.destination)
     texts = done.out.decode("utf-8", "replace").strip().splitlines()
     return texts[-1].removeprefix("revision ") if texts else ""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from sessions.pods.connection import Connection, shell
+from sessions.pods.connection import PodConnection, shell
 from sessions.pods.pod_file import PodFile
 from sessions.pods.protocol import PROTOCOL
 from specs.session.needed_packages import NeededPackage
@@ -29,7 +29,7 @@ PERHAPS_GONE = ("overlay", "aufs")
 _ROOM = "make room, or name another root in the pod file"
 
 
-class Check(NamedTuple):
+class PodCheck(NamedTuple):
     """The result of one check."""
 
     id: str
@@ -38,32 +38,32 @@ class Check(NamedTuple):
     hint: str = ""
 
 
-def python_of_machine(connection: Connection) -> str | None:
+def python_of_machine(connection: PodConnection) -> str | None:
     """Return the first of :data:`PYTHONS` that the pod has; None if it has none."""
     script = 'for one in "$@"; do command -v "$one" && exit 0; done; exit 1'
     done = connection.run(shell("/bin/sh", "-c", script, "sh", *PYTHONS))
     return done.out.decode("utf-8", "replace").strip() if done.code == 0 else None
 
 
-def facts(connection: Connection, python: str, requested_facts: Facts, seconds: float = 180.0) -> dict[str, Any]:
+def facts(connection: PodConnection, python: str, requested_facts: Facts, seconds: float = 180.0) -> dict[str, Any]:
     """Run the probe on the pod and return its facts, or raise PeergateError if it gave none."""
     source = (Path(__file__).parent / "remote" / "probe.py").read_bytes()
     words = shell(python, "-I", "-", json.dumps(dict(requested_facts)))
     return connection.run_json(words, source, "the probe of the pod gave no facts", seconds=seconds)
 
 
-def machine(facts: Facts, pod: PodFile, hub: str | None) -> list[Check]:
+def machine(facts: Facts, pod: PodFile, hub: str | None) -> list[PodCheck]:
     """Judge the facts that need no installation."""
     checks = [
-        _guarded("python", facts, lambda: _python(facts, pod)),
-        _guarded("clock", facts, lambda: _clock(facts)),
-        _guarded("open_files", facts, lambda: _open_files(facts)),
+        _run_guarded("python", facts, lambda: _python(facts, pod)),
+        _run_guarded("clock", facts, lambda: _clock(facts)),
+        _run_guarded("open_files", facts, lambda: _open_files(facts)),
         *_disk(facts, pod),
     ]
     if pod.gpus:
-        checks.append(_guarded("gpu", facts, lambda: _gpus(facts["gpus"], pod.gpus)))
+        checks.append(_run_guarded("gpu", facts, lambda: _gpus(facts["gpus"], pod.gpus)))
     if hub is not None:
-        checks.append(_guarded("model", facts, lambda: _hub(facts["hub"], hub)))
+        checks.append(_run_guarded("model", facts, lambda: _hub(facts["hub"], hub)))
     return checks
 
 
@@ -76,34 +76,34 @@ def environment(
     plugins: Mapping[str, str],
     packages: Sequence[NeededPackage] = (),
     sandboxed: Sequence[str] = (),
-) -> list[Check]:
+) -> list[PodCheck]:
     """Judge the Python that is going to run the session.
 
     ``version`` is what Peergate on the pod says of itself, or why it says nothing; ``here`` is this machine's digest of
     the measuring code, ``plugins`` what the spec uses of other distributions, by their identity on this machine.
     """
-    more: list[Check] = []
+    more: list[PodCheck] = []
     if not isinstance(version, str) and packages:
         more.append(_check("packages", _packages(version, packages)))
     if not isinstance(version, str) and sandboxed:
         more.append(_check("bubblewrap", _bubblewrap(version, sandboxed)))
-    torch = _guarded("torch", facts, lambda: _torch(facts["torch"], pod))
+    torch = _run_guarded("torch", facts, lambda: _torch(facts["torch"], pod))
     return [_check("peergate", _peergate(version, here, plugins)), *more, torch]
 
 
-def _check(id: str, answer: Answer) -> Check:
+def _check(id: str, answer: Answer) -> PodCheck:
     status, detail, *hint = answer
-    return Check(id, status, detail, *hint)
+    return PodCheck(id, status, detail, *hint)
 
 
-def _guarded(id: str, facts: Facts, judge: Callable[[], Answer]) -> Check:
+def _run_guarded(id: str, facts: Facts, judge: Callable[[], Answer]) -> PodCheck:
     """Fail a check whose answer is missing or malformed."""
     try:
         return _check(id, judge())
     except (KeyError, TypeError, ValueError, IndexError):
         result = facts.get(id)
         why = plain(str(result.get("error", "")), 300) if isinstance(result, dict) else ""
-        return Check(id, "FAIL", f"the pod gave no answer{f': {why}' if why else ''}", "look at it over ssh")
+        return PodCheck(id, "FAIL", f"the pod gave no answer{f': {why}' if why else ''}", "look at it over ssh")
 
 
 def _python(facts: Facts, pod: PodFile) -> Answer:
@@ -130,15 +130,15 @@ def _open_files(facts: Facts) -> Answer:
     return "PASS", f"{limit if limit >= 0 else 'any number'} a process"
 
 
-def _disk(facts: Facts, pod: PodFile) -> list[Check]:
+def _disk(facts: Facts, pod: PodFile) -> list[PodCheck]:
     disk = facts.get("disk")
     if not isinstance(disk, dict) or "error" in disk:
         why = plain(str(disk.get("error")), 300) if isinstance(disk, dict) else "the pod gave no answer"
-        return [Check("write", "FAIL", f"{facts.get('root')} cannot be written: {why}", _ROOM)]
+        return [PodCheck("write", "FAIL", f"{facts.get('root')} cannot be written: {why}", _ROOM)]
     return [
-        _guarded("root", facts, lambda: _durable(plain(str(facts["root"]), 200), str(disk["filesystem"]))),
-        _guarded("write", facts, lambda: _written(disk)),
-        _guarded("free", facts, lambda: _free(float(disk["free"]), pod.min_disk_gb)),
+        _run_guarded("root", facts, lambda: _durable(plain(str(facts["root"]), 200), str(disk["filesystem"]))),
+        _run_guarded("write", facts, lambda: _judge_write_speed(disk)),
+        _run_guarded("free", facts, lambda: _free(float(disk["free"]), pod.min_disk_gb)),
     ]
 
 
@@ -151,7 +151,7 @@ def _durable(root: str, filesystem: str) -> Answer:
     return "PASS", f"{root} on {plain(filesystem, 40)}"
 
 
-def _written(disk: Facts) -> Answer:
+def _judge_write_speed(disk: Facts) -> Answer:
     seconds = float(disk["seconds"])
     if disk["whole"] is not True:
         return "FAIL", "the probe read back other bytes than it wrote", _ROOM

@@ -11,12 +11,12 @@ from specs.session.needed_packages import needed_extras, sandboxed_parts
 from specs.session.reviewer_vendor import key_variable
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.system.vendors.api_keys import Party, variable_of
-from specs.system.vendors.parties import Builder, Reviewer
+from specs.system.vendors.parties import BuilderSpec, ReviewerSpec
 
 
-def asking(spec: SessionSpec) -> list[tuple[Party, Builder | Reviewer]]:
+def asking(spec: SessionSpec) -> list[tuple[Party, BuilderSpec | ReviewerSpec]]:
     """Return the builder and reviewers that ask a model through Peergate's clients, with their party."""
-    parties: list[tuple[Party, Builder | Reviewer]] = [("builder", spec.builder)]
+    parties: list[tuple[Party, BuilderSpec | ReviewerSpec]] = [("builder", spec.builder)]
     parties.extend(("reviewer", reviewer) for reviewer in spec.reviewers() if not reviewer.is_plugin)
     return [party for party in parties if party[1].asks_a_model]
 

@@ -11,7 +11,7 @@ from reviews.trail.anchor_places import note_name
 from reviews.trail.anchors import Anchor, read_anchor, read_policy
 from reviews.trail.chain.store import write_durably
 from reviews.trail.signing import origin_of
-from sessions.pods.connection import Connection
+from sessions.pods.connection import PodConnection
 from sessions.pods.pod_file import PodFile, read_address
 from specs.session.session_spec import ResolvedSpec
 from specs.system.digests import Contract
@@ -37,7 +37,7 @@ class PodRecord(Contract):
     """The profile of the spec that was chosen."""
 
 
-class Place:
+class PodPlace:
     """The folder of a pod on this machine: ``PODS/NAME``."""
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -69,9 +69,9 @@ class Place:
         write_durably(self.resolved_path, resolved.canonical())
         write_durably(self.record_path, record.canonical())
 
-    def connection(self, pod: PodFile) -> Connection:
+    def connection(self, pod: PodFile) -> PodConnection:
         """Return the way to the pod."""
-        return Connection(read_address(pod.host), self.known_hosts.resolve(), pod.ssh_config)
+        return PodConnection(read_address(pod.host), self.known_hosts.resolve(), pod.ssh_config)
 
     def anchors(self) -> list[Anchor]:
         """Return the kept heads, oldest first."""
@@ -88,8 +88,8 @@ class Place:
             raise AuditDamage(error.message, where=error.where) from error
 
 
-def place_of(pods: Path, name: str) -> Place:
+def place_of(pods: Path, name: str) -> PodPlace:
     """Return the place of a pod, or raise UserError if a session cannot have this name."""
     if not NAME.fullmatch(name):
         raise UserError(f"'{name}' cannot be a session's name", hint="letters, digits, '_', '.', '-'; at most 64")
-    return Place(pods / name, name)
+    return PodPlace(pods / name, name)

@@ -28,11 +28,11 @@ from reviews.trail.anchor_places import keep_in_folder
 from reviews.trail.anchors import check_policy
 from reviews.trail.chain.store import Store, write_durably
 from reviews.trail.file_seal import seal_path
-from reviews.trail.integrity import Walk, walk_trail
+from reviews.trail.integrity import TrailVerification, walk_trail
 from reviews.trail.tables.open_table import read_trail
 from sessions.jobs.transfer.received_files import OtherBytes, resume, safe_parts, take_whole
-from sessions.pods.connection import Channel, PodRefused
-from sessions.pods.pod_record import Place
+from sessions.pods.connection import Channel, PodRefusal
+from sessions.pods.pod_record import PodPlace
 from sessions.run.run_layout import STORE, TRAIL
 from specs.system.errors import AuditDamage, PeergateError
 from specs.system.text import plain
@@ -50,7 +50,7 @@ _PLACES = ("jobs", "report", "spec.yaml", "spec.resolved.json")
 _KEPT = "pulled.json"
 
 
-class Pulled(NamedTuple):
+class PullResult(NamedTuple):
     """The size of the trail, the number and bytes of transferred files, and whether the session is closed."""
 
     entries: int
@@ -59,11 +59,11 @@ class Pulled(NamedTuple):
     closed: bool
 
 
-class _Refused(Exception):
+class _TrailFault(Exception):
     """The pod's trail fails a check; the message says which."""
 
 
-def pull(channel: Channel, place: Place, say: Callable[[str], None] = lambda _: None) -> Pulled:
+def pull(channel: Channel, place: PodPlace, say: Callable[[str], None] = lambda _: None) -> PullResult:
     """Pull everything that is new, and keep the head of the trail.
 
     Raises:
@@ -76,7 +76,7 @@ def pull(channel: Channel, place: Place, say: Callable[[str], None] = lambda _: 
         header, data = channel.ask("trail", most=MAX_TRAIL, seconds=SLOW_S)
         try:
             walk = _keep_trail(place, data, header.get("seal"))
-        except (_Refused, AuditDamage) as error:
+        except (_TrailFault, AuditDamage) as error:
             where = place.refused / time.strftime("trail-%Y%m%dT%H%M%SZ.sqlite", time.gmtime())
             write_durably(where, data)
             message = error.message if isinstance(error, AuditDamage) else str(error)
@@ -89,15 +89,15 @@ def pull(channel: Channel, place: Place, say: Callable[[str], None] = lambda _: 
         courier.bring_store()
         courier.bring_files(walk)
     closed = any(entry.entry.kind == "close" for entry in walk.entries)
-    return Pulled(walk.tree.size, courier.files, courier.size, closed)
+    return PullResult(walk.tree.size, courier.files, courier.size, closed)
 
 
-def verify(place: Place, say: Callable[[str], None] = lambda _: None) -> Audit:
+def verify(place: PodPlace, say: Callable[[str], None] = lambda _: None) -> Audit:
     """Verify the copy on this machine against the heads and the policy kept here."""
     return verify_run(place.run, TRAIL, STORE, say, policy=place.policy(), anchors=place.anchors())
 
 
-def require_whole(place: Place, audit: Audit) -> None:
+def require_whole(place: PodPlace, audit: Audit) -> None:
     """Raise AuditDamage, with the first finding, if the copy does not verify."""
     if audit.damage or not audit.readable:
         message = (audit.damage or audit.notes or ["it cannot be read"])[0]
@@ -107,7 +107,7 @@ def require_whole(place: Place, audit: Audit) -> None:
         )
 
 
-def _keep_trail(place: Place, data: bytes, seal: object) -> Walk:
+def _keep_trail(place: PodPlace, data: bytes, seal: object) -> TrailVerification:
     """Check the received trail, keep its head, and replace the earlier copy."""
     place.incoming.mkdir(parents=True, exist_ok=True)
     path = place.incoming / TRAIL
@@ -117,20 +117,20 @@ def _keep_trail(place: Place, data: bytes, seal: object) -> Walk:
     try:
         trail = read_trail(path)
     except sqlite3.DatabaseError as error:
-        raise _Refused(f"it cannot be read: {str(error).splitlines()[0]}") from error
+        raise _TrailFault(f"it cannot be read: {str(error).splitlines()[0]}") from error
     if trail.head is None:
-        raise _Refused("it has no signed head")
+        raise _TrailFault("it has no signed head")
     walk = walk_trail(trail)
     if walk.damage:
-        raise _Refused(walk.damage[0])
+        raise _TrailFault(walk.damage[0])
     if walk.policy is None or walk.session != place.name:
-        raise _Refused(f"it belongs to session '{walk.session}'")
+        raise _TrailFault(f"it belongs to session '{walk.session}'")
     policy = place.policy()
     if policy is not None:
         findings = Audit(path=path)
         check_policy(walk, policy, findings)
         if findings.damage:
-            raise _Refused(findings.damage[0])
+            raise _TrailFault(findings.damage[0])
     keep_in_folder(place.heads, walk, trail.head[2])
     if policy is None:
         write_durably(place.policy_path, walk.policies[0].canonical())
@@ -149,7 +149,7 @@ def _keep_trail(place: Place, data: bytes, seal: object) -> Walk:
 class _Courier:
     """Transfers the files of one pull."""
 
-    def __init__(self, channel: Channel, place: Place, say: Callable[[str], None]) -> None:
+    def __init__(self, channel: Channel, place: PodPlace, say: Callable[[str], None]) -> None:
         self.channel, self.place, self.say = channel, place, say
         self.files = self.size = 0
 
@@ -163,7 +163,7 @@ class _Courier:
                 digest, path = f"sha256:{name.replace('/', '')}", f"{STORE}/{name}"
                 self._take(path, digest, target, partial(self._bring_file, path, size))
 
-    def bring_files(self, walk: Walk) -> None:
+    def bring_files(self, walk: TrailVerification) -> None:
         """Bring the files that the trail names outside of the store, unless they are here with the same digest."""
         index = self.place.folder / _KEPT
         remaining: dict[str, str] = json.loads(index.read_bytes()) if index.exists() else {}
@@ -174,14 +174,14 @@ class _Courier:
             # The recorded path of a model on the pod is absolute; it is no file of the run.
             if PurePosixPath(relative).is_absolute() or remaining.get(relative) == digest:
                 continue
-            self._bring(relative, digest, self.place.run / _checked(relative))
+            self._bring(relative, digest, self.place.run / _require_run_path(relative))
             remaining[relative] = digest
             write_durably(index, json.dumps(remaining).encode())
 
     def _bring(self, relative: str, digest: str, target: Path) -> None:
         try:
             header, data = self.channel.ask("list", path=relative, most=MAX_LISTING, seconds=SLOW_S)
-        except PodRefused as error:
+        except PodRefusal as error:
             message = f"the trail names {relative}, and the pod does not have it: {error.message}"
             raise AuditDamage(message, where=self.place.name) from error
         files, kind = _sizes(data, relative), header.get("kind")
@@ -236,7 +236,7 @@ class _Courier:
             ) from error
 
 
-def _incoming(place: Place, relative: str) -> Path:
+def _incoming(place: PodPlace, relative: str) -> Path:
     """Return where a file lies until it is compared, under a name that the pod cannot choose."""
     return place.incoming / hashlib.sha256(relative.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -253,7 +253,7 @@ def _sizes(data: bytes, what: str) -> dict[str, int]:
     return result
 
 
-def _checked(relative: str) -> Path:
+def _require_run_path(relative: str) -> Path:
     """Return a path that the trail names, or raise AuditDamage if no file of a run folder belongs there."""
     path = _safe(relative)
     if path.parts[0] not in _PLACES:

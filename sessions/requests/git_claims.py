@@ -50,7 +50,7 @@ def git_texts(repository: Path, commits: str) -> Iterator[ClaimText]:
         raise UserError(f"'{commits}' has more than {MOST_COMMITS} commits", where="--git", hint=hint)
     messages = [_git(repository, "show", "--no-patch", "--format=## %h %s%n%n%b", name).strip() for name in names]
     yield ClaimText("commits.md", "\n\n".join(messages) + "\n", is_claim=True)
-    if added := list(_added(repository, names)):
+    if added := list(_read_added_lines(repository, names)):
         yield ClaimText(CHANGELOG, "\n".join(added) + "\n", is_claim=True)
     tree = _git(repository, "ls-tree", "-r", "--name-only", names[-1])
     yield ClaimText("tree.txt", tree, is_claim=False)
@@ -60,7 +60,7 @@ def git_texts(repository: Path, commits: str) -> Iterator[ClaimText]:
         yield ClaimText(f"{name[:12]}.patch", cut + ("" if cut == patch else "\n[cut here]\n"), is_claim=False)
 
 
-def _added(repository: Path, names: list[str]) -> Iterator[str]:
+def _read_added_lines(repository: Path, names: list[str]) -> Iterator[str]:
     """Yield the lines that the commits add to the changelog."""
     for name in names:
         patch = _git(repository, "show", "--format=", "--unified=0", *_PLAIN, name, "--", CHANGELOG)

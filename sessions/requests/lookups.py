@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from reviews.audit.metric_lines import parts_of
-from reviews.evidence.readable_evidence import MOST_ANSWER, Shelf, Texts
-from reviews.gate.reviewer import Found, Reviewer
+from reviews.evidence.readable_evidence import MOST_ANSWER, EvidenceBrowser, Texts
+from reviews.gate.reviewer import LookupAnswer, PacketReviewer
 from reviews.reviewers.process import messages
 from reviews.reviewers.process.reviewer_proxy import ModelApart
 from reviews.reviewers.vendors.looking import MOST_CALLS
@@ -18,26 +18,28 @@ from sessions.session import Session
 
 
 @contextmanager
-def may_look(session: Session, stage: str, attempt: int, packet: str, reviewer: Reviewer) -> Generator[None]:
+def may_look(session: Session, stage: str, attempt: int, packet: str, reviewer: PacketReviewer) -> Generator[None]:
     """Let a reviewer look into the evidence of a packet, by its digest, if its spec has it look anywhere."""
     if not isinstance(reviewer, ModelApart) or not reviewer.looks:
         yield
         return
     is_stage = any(current_stage.name == stage for current_stage in session.resolved.spec.stages)
     evidence = session.evidence(stage, attempt) if is_stage else None
-    shelf = Shelf(session.resolved, session.store, evidence, parts_of)
+    shelf = EvidenceBrowser(session.resolved, session.store, evidence, parts_of)
 
     left = reviewer.looks * MOST_CALLS
     facts = {"stage": stage, "attempt": attempt, "packet": packet, "reviewer": reviewer.name}
 
-    def look(requested_look: messages.Look) -> messages.Looked:
+    def look(requested_look: messages.Look) -> messages.LookupAnswerMessage:
         nonlocal left
         if not left:
             raise ValueError(f"it looks up more than {reviewer.looks} answers with {MOST_CALLS} calls each")
         left -= 1
         session.display.say(f"  {reviewer.name} looks something up: {requested_look.tool}")
         at, call = f"look/{stage}.{attempt}/", (requested_look.tool, requested_look.arguments, requested_look.most)
-        return messages.Looked(**carry_out(shelf, session.trail, session.store, at, facts, *call)._asdict())
+        return messages.LookupAnswerMessage(
+            **carry_out(shelf, session.trail, session.store, at, facts, *call)._asdict()
+        )
 
     process = session.reviewing
     process.readable, process.look, before = tuple(shelf.names()), look, process.look
@@ -56,7 +58,7 @@ def carry_out(
     tool: str,
     arguments: str,
     most: int,
-) -> Found:
+) -> LookupAnswer:
     """Answer a reviewer's call, and record both in an entry with a key that begins with ``at``."""
     most = min(most, MOST_ANSWER)
     answer = texts.answer(tool, arguments, most)
@@ -72,4 +74,4 @@ def carry_out(
         "is_error": answer.is_error,
     }
     recorded = trail.append("look", f"{at}{number}", body)
-    return Found(store.get(text).decode(), answer.is_error, recorded.entry.key)
+    return LookupAnswer(store.get(text).decode(), answer.is_error, recorded.entry.key)

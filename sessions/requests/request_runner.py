@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import ValidationError
 
 from reviews.evidence.gather import registered_spec
-from reviews.gate.reviewer import Found, Looking
+from reviews.gate.reviewer import Looking, LookupAnswer
 from reviews.requests import request_record
 from reviews.requests.ask_policy import policy_digest
 from reviews.requests.kept_texts import KeptTexts, as_file
 from reviews.requests.model_request import ask_model, instructions
 from reviews.requests.rules.file_review import review_by_rule
-from reviews.requests.rules.rule_findings import Material
+from reviews.requests.rules.rule_findings import RuleMaterial
 from reviews.requests.rules.scorecard import score
 from reviews.requests.run_evidence import RunEvidence
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
-from sessions.pages.report.consult_context import AnyRequest, Desk, Requested
+from sessions.pages.report.consult_context import AnyRequest, ConsultContext, RequestOutcome
 from sessions.requests.reviewer_call import exchange_facts
 from sessions.run.money import ledger
 from sessions.run.run_layout import STORE, TRAIL, require_run
@@ -31,7 +31,7 @@ from specs.system.errors import BudgetExceeded, PeergateError, ReviewerUnavailab
 from specs.system.extras import install_hint
 from specs.system.masking import current, without_secrets
 from specs.system.text import plain
-from specs.system.vendors.parties import Effort, Reviewer
+from specs.system.vendors.parties import ReviewerSpec, ReviewLimits
 from specs.trail.requested_review import (
     LOOKS,
     AdversarialRequest,
@@ -43,28 +43,28 @@ from specs.trail.requested_review import (
     PolicyAnswer,
     QuestionRequest,
     ReadFile,
-    Reading,
+    RequestReading,
     ReviewRequest,
     Tier,
 )
 
 if TYPE_CHECKING:  # Imports an HTTP client, which only a request to a model needs.
     from reviews.reviewers.vendors.looking import Lookups
-    from reviews.reviewers.vendors.review_model import Model
+    from reviews.reviewers.vendors.review_model import ReviewModel
 
 STAGE = "asked"
 """The stage in the ledger's lines of requested reviews."""
 CHARACTERS = 1000
 
 
-class Case(NamedTuple):
+class RequestCase(NamedTuple):
     """A request with everything that answering it needs."""
 
     request: AnyRequest
-    reading: Reading
+    reading: RequestReading
     tier: Tier
     policy: PolicyAnswer | None = None
-    material: Material | None = None
+    material: RuleMaterial | None = None
     """What rules look at in a review of files."""
     runs: Sequence[RunEvidence] = ()
     problems: Callable[[str], str] = lambda _: ""
@@ -81,19 +81,19 @@ class Case(NamedTuple):
 class _Open(NamedTuple):
     """A request that is recorded and not answered yet."""
 
-    case: Case
+    case: RequestCase
     body: AskedEntry
-    asked: Recorded
+    entry: RecordedEntry
     reservation: str | None
 
 
 class Book:
     """One request's way through a trail; to be used in a ``with`` statement."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ConsultContext) -> None:
         self.desk = desk
         self.resolved: ResolvedSpec | None = None
-        self.reviewer: Reviewer = desk.reviewer.with_reasoning()
+        self.reviewer: ReviewerSpec = desk.reviewer.with_reasoning()
         self._opened: tuple[Trail, Store] | None = None
         self.folder = desk.runs / (desk.session or request_record.FOLDER)
 
@@ -157,7 +157,7 @@ class Book:
         """The content store beside the trail."""
         return self._open()[1]
 
-    def carry_out(self, case: Case) -> Requested:
+    def carry_out(self, case: RequestCase) -> RequestOutcome:
         """Answer a request by its recorded answer, a model or rules; UserError without a key, price or package."""
         if not self.asks_a_model:
             return self._by_rule(case)
@@ -169,16 +169,16 @@ class Book:
             self._opened = request_record.open_workspace(self.folder)
         return self._opened
 
-    def _effort(self, tier: Tier) -> Effort:
-        effort: Effort = getattr(self.reviewer.effort, tier)
+    def _effort(self, tier: Tier) -> ReviewLimits:
+        effort: ReviewLimits = getattr(self.reviewer.effort, tier)
         if self.desk.max_cost_usd is None:
             return effort
         try:
-            return Effort.model_validate(effort.model_dump() | {"max_cost_usd": self.desk.max_cost_usd})
+            return ReviewLimits.model_validate(effort.model_dump() | {"max_cost_usd": self.desk.max_cost_usd})
         except ValidationError as error:
             raise UserError(f"--max-cost is {self.desk.max_cost_usd:g}; it must be above 0") from error
 
-    def _model(self) -> Model:
+    def _model(self) -> ReviewModel:
         try:
             from reviews.reviewers.vendors.review_model import make_model
         except ModuleNotFoundError as error:
@@ -186,7 +186,7 @@ class Book:
             raise UserError(f"package '{error.name}' is not installed", hint=hint) from error
         return make_model(self.reviewer, self.desk.environ)
 
-    def _repeat(self, case: Case) -> Requested | None:
+    def _repeat(self, case: RequestCase) -> RequestOutcome | None:
         """Return the recorded answer to the same request, if there is one."""
         if self._opened is None and not (self.folder / request_record.TRAIL).exists():
             return None
@@ -196,25 +196,25 @@ class Book:
             return None
         number, answer = pair
         self.desk.say(f"the same was asked before: this is the recorded answer of answered/{number}, no new call")
-        return self.answered(case, "recorded", answer, same_as=number)
+        return self.record_answer(case, "recorded", answer, same_as=number)
 
-    def _by_rule(self, case: Case) -> Requested:
+    def _by_rule(self, case: RequestCase) -> RequestOutcome:
         if isinstance(case.request, ReviewRequest) and case.material is not None:
-            return self.answered(case, "checklist", review_by_rule(case.material, case.request.kind))
+            return self.record_answer(case, "checklist", review_by_rule(case.material, case.request.kind))
         if isinstance(case.request, AdversarialRequest):
-            return self.answered(case, "checklist", score(case.reading, case.runs))
+            return self.record_answer(case, "checklist", score(case.reading, case.runs))
         who, hint = "rules judge no free question", "--vendor and --model name somebody to ask"
         if self.resolved is not None:
             who, hint = f"the reviewer of this session is '{self.reviewer.vendor}'", "ask a person, or outside of it"
         error = ReviewerUnavailable(f"not judged: {who}", where=self.reviewer.vendor, hint=hint)
-        return self.answered(case, "checklist", None, error)
+        return self.record_answer(case, "checklist", None, error)
 
-    def _ask(self, model: Model, case: Case, effort: Effort) -> Requested:
+    def _ask(self, model: ReviewModel, case: RequestCase, effort: ReviewLimits) -> RequestOutcome:
         cap = model.cost_cap(effort)
         try:
             opened = self._record(case, effort, cap)
         except BudgetExceeded as refused:
-            return self.answered(case, "nobody", None, refused, effort)
+            return self.record_answer(case, "nobody", None, refused, effort)
         self.desk.say(f"asking {model.name}, {case.tier} effort: up to {effort.timeout_s:.0f} s and {cap:.2f} USD")
         try:
             lookups, answers = self._lookups(opened)
@@ -243,7 +243,7 @@ class Book:
         texts = KeptTexts(body, self.store)
         facts = {"stage": LOOKS, "attempt": body.number, "packet": body.read, "reviewer": body.reviewer}
 
-        def look(tool: str, arguments: str, most: int) -> Found:
+        def look(tool: str, arguments: str, most: int) -> LookupAnswer:
             self.desk.say(f"{body.reviewer} looks something up: {tool}")
             with self.trail.alone():
                 request_record.refuse_closed(self.trail)
@@ -266,20 +266,20 @@ class Book:
         hint = "ask about less" if self.desk.session else "--max-cost allows more; or ask about less"
         return BudgetExceeded(error.message, where=error.where, hint=hint)
 
-    def answered(
+    def record_answer(
         self,
-        case: Case,
+        case: RequestCase,
         by: AnsweredBy,
         answer: Answer | None,
         error: PeergateError | None = None,
-        effort: Effort | None = None,
+        effort: ReviewLimits | None = None,
         **facts: Any,
-    ) -> Requested:
+    ) -> RequestOutcome:
         """Record a request that costs nothing, and its answer."""
         with self.trail.alone():
             return self._close(self._record(case, effort), by, answer, error, **facts)
 
-    def _record(self, case: Case, effort: Effort | None = None, cap: float | None = None) -> _Open:
+    def _record(self, case: RequestCase, effort: ReviewLimits | None = None, cap: float | None = None) -> _Open:
         """Record the request and who is asked, and reserve the money for it, both or nothing.
 
         Raises:
@@ -323,12 +323,12 @@ class Book:
 
     def _close(
         self, opened: _Open, by: AnsweredBy, answer: Answer | None, error: PeergateError | None = None, **facts: Any
-    ) -> Requested:
+    ) -> RequestOutcome:
         """Record the answer or error of a request and settle its cost, both or nothing."""
         answer = without_secrets(answer, current()) if answer else None
         stated = {
             "number": opened.body.number,
-            "asked": opened.asked.digest,
+            "asked": opened.entry.digest,
             "by": by,
             "answer": self.store.put_value(answer) if answer else None,
             "error": plain(f"{type(error).__name__}: {error.message}", CHARACTERS) if error else "",
@@ -339,11 +339,11 @@ class Book:
             request_record.record_answered(self.trail, body)
             if body.reservation is not None:
                 ledger.settle(self.trail, body.reservation, body.usd)
-        looked = tuple(self._told(value.entry) for value in body.looked)
+        looked = tuple(self._describe_lookup(value.entry) for value in body.looked)
         case = opened.case
-        return Requested(case.request, case.reading, opened.body, body, answer, error, self.folder, looked=looked)
+        return RequestOutcome(case.request, case.reading, opened.body, body, answer, error, self.folder, looked=looked)
 
-    def _told(self, entry: str) -> str:
+    def _describe_lookup(self, entry: str) -> str:
         """Say what a ``look`` entry asked for."""
         result = self.trail.find(entry)
         assert result is not None, "it was recorded before its answer was sent"

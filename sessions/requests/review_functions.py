@@ -17,19 +17,19 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from reviews.requests.ask_policy import policy_answer, tier_of
-from reviews.requests.file_reading import FOR_MODEL, FOR_RULES, Reader
-from reviews.requests.registered_values import Registered
-from reviews.requests.rules.rule_findings import Material
+from reviews.requests.file_reading import FOR_MODEL, FOR_RULES, RequestReader
+from reviews.requests.registered_values import SpecValueIndex
+from reviews.requests.rules.rule_findings import RuleMaterial
 from reviews.requests.run_evidence import RunEvidence, add_run, is_run, run_texts
-from sessions.pages.report.consult_context import Desk, Requested
+from sessions.pages.report.consult_context import ConsultContext, RequestOutcome
 from sessions.pages.report.report import rendered_again
 from sessions.requests.git_claims import git_texts
-from sessions.requests.request_runner import Book, Case
+from sessions.requests.request_runner import Book, RequestCase
 from specs.loading.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import PeergateError, UserError
 from specs.system.masking import masker_of
-from specs.system.yaml.yaml_positions import dumped
+from specs.system.yaml.yaml_positions import dump_yaml
 from specs.trail.requested_review import (
     AdversarialRequest,
     PolicyAnswer,
@@ -51,7 +51,7 @@ _FREE_TEXT = ("topic", "question", "context", "note", "options")
 RequestT = TypeVar("RequestT", QuestionRequest, ReviewRequest, AdversarialRequest)
 
 
-def ask_review(request: QuestionRequest, desk: Desk, context: Sequence[str | Path] = ()) -> Requested:
+def ask_review(request: QuestionRequest, desk: ConsultContext, context: Sequence[str | Path] = ()) -> RequestOutcome:
     """Ask one question, with context files to read; the policy answers what must not be asked, without a call.
 
     Raises:
@@ -69,15 +69,15 @@ def ask_review(request: QuestionRequest, desk: Desk, context: Sequence[str | Pat
         for left_out in reading.left_out:
             message = f"context '{left_out.name}' is not read: {left_out.why}"
             raise UserError(message, hint="name text files, small enough to be read")
-        registered = Registered(book.resolved.spec) if book.resolved else None
+        registered = SpecValueIndex(book.resolved.spec) if book.resolved else None
         if book.resolved is not None:
             _add_standing(reader, book.resolved)
             reading = reader.reading
         policy = policy_answer(request, registered)
-        case = Case(request, reading, tier_of(request.kind, request.stakes, request.has_plan), policy)
+        case = RequestCase(request, reading, tier_of(request.kind, request.stakes, request.has_plan), policy)
         if not policy.ask:
             desk.say(f"the policy answers this ({policy.rule}): nobody is asked")
-            done = book.answered(case, "policy", _policy_says(policy))
+            done = book.record_answer(case, "policy", _policy_says(policy))
         else:
             done = book.carry_out(case)
     known = registered or _spec_in(context)
@@ -85,24 +85,24 @@ def ask_review(request: QuestionRequest, desk: Desk, context: Sequence[str | Pat
     return replace(done, facts=known.bearing_on(matter)) if known else done
 
 
-def _add_standing(reader: Reader, resolved: ResolvedSpec) -> None:
+def _add_standing(reader: RequestReader, resolved: ResolvedSpec) -> None:
     """Add what a session's reviewer reads before every packet: its reading list and the registered design."""
     for file in resolved.read_first():
         reader.add_text(file["path"], file["text"].encode(), "evidence")
     spec = resolved.spec
     design = spec.model_dump(mode="json", include=_DESIGN, exclude_defaults=True)
-    reader.add_text("registered-design.yaml", dumped(design).encode(), "evidence")
+    reader.add_text("registered-design.yaml", dump_yaml(design).encode(), "evidence")
 
 
-def _spec_in(context: Sequence[str | Path]) -> Registered | None:
+def _spec_in(context: Sequence[str | Path]) -> SpecValueIndex | None:
     """Return the values of the first file of the context that is a whole session spec; None without one."""
     for path in (Path(value) for value in context if str(value).endswith((".yaml", ".yml"))):
         with suppress(PeergateError):
-            return Registered(load_spec(path).spec)
+            return SpecValueIndex(load_spec(path).spec)
     return None
 
 
-def request_review(request: ReviewRequest, desk: Desk) -> Requested:
+def request_review(request: ReviewRequest, desk: ConsultContext) -> RequestOutcome:
     """Have files and folders reviewed in full.
 
     Raises:
@@ -127,11 +127,11 @@ def request_review(request: ReviewRequest, desk: Desk) -> Requested:
             )
             raise UserError("nothing that was named can be read", hint=why)
         _say_left_out(desk, reader)
-        material = Material(reading, reader.sources, desk.readable, masker_of(desk.environ).text)
-        return book.carry_out(Case(request, reading, request.effort, material=material, beside=reader.beside))
+        material = RuleMaterial(reading, reader.sources, desk.readable, masker_of(desk.environ).text)
+        return book.carry_out(RequestCase(request, reading, request.effort, material=material, beside=reader.beside))
 
 
-def adversarial_review(request: AdversarialRequest, desk: Desk) -> Requested:
+def adversarial_review(request: AdversarialRequest, desk: ConsultContext) -> RequestOutcome:
     """Check the claims of a report, or of a session's report, against evidence.
 
     Raises:
@@ -159,10 +159,10 @@ def adversarial_review(request: AdversarialRequest, desk: Desk) -> Requested:
             message = "no evidence was given: every claim can only be unsupported"
             desk.say(f"{message} (--evidence names files and run folders)")
         _say_left_out(desk, reader)
-        return book.carry_out(Case(request, reading, request.effort, runs=runs, beside=reader.beside))
+        return book.carry_out(RequestCase(request, reading, request.effort, runs=runs, beside=reader.beside))
 
 
-def review_commits(request: AdversarialRequest, commits: str, desk: Desk) -> Requested:
+def review_commits(request: AdversarialRequest, commits: str, desk: ConsultContext) -> RequestOutcome:
     """Check what the messages and changelog lines of a range of commits claim against their patches.
 
     ``request.path`` is the repository.
@@ -179,10 +179,10 @@ def review_commits(request: AdversarialRequest, commits: str, desk: Desk) -> Req
         for path in request.evidence:
             reader.add(path, "evidence")
         _say_left_out(desk, reader)
-        return book.carry_out(Case(request, reader.reading, request.effort, beside=reader.beside))
+        return book.carry_out(RequestCase(request, reader.reading, request.effort, beside=reader.beside))
 
 
-def _let_look(reader: Reader, paths: Iterable[str], book: Book) -> None:
+def _let_look(reader: RequestReader, paths: Iterable[str], book: Book) -> None:
     """Let the reviewer look into what it is not shown: rows of run folders, and files that are too large."""
     if book.looks:
         for run in filter(is_run, map(Path, paths)):
@@ -191,7 +191,9 @@ def _let_look(reader: Reader, paths: Iterable[str], book: Book) -> None:
         reader.add_rest_beside()
 
 
-def _add_claims(reader: Reader, path: Path, desk: Desk, runs: list[RunEvidence], for_model: bool) -> None:
+def _add_claims(
+    reader: RequestReader, path: Path, desk: ConsultContext, runs: list[RunEvidence], for_model: bool
+) -> None:
     if is_run(path):
         _readable_run(desk, path)
         # A model is shown the report once, as it was saved: every token is paid for.
@@ -202,12 +204,12 @@ def _add_claims(reader: Reader, path: Path, desk: Desk, runs: list[RunEvidence],
         reader.add(path, "claims")
 
 
-def _readable_run(desk: Desk, path: Path) -> None:
+def _readable_run(desk: ConsultContext, path: Path) -> None:
     if not desk.readable(path.resolve()):
         raise UserError(f"'{path}' may not be read here", hint="only files that its asker may see are sent")
 
 
-def _begin(request: RequestT, desk: Desk, book: Book) -> tuple[RequestT, Reader]:
+def _begin(request: RequestT, desk: ConsultContext, book: Book) -> tuple[RequestT, RequestReader]:
     """Return the request without secrets and the reader of its files; raises UserError if it cannot be kept."""
     masker = masker_of(desk.environ)
     values = request.model_dump(mode="json")
@@ -219,10 +221,10 @@ def _begin(request: RequestT, desk: Desk, book: Book) -> tuple[RequestT, Reader]
         raise UserError(f"the request cannot be kept: {error.errors()[0]['msg']}") from error
     except ValueError as error:
         raise UserError(f"the request cannot be kept: {error}", hint="write it as UTF-8") from error
-    return masked, Reader(masker, desk.readable, FOR_MODEL if book.asks_a_model else FOR_RULES)
+    return masked, RequestReader(masker, desk.readable, FOR_MODEL if book.asks_a_model else FOR_RULES)
 
 
-def _say_left_out(desk: Desk, reader: Reader) -> None:
+def _say_left_out(desk: ConsultContext, reader: RequestReader) -> None:
     reading = reader.reading
     if count := len(reading.left_out) + reading.more_left_out:
         limits = f"(text only, {reader.limits}); the answer lists them"

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from reviews.gate.packet_derivation import verdict_again
-from reviews.gate.panel import NAME, Answer, Panel, disagree, member_answer, merge
-from reviews.gate.reviewer import Answered, Exchange, PaidReviewer, Reviewer, facts_of, no_verdict
+from reviews.gate.panel import NAME, ReviewerAnswer, ReviewPanel, disagree, member_answer, merge
+from reviews.gate.reviewer import ModelOutcome, PacketReviewer, PaidReviewer, ReviewExchange, facts_of, no_verdict
 from reviews.reviewers.process import messages, reviewer_proxy
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.requests.lookups import may_look
 from sessions.run.money import ledger
-from sessions.session import Cancelled, Paused, Session
+from sessions.session import CancelSignal, PauseSignal, Session
 from specs.system.errors import BudgetExceeded, DiskUnwritable, PeergateError, ReviewerUnavailable
 from specs.system.masking import current, without_secrets
 from specs.trail.key_policy import PERSON
@@ -45,7 +45,7 @@ class _Case:
         return f"verdict/{self.stage}.{self.attempt}"
 
 
-def ask(session: Session, stage: str, attempt: int, packet: Packet) -> Recorded:
+def ask(session: Session, stage: str, attempt: int, packet: Packet) -> RecordedEntry:
     """Record the packet, have it reviewed, and record and return the verdict's entry.
 
     Raises:
@@ -58,21 +58,21 @@ def ask(session: Session, stage: str, attempt: int, packet: Packet) -> Recorded:
     case = _Case(session, stage, attempt, recorded.body["packet"])
     judged = session.trail.find(case.key)
     if judged is not None:
-        return _settled(session, judged)
+        return _settle_cost(session, judged)
     displayed_packet = Packet.model_validate(session.store.get_value(case.digest))
     if displayed_packet.withdrawn:
-        return _record(case, Answer(_name(session), None, _withdrawn(displayed_packet)), {})
+        return _record(case, ReviewerAnswer(_name(session), None, _withdrawn(displayed_packet)), {})
     again = verdict_again(list(session.trail.iterate()), session.store, displayed_packet)
     if again is not None:
         return _repeat(case, displayed_packet, again)
-    if isinstance(session.reviewer, Panel):
+    if isinstance(session.reviewer, ReviewPanel):
         return _record(case, *_ask_panel(case, session.reviewer, displayed_packet))
     return _record(case, *_ask_one(case, session.reviewer, displayed_packet))
 
 
-def _repeat(case: _Case, packet: Packet, again: Verdict) -> Recorded:
+def _repeat(case: _Case, packet: Packet, again: Verdict) -> RecordedEntry:
     """Record an earlier verdict again, signed by its reviewer. Nothing is judged, so a killed process is replaced."""
-    session, answer, facts = case.session, Answer(again.reviewer, again), {"same_as": packet.unchanged_since}
+    session, answer, facts = case.session, ReviewerAnswer(again.reviewer, again), {"same_as": packet.unchanged_since}
     if again.reviewer == PERSON:
         return _record(case, answer, facts)
     before = f"{case.stage}.{packet.unchanged_since}"
@@ -88,14 +88,14 @@ def _repeat(case: _Case, packet: Packet, again: Verdict) -> Recorded:
                 raise
 
 
-def without_review(session: Session, stage: str, attempt: int, error: BudgetExceeded) -> Recorded:
+def without_review(session: Session, stage: str, attempt: int, error: BudgetExceeded) -> RecordedEntry:
     """Record that no money was left for a review: a verdict that approves nothing."""
     case = _Case(session, stage, attempt, session.body(f"packet/{stage}.{attempt}")["packet"])
-    return _record(case, Answer(_name(session), None, no_verdict_of(error)), {})
+    return _record(case, ReviewerAnswer(_name(session), None, no_verdict_of(error)), {})
 
 
 def _name(session: Session) -> str:
-    return NAME if isinstance(session.reviewer, Panel) else session.reviewer.name
+    return NAME if isinstance(session.reviewer, ReviewPanel) else session.reviewer.name
 
 
 def _withdrawn(packet: Packet) -> NoVerdict:
@@ -104,15 +104,15 @@ def _withdrawn(packet: Packet) -> NoVerdict:
     return NoVerdict(cause="withdrawn", what=what, detail=packet.withdrawn, help=HELP["withdrawn"])
 
 
-def _ask_panel(case: _Case, panel: Panel, packet: Packet) -> tuple[Answer, dict[str, Any]]:
+def _ask_panel(case: _Case, panel: ReviewPanel, packet: Packet) -> tuple[ReviewerAnswer, dict[str, Any]]:
     """Ask every member, each recorded separately, and the tie breaker if they disagree."""
-    session, answers, members = case.session, list[Answer](), list(panel.members)
+    session, answers, members = case.session, list[ReviewerAnswer](), list(panel.members)
     while members:
         reviewer, number = members.pop(0), len(answers) + 1
         judged = session.trail.find(f"{case.key}/{number}")
         if judged is None:
             judged = _record(case, *_ask_one(case, reviewer, packet, f"/member-{number}"), f"/{number}")
-        _settled(session, judged)
+        _settle_cost(session, judged)
         answers.append(member_answer(session.store, judged))
         asked_all = not members and len(answers) == len(panel.members)
         if asked_all and panel.tie_breaker is not None and disagree(merge(answers, panel.quorum)):
@@ -121,16 +121,18 @@ def _ask_panel(case: _Case, panel: Panel, packet: Packet) -> tuple[Answer, dict[
         spoken = [_spoken(session, f"{case.key}/{number}") for number in range(1, len(answers) + 1)]
         merged = reviewer_proxy.merge(session.reviewing, case.digest, panel.quorum, spoken)
     except ReviewerUnavailable as failed:
-        return Answer(NAME, None, no_verdict_of(failed)), {}
-    return Answer(NAME, merged, merged.no_verdict), {"members": len(answers)}
+        return ReviewerAnswer(NAME, None, no_verdict_of(failed)), {}
+    return ReviewerAnswer(NAME, merged, merged.no_verdict), {"members": len(answers)}
 
 
-def _ask_one(case: _Case, reviewer: Reviewer, packet: Packet, member: str = "") -> tuple[Answer, dict[str, Any]]:
+def _ask_one(
+    case: _Case, reviewer: PacketReviewer, packet: Packet, member: str = ""
+) -> tuple[ReviewerAnswer, dict[str, Any]]:
     """Return the verdict or why there is none, and the facts of the exchange with a paid reviewer."""
     session, facts = case.session, dict[str, Any]()
     try:
         if not isinstance(reviewer, PaidReviewer):
-            return Answer(reviewer.name, reviewer.review(packet, case.digest)), facts
+            return ReviewerAnswer(reviewer.name, reviewer.review(packet, case.digest)), facts
         cap, budget = reviewer.cost_cap(packet), session.resolved.spec.budget
         at, cut_off_repeats = f"{case.attempt}{member}", CUT_OFF_REPEATS
         while True:
@@ -139,7 +141,7 @@ def _ask_one(case: _Case, reviewer: Reviewer, packet: Packet, member: str = "") 
             # A failure before anything is known counts as the whole cap.
             facts = {"reservation": key, "usd": cap}
             with may_look(session, case.stage, case.attempt, case.digest, reviewer):
-                review = _asked(session, reviewer, packet, case.digest, key)
+                review = _ask_reviewer(session, reviewer, packet, case.digest, key)
             if review.error is None or review.error.cause != "cut_off" or not cut_off_repeats:
                 break
             cut_off_repeats -= 1
@@ -147,41 +149,43 @@ def _ask_one(case: _Case, reviewer: Reviewer, packet: Packet, member: str = "") 
         facts |= exchange_facts(session.store, review.exchange)
         if review.value is None:
             raise review.error or ReviewerUnavailable("no verdict", where=reviewer.name)
-        return Answer(reviewer.name, review.value), facts
+        return ReviewerAnswer(reviewer.name, review.value), facts
     except BudgetExceeded as refused:
         # Without a call there is no judgement, and the packet can be reviewed later; a call is a judgement.
         if not facts:
             raise
-        return Answer(reviewer.name, None, no_verdict_of(refused)), facts
+        return ReviewerAnswer(reviewer.name, None, no_verdict_of(refused)), facts
     except DiskUnwritable:
         raise
     except PeergateError as failed:
-        return Answer(reviewer.name, None, no_verdict_of(failed)), facts
+        return ReviewerAnswer(reviewer.name, None, no_verdict_of(failed)), facts
 
 
-def _asked(session: Session, reviewer: PaidReviewer, packet: Packet, digest: str, key: str) -> Answered[Verdict]:
+def _ask_reviewer(
+    session: Session, reviewer: PaidReviewer, packet: Packet, digest: str, key: str
+) -> ModelOutcome[Verdict]:
     """Ask a paid reviewer; somebody may stop the session while its API is waited for, which costs what came before."""
     try:
         return reviewer.ask(packet, digest)
-    except (Paused, Cancelled):
+    except (PauseSignal, CancelSignal):
         ledger.settle(session.trail, key, session.reviewing.waiting_usd)
         raise
 
 
-def _record(case: _Case, answer: Answer, facts: dict[str, Any], member: str = "") -> Recorded:
+def _record(case: _Case, answer: ReviewerAnswer, facts: dict[str, Any], member: str = "") -> RecordedEntry:
     try:
-        return _settled(case.session, _signed(case, answer, facts, member))
+        return _settle_cost(case.session, _append_verdict(case, answer, facts, member))
     except ReviewerUnavailable as failed:
         if answer.reviewer == PERSON or "same_as" in facts:
             # For a repeated verdict the caller tries the next process.
             raise
         # The process that gave it is gone, and no other may sign it.
-        lost = Answer(answer.reviewer, None, no_verdict_of(failed))
+        lost = ReviewerAnswer(answer.reviewer, None, no_verdict_of(failed))
         facts = {name: value for name, value in facts.items() if name != "members"}
-        return _settled(case.session, _signed(case, lost, facts, member))
+        return _settle_cost(case.session, _append_verdict(case, lost, facts, member))
 
 
-def _signed(case: _Case, answer: Answer, facts: dict[str, Any], member: str) -> Recorded:
+def _append_verdict(case: _Case, answer: ReviewerAnswer, facts: dict[str, Any], member: str) -> RecordedEntry:
     session, verdict = case.session, answer.verdict
     # Masked as the trail will hold it, because the reviewer's process signs these words.
     why = without_secrets(answer.no_verdict, current()) if answer.no_verdict else None
@@ -203,14 +207,14 @@ def _signed(case: _Case, answer: Answer, facts: dict[str, Any], member: str) -> 
     return session.trail.append("verdict", f"{case.key}{member}", body | facts)
 
 
-def _settled(session: Session, judged: Recorded) -> Recorded:
+def _settle_cost(session: Session, judged: RecordedEntry) -> RecordedEntry:
     """Settle the cost of a verdict from its entry: a process may have died between the two."""
     if "reservation" in judged.body:
         ledger.settle(session.trail, judged.body["reservation"], judged.body["usd"])
     return judged
 
 
-def exchange_facts(store: Store, exchange: Exchange) -> dict[str, Any]:
+def exchange_facts(store: Store, exchange: ReviewExchange) -> dict[str, Any]:
     """Keep both bodies of an exchange and return the trail's facts about it."""
     return facts_of(exchange, store.put_text)
 

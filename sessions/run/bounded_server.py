@@ -18,16 +18,16 @@ BACKLOG = 16
 """Connections that the event loop accepts at once: each is a descriptor before it is counted."""
 
 
-class Places:
+class ConnectionSlots:
     """The open connections; each keeps the order in which they began to wait for a request."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._open: set[Connection] = set()
-        self._waiting: dict[Connection, bool] = {}
+        self._open: set[LimitedConnection] = set()
+        self._waiting: dict[LimitedConnection, bool] = {}
         """In order, whether a connection has been served before."""
 
-    def take(self, connection: Connection) -> bool:
+    def take(self, connection: LimitedConnection) -> bool:
         """Give a place to a new connection, if need be another's; False if every other serves a request."""
         if len(self._open) >= self._most:
             if not self._waiting:
@@ -39,25 +39,25 @@ class Places:
         self._waiting[connection] = False
         return True
 
-    def serve(self, connection: Connection) -> None:
+    def serve(self, connection: LimitedConnection) -> None:
         """Protect the place of a connection whose request is being answered."""
         self._waiting.pop(connection, None)
 
-    def wait(self, connection: Connection) -> None:
+    def wait(self, connection: LimitedConnection) -> None:
         """Note that an answer is complete."""
         if connection in self._open:
             self._waiting[connection] = True
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: LimitedConnection) -> None:
         """Forget a connection."""
         self.serve(connection)
         self._open.discard(connection)
 
 
-class Connection(H11Protocol):
+class LimitedConnection(H11Protocol):
     """A connection with a place, which it loses without a whole request in time."""
 
-    places: Places
+    places: ConnectionSlots
     _deadline: asyncio.TimerHandle | None = None
 
     @property
@@ -107,6 +107,6 @@ class Connection(H11Protocol):
             self._deadline = None
 
 
-def bounded(most: int) -> type[Connection]:
+def make_bounded_protocol(most: int) -> type[LimitedConnection]:
     """Return the protocol of a server with so many connections at once."""
-    return type("BoundedConnection", (Connection,), {"places": Places(most)})
+    return type("BoundedConnection", (LimitedConnection,), {"places": ConnectionSlots(most)})

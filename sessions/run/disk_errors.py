@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from specs.system.errors import Blocked, DiskUnwritable
+from specs.system.errors import BlockedError, DiskUnwritable
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 _NO_ACCESS = (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EOVERFLOW)
@@ -31,14 +31,14 @@ def no_room(error: BaseException, where: str = "") -> DiskUnwritable | None:
     return DiskUnwritable(f"cannot be written: {why}", where=where, hint=hint)
 
 
-def no_access(error: BaseException) -> Blocked | None:
+def no_access(error: BaseException) -> BlockedError | None:
     """Return the error to report for a refused or mistaken file or folder; None for any other error."""
     if isinstance(error, RuntimeError):
         # `Path.resolve` says so of links that lead to themselves.
         error = error.__context__ or error
     if not isinstance(error, OSError) or error.errno not in _NO_ACCESS:
         return None
-    return Blocked(f"cannot be read or written: {error.strerror}", where=str(error.filename or ""))
+    return BlockedError(f"cannot be read or written: {error.strerror}", where=str(error.filename or ""))
 
 
 @contextmanager

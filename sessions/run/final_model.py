@@ -10,7 +10,7 @@ from typing import NamedTuple
 from reviews.audit.pruning import pruned_weights
 from reviews.evidence.gather import accepted_attempt, find, registered_spec
 from reviews.evidence.weight_lineage import NAMED
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.integrity import walk_trail
 from reviews.trail.tables.open_table import read_entries, read_trail
@@ -34,18 +34,22 @@ class FinalModel(NamedTuple):
     bytes: int
 
 
-def final_model(entries: Sequence[Recorded], spec: SessionSpec) -> FinalModel | None:
+def final_model(entries: Sequence[RecordedEntry], spec: SessionSpec) -> FinalModel | None:
     """Return the package of the weights that the registered treatment evaluated, or those weights; None without any."""
     evaluated = spec.stage(spec.analysis.treatment).inputs.get("model", "")
-    packages = [f"{stage.name}.{output}" for stage in reversed(spec.stages) if (output := _packaged(stage, evaluated))]
+    packages = [
+        f"{stage.name}.{output}"
+        for stage in reversed(spec.stages)
+        if (output := _find_package_output(stage, evaluated))
+    ]
     for reference in (*packages, *(() if evaluated in NAMED else (evaluated,))):
         stage, _, output = reference.partition(".")
-        if (model := _left(entries, stage, output)) is not None:
+        if (model := _find_output(entries, stage, output)) is not None:
             return model
     return None
 
 
-def _packaged(stage: Stage, evaluated: str) -> str:
+def _find_package_output(stage: Stage, evaluated: str) -> str:
     """Return the name of the checkpoint that a stage makes of the evaluated one without training; empty if none."""
     kind = kind_of(stage)
     if kind.trains or kind.runs_code or evaluated not in stage.inputs.values():
@@ -54,7 +58,7 @@ def _packaged(stage: Stage, evaluated: str) -> str:
     return next((name for name, what in outputs.items() if what == "checkpoint"), "")
 
 
-def _left(entries: Sequence[Recorded], stage: str, output: str) -> FinalModel | None:
+def _find_output(entries: Sequence[RecordedEntry], stage: str, output: str) -> FinalModel | None:
     """Return what the accepted attempt of a stage left, or the newest attempt of one that was not accepted."""
     session, accepted = entries[0].entry.session, accepted_attempt(entries, stage)
     if accepted is not None:
@@ -68,7 +72,7 @@ def _left(entries: Sequence[Recorded], stage: str, output: str) -> FinalModel | 
     return FinalModel(stage, ended.body["attempt"], remaining["path"], remaining["digest"], remaining["bytes"])
 
 
-def is_accepted(entries: Sequence[Recorded]) -> bool:
+def is_accepted(entries: Sequence[RecordedEntry]) -> bool:
     """Say whether a session is closed as accepted, by its gates alone, and nobody has taken that back since."""
     closed = find(entries, "close")
     return (
@@ -103,7 +107,7 @@ def copy_model(run: Path, folder: Path, say: Callable[[str], None], *, unaccepte
     try:
         with new_folder(folder) as partial:
             say(f"copying {model.path} ({size_in_words(model.bytes)})")
-            copied = _copied(weights, partial)
+            copied = _copy_checkpoint(weights, partial)
             if copied != model.digest:
                 _require_not_pruned(run, model)
                 message = f"{model.path} is {copied}, recorded as {model.digest}: nothing was copied"
@@ -123,7 +127,7 @@ def _require_not_pruned(run: Path, model: FinalModel) -> None:
 _AUDIT = "`peergate audit verify` lists all damage"
 
 
-def _copied(weights: Path, to: Path) -> str:
+def _copy_checkpoint(weights: Path, to: Path) -> str:
     """Copy the files of a checkpoint, not their modes, and return the digest of the copy, or what is wrong with it."""
     if weights.is_symlink() or not weights.is_dir():
         return "missing"

@@ -67,13 +67,13 @@ class Absence:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen, self._since = mark_of(path), time.monotonic()
+        self._last_mark, self._since = mark_of(path), time.monotonic()
 
     def seconds(self) -> float:
         """Look again, and return the seconds since the last look that found a change."""
         mark, now = mark_of(self._path), time.monotonic()
-        if mark != self._seen:
-            self._seen, self._since = mark, now
+        if mark != self._last_mark:
+            self._last_mark, self._since = mark, now
         return now - self._since
 
 
@@ -85,7 +85,7 @@ class Silence:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[Path, str], tuple[object, float]] = {}
+        self._last_mark: dict[tuple[Path, str], tuple[object, float]] = {}
 
     def of(self, folder: Path) -> float:
         """Look again, and return for how many seconds neither claim nor heartbeat of a job has changed."""
@@ -97,8 +97,8 @@ class Silence:
     def since(self, folder: Path, kind: str, state: object) -> float:
         """Return for how many seconds a job has had this state of a kind; a new state begins at 0."""
         now = time.monotonic()
-        before = self._seen.get((folder, kind))
+        before = self._last_mark.get((folder, kind))
         if before is None or before[0] != state:
-            self._seen[folder, kind] = state, now
+            self._last_mark[folder, kind] = state, now
             return 0.0
         return now - before[1]

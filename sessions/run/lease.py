@@ -42,7 +42,7 @@ BEAT_EVERY_S = 5.0
 
 
 @dataclass
-class Held:
+class OwnedLease:
     """A lease this process holds."""
 
     record: LeaseRecord
@@ -73,7 +73,7 @@ def records_of(run: Path) -> Records:
 
 
 @contextmanager
-def lease(run: Path, wait_s: float = 1.0) -> Generator[Held]:
+def lease(run: Path, wait_s: float = 1.0) -> Generator[OwnedLease]:
     """Own the session alone, after a short wait for commands that only look, or raise LeaseHeld."""
     records = records_of(run)
     try:
@@ -113,7 +113,7 @@ def is_running(run: Path) -> bool:
         records.close()
 
 
-def take_up(trail: Trail, current: Held) -> None:
+def take_up(trail: Trail, current: OwnedLease) -> None:
     """Record that this process has resumed the session, and append under its number; raise LeaseLost if it lost it."""
     state = code_state().model_dump(mode="json")
     with trail.alone():
@@ -125,7 +125,7 @@ def take_up(trail: Trail, current: Held) -> None:
     trail.fence = epoch
 
 
-def stand_by(trail: Trail, current: Held) -> None:
+def stand_by(trail: Trail, current: OwnedLease) -> None:
     """Append as owner without resuming, to amend, retract or end the session; raise LeaseLost if it was taken over."""
     if current.over is not None:
         # The previous owner has to be fenced out.
@@ -136,7 +136,7 @@ def stand_by(trail: Trail, current: Held) -> None:
         trail.fence = trail.epoch()
 
 
-def _require(trail: Trail, current: Held) -> None:
+def _require(trail: Trail, current: OwnedLease) -> None:
     if not current.is_mine():
         raise LeaseLost(
             "another process has taken the session over; nothing was recorded",
@@ -145,7 +145,7 @@ def _require(trail: Trail, current: Held) -> None:
         )
 
 
-def _acquire(run: Path, records: Records, wait_s: float) -> tuple[Held, FileLock]:
+def _acquire(run: Path, records: Records, wait_s: float) -> tuple[OwnedLease, FileLock]:
     deadline = time.monotonic() + wait_s
     while True:
         record = records.read()
@@ -187,7 +187,7 @@ def _acquire(run: Path, records: Records, wait_s: float) -> tuple[Held, FileLock
         if replaced:
             if over is not None and record is not None:
                 records.end_connections(record)
-            return Held(new, over, lambda own=new: records.read() == own), lock
+            return OwnedLease(new, over, lambda own=new: records.read() == own), lock
         lock.release()
         if time.monotonic() > deadline:
             raise _refusal(run, records.read(), records)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reviews.audit.pruning import not_witnessed_again, pruned_weights, saved_steps, weights_left
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store, sync_folder
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
@@ -26,7 +26,7 @@ from specs.session_words import session_words
 from specs.system.digests import digest_path
 from specs.system.errors import AuditDamage, UserError
 from specs.system.text import size_in_words
-from specs.trail.session_bodies import Pruned, PrunedWeights
+from specs.trail.session_bodies import PrunedWeights, PruningEntry
 
 ASIDE = ".pruned-"
 """Begins the name, in its job's folder, of a folder that is being deleted."""
@@ -102,7 +102,7 @@ def prune(run: Path, by: str, keep: Collection[str], say: Callable[[str], None])
     return prunable_result
 
 
-def _prunable(run: Path, entries: Sequence[Recorded], keep: Collection[str]) -> Prunable:
+def _prunable(run: Path, entries: Sequence[RecordedEntry], keep: Collection[str]) -> Prunable:
     remaining_pruned_weights, before = weights_left(entries, Store(run / STORE)), pruned_weights(entries)
     if unknown := sorted(set(keep) - {pruned_weights.stage for pruned_weights in remaining_pruned_weights}):
         known = ", ".join(dict.fromkeys(pruned_weights.stage for pruned_weights in remaining_pruned_weights)) or "none"
@@ -179,7 +179,7 @@ def _record(trail: Trail, by: str, prunable: Prunable) -> None:
     leftovers = tuple(leftover for leftover in prunable.leftovers if leftover not in names)
     for first in range(0, max(len(prunable.weights), min(len(leftovers), 1)), ENTRY_WEIGHTS):
         some = prunable.weights[first : first + ENTRY_WEIGHTS]
-        body = Pruned(by=by, weights=some, leftovers=leftovers if first == 0 else ())
+        body = PruningEntry(by=by, weights=some, leftovers=leftovers if first == 0 else ())
         trail.append("pruned", f"pruned/{len(before) + 1 + first // ENTRY_WEIGHTS}", body.model_dump(mode="json"))
 
 

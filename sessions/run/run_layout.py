@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from specs.system.errors import Blocked, UserError
+from specs.system.errors import BlockedError, UserError
 
 TRAIL, STORE = "trail.sqlite", "store"
 POINTER = "trail.postgres"
@@ -83,5 +83,5 @@ def require_run(run: Path) -> Path:
         known = f"sessions in {run.parent}: {', '.join(there)}" if there else f"no session lies in {run.parent}"
         raise UserError(f"there is no session '{run.name}'", where=str(run), hint=f"{known}; --runs names the folder")
     if why := why_unreadable(run):
-        raise Blocked(f"the session cannot be read: {why}", where=str(run))
+        raise BlockedError(f"the session cannot be read: {why}", where=str(run))
     return run

@@ -13,7 +13,7 @@ from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.stage import TASKS
 from specs.stages.registry import kind_of
 from specs.system.confinement import task_file
-from specs.system.errors import Blocked
+from specs.system.errors import BlockedError
 from specs.trail.session_bodies import SpecSignature
 
 SIGNED = Path(".peergate") / "signed"
@@ -72,7 +72,7 @@ def require_signature(spec: Path, runs: Path, registration: str) -> SpecSignatur
     signed = find_signature(runs, registration)
     if signed is None:
         message = f"no person has signed this spec for one more session (registration {registration})"
-        raise Blocked(message, where=str(spec), hint=f"a person reads and signs it: `peergate spec sign {spec}`")
+        raise BlockedError(message, where=str(spec), hint=f"a person reads and signs it: `peergate spec sign {spec}`")
     return signed
 
 
@@ -82,7 +82,7 @@ def use_signature(spec: Path, runs: Path, registration: str) -> None:
         _place(runs, registration).unlink()
     except FileNotFoundError:
         message = "another session has used the signature on this spec"
-        raise Blocked(message, where=str(spec), hint=f"`peergate spec sign {spec}` again") from None
+        raise BlockedError(message, where=str(spec), hint=f"`peergate spec sign {spec}` again") from None
 
 
 def _place(runs: Path, registration: str) -> Path:

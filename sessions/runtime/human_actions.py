@@ -11,14 +11,14 @@ from pathlib import Path
 
 from reviews.checks.measuring_code import measuring_files
 from reviews.evidence.gather import registered_spec
-from reviews.gate.amendments import AMENDMENT, amended, amendment_packet, is_exploratory, refused
+from reviews.gate.amendments import AMENDMENT, amendment_packet, explain_refusals, is_exploratory, list_amended_values
 from reviews.gate.check_list import all_checks
 from reviews.gate.conditions import obligations
-from reviews.gate.gate_decision import carried, looked_up, settle
+from reviews.gate.gate_decision import looked_up, settle, summarise_conditions
 from reviews.gate.loosening_check import amendment_checks
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from reviews.trail.retractions import JUDGEMENTS, retracted
+from reviews.trail.retractions import JUDGEMENTS, find_retracted_judgements
 from reviews.trail.trail import Trail
 from sessions.nodes import act
 from sessions.nodes.judge import keep_checks
@@ -54,7 +54,7 @@ def expiry(text: str | None, now: float) -> float | None:
     return round(now + int(match[1]) * _SECONDS[match[2]], 3)
 
 
-def lift_check(run: Path, check: str, stage: str, by: str, reason: str, expires: str | None) -> Recorded:
+def lift_check(run: Path, check: str, stage: str, by: str, reason: str, expires: str | None) -> RecordedEntry:
     """Lift a check for the later gates of a stage, or raise UserError if the stage is not checked by it."""
     with _trail(run) as (trail, resolved):
         names = [stage.name for stage in resolved.spec.stages]
@@ -68,7 +68,7 @@ def lift_check(run: Path, check: str, stage: str, by: str, reason: str, expires:
         return _override(trail, by, reason, expires, {"check": check, "stage": stage, "condition": None})
 
 
-def waive_condition(run: Path, condition: str, by: str, reason: str, expires: str | None) -> Recorded:
+def waive_condition(run: Path, condition: str, by: str, reason: str, expires: str | None) -> RecordedEntry:
     """Waive an open condition of an earlier approval; raise UserError if no such condition is open."""
     with _trail(run) as (trail, _):
         still = [
@@ -97,13 +97,13 @@ def _trail(run: Path) -> Generator[tuple[Trail, ResolvedSpec]]:
         trail.close()
 
 
-def _override(trail: Trail, by: str, reason: str, expires: str | None, lifted: dict[str, str | None]) -> Recorded:
+def _override(trail: Trail, by: str, reason: str, expires: str | None, lifted: dict[str, str | None]) -> RecordedEntry:
     number = sum(1 for _ in trail.iterate("override")) + 1
     body = lifted | {"by": by, "reason": reason, "expires": expiry(expires, time.time())}
     return trail.append("override", f"override/{number}", body)
 
 
-def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> Recorded:
+def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> RecordedEntry:
     """Retract a judgement, and every later judgement and grant; end the jobs that those granted.
 
     An open session then asks a person about the stage of the judgement. A closed one stays closed, and reports that its
@@ -119,7 +119,7 @@ def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> 
             stand_by(session.trail, current)
             entries = list(session.trail.iterate())
             used = next((entry for entry in entries if wanted in (str(entry.entry.seq), entry.entry.key)), None)
-            void = retracted(entries)
+            void = find_retracted_judgements(entries)
             standing = [entry for entry in entries if entry.entry.kind in JUDGEMENTS and entry.entry.seq not in void]
             if used is None or used not in standing:
                 known = ", ".join(f"{value.entry.seq} ({value.entry.key})" for value in standing) or "none"
@@ -145,7 +145,7 @@ def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> 
             session.trail.close()
 
 
-def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, display: Terminal) -> Recorded:
+def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, display: Terminal) -> RecordedEntry:
     """Have a changed spec reviewed and, if it is approved, register it in place of the old one.
 
     With ``override`` it is registered after any review, and counted as an override. Every try is recorded.
@@ -157,24 +157,24 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
         LeaseHeld: the session runs.
     """
 
-    def changed(old: ResolvedSpec) -> tuple[ResolvedSpec, bytes]:
+    def load_amended_spec(old: ResolvedSpec) -> tuple[ResolvedSpec, bytes]:
         unconfined = "trusted" if needs_signature(spec_path) else "named"
         new = load_spec(spec_path, old.spec.profile, unconfined=unconfined)
         require_disk_limit(new, spec_path, old.spec.profile)
         trust_spec(new, sandbox=unconfined == "trusted" or new.spec.verifier.sandbox)
         return new, read_regular(spec_path)
 
-    return _amend(run, changed, str(spec_path), by, reason, override, display)
+    return _amend(run, load_amended_spec, str(spec_path), by, reason, override, display)
 
 
-def raise_budget(run: Path, usd: float, by: str, reason: str, override: bool, display: Terminal) -> Recorded:
+def raise_budget(run: Path, usd: float, by: str, reason: str, override: bool, display: Terminal) -> RecordedEntry:
     """Have the registered spec reviewed with a larger ``max_cost_usd`` and nothing else changed, as :func:`amend` does.
 
     Raises:
         UserError: it is not larger, or the rules of specs speak against it.
     """
 
-    def changed(old: ResolvedSpec) -> tuple[ResolvedSpec, bytes]:
+    def apply_budget(old: ResolvedSpec) -> tuple[ResolvedSpec, bytes]:
         most = old.spec.budget.max_cost_usd
         if not isfinite(usd) or usd <= most:
             raise UserError(f"{usd:g} USD is not more than {most:g}", where="budget.max_cost_usd")
@@ -183,7 +183,7 @@ def raise_budget(run: Path, usd: float, by: str, reason: str, override: bool, di
             raise UserError(problems[0].message, where="budget.max_cost_usd", hint=problems[0].hint)
         return old.model_copy(update={"spec": spec}), json_text(spec.model_dump(mode="json")).encode()
 
-    return _amend(run, changed, "budget.max_cost_usd", by, reason, override, display)
+    return _amend(run, apply_budget, "budget.max_cost_usd", by, reason, override, display)
 
 
 def _amend(
@@ -194,7 +194,7 @@ def _amend(
     reason: str,
     override: bool,
     display: Terminal,
-) -> Recorded:
+) -> RecordedEntry:
     """Review and record a change; ``changed`` gives the new spec and its text."""
     # Masked as in the trail, because the packet quotes it and is rebuilt from the trail.
     reason = current().text(reason)
@@ -207,10 +207,10 @@ def _amend(
             entries = list(session.trail.iterate())
             old = session.resolved
             new, source = changed(old)
-            changes = amended(entries, old, new)
+            changes = list_amended_values(entries, old, new)
             if not changes:
                 raise UserError("the spec is the registered one, nothing is amended", where=where)
-            if problems := refused(entries, old, changes):
+            if problems := explain_refusals(entries, old, changes):
                 raise UserError("; ".join(problems), where=where)
             # Counted by checks, the first entry of a try: a killed try does not continue.
             number = sum(entry.entry.key.startswith(f"checks/{AMENDMENT}.") for entry in entries) + 1
@@ -248,7 +248,7 @@ def _amend(
                 "reason": reason,
                 "overridden": override and decision.outcome != "approve",
                 "code": session.store.put_value(dict(measuring_files(new))),
-            } | carried(decision.model_copy(update={"stage": AMENDMENT}))
+            } | summarise_conditions(decision.model_copy(update={"stage": AMENDMENT}))
             return session.trail.append("amendment", f"amendment/{number}", body)
         finally:
             session.trail.close()

@@ -75,7 +75,12 @@ def main() -> None:
 def _require_job(kind: StageKind) -> None:
     where = f"{kind.plugin}, the job of stage kind '{kind.name}'"
     _say(where=where)
-    for named in (kind.job, kind.asked, kind.replayed, kind.scored.by if kind.scored else ""):
+    for named in (
+        kind.job,
+        kind.witness_prompts,
+        kind.replay_job,
+        kind.logprob_outputs.by if kind.logprob_outputs else "",
+    ):
         if named:
             _callable_at(named, where)
 

@@ -27,18 +27,18 @@ from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.registry import kind_of
 from specs.system.confinement.bubblewrap import why_unavailable
 from specs.system.digests import digest_value
-from specs.system.errors import Blocked, ExitCode, SpecError, UserError
+from specs.system.errors import BlockedError, ExitCode, SpecError, UserError
 from specs.system.extras import install_hint
 from specs.system.yaml.problems import LintProblem, suggest
 from specs.trail.verdict import CLOSED, CheckResult, Decision
 from training.jobs.base_model import SourceError, find
 from training.jobs.tokenizer_alone import tokenizer_folder
-from training.planning.data_fit import Fault, Unchecked, data_faults
+from training.planning.data_fit import DataFitFault, TokenizerUnavailable, data_faults
 from training.planning.memory_fit import misfits
 from training.running_code import code_state
 
 
-class Forecast(NamedTuple):
+class DesignForecast(NamedTuple):
     """What the design gate would decide now by its checks alone."""
 
     checks: tuple[CheckResult, ...]
@@ -71,14 +71,14 @@ class Forecast(NamedTuple):
             yield f"  not asked before `start`: {', '.join(self.reviewers)}"
 
 
-def design_forecast(resolved: ResolvedSpec) -> Forecast:
+def design_forecast(resolved: ResolvedSpec) -> DesignForecast:
     """Run the design gate on the files as they are now, with the reviewer that needs no model."""
     checks = check_design_files(resolved)
     digest = digest_value([check.model_dump(mode="json") for check in checks])
     packet = build_design_packet(resolved, checks, checks_digest=digest)
     decision = settle(resolved, packet, Checklist().review(packet, packet.content_digest()), 1)
     reviewers = [reviewer.vendor for reviewer in resolved.spec.reviewers() if reviewer.vendor != Checklist.name]
-    return Forecast(checks, decision, tuple(dict.fromkeys(reviewers)))
+    return DesignForecast(checks, decision, tuple(dict.fromkeys(reviewers)))
 
 
 def require_startable(resolved: ResolvedSpec, path: Path, profile: str | None, runs: Path) -> CodeState:
@@ -130,7 +130,7 @@ def require_packages(spec: SessionSpec) -> None:
         first = missing[0]
         named = ", ".join(dict.fromkeys(package.module for package in missing if package.extra == first.extra))
         hint = install_hint(first.extra)
-        raise Blocked(f"needs packages that are not installed: {named}", where=first.where, hint=hint)
+        raise BlockedError(f"needs packages that are not installed: {named}", where=first.where, hint=hint)
 
 
 def require_memory(resolved: ResolvedSpec) -> None:
@@ -140,7 +140,7 @@ def require_memory(resolved: ResolvedSpec) -> None:
         if misfit.exceeds:
             changes = " | ".join(misfit.changes) or "none of batch, length, checkpointing, lora or qlora suffices"
             hint = f"changes that would fit: {changes}; or choose a larger machine or a smaller model"
-            raise Blocked(misfit.message, where=misfit.stage, hint=hint)
+            raise BlockedError(misfit.message, where=misfit.stage, hint=hint)
 
 
 def machine_warnings(resolved: ResolvedSpec) -> Iterator[str]:
@@ -180,7 +180,7 @@ def _unknown_checks(resolved: ResolvedSpec) -> Iterator[LintProblem]:
             )
 
 
-def data_fit(resolved: ResolvedSpec, folder: Path | None = None) -> list[Fault]:
+def data_fit(resolved: ResolvedSpec, folder: Path | None = None) -> list[DataFitFault]:
     """Return what of the registered rows does not fit the model; a warning if its tokenizer is not here to tell.
 
     ``folder`` is where the spec will lie, if not where it was read.
@@ -190,9 +190,9 @@ def data_fit(resolved: ResolvedSpec, folder: Path | None = None) -> list[Fault]:
         source = spec.model.source
         folders = (lambda: _tokenizer_of(source, origin), lambda: _converted_tokenizer(source, origin))
         return list(data_faults(spec, resolved.read_data(), *folders))
-    except Unchecked:
+    except TokenizerUnavailable:
         message = f"not checked yet whether the data fit: the tokenizer of {spec.model.source} is not here"
-        return [Fault(("model", "source"), message, "the gates of the stages check it", closing=False)]
+        return [DataFitFault(("model", "source"), message, "the gates of the stages check it", closing=False)]
 
 
 def _converted_tokenizer(source: str, origin: Path) -> Path | None:

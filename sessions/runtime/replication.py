@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.checks.measuring_code import measuring_files
-from reviews.comparison.seed_comparison import Replication, one_seed, replicated, seeded
+from reviews.comparison.seed_comparison import ReplicationResult, combine_seeds, compare_seed, one_seed
 from reviews.evidence.gather import find, registered_spec
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
@@ -30,27 +30,27 @@ from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.session_words import session_words
 from specs.system.digests import digest_value
 from specs.system.errors import EvidenceMissing, UserError
-from specs.system.yaml.yaml_positions import dumped
-from specs.trail.session_bodies import Replicated, Replicates
-from specs.trail.session_bodies import Replication as Plan
+from specs.system.yaml.yaml_positions import dump_yaml
+from specs.trail.session_bodies import Replicates, ReplicationResultEntry
+from specs.trail.session_bodies import ReplicationEntry as Plan
 
 MOST_SEEDS = 100
 LARGEST_SEED = 2**31 - 1
 
 
-class Counted(NamedTuple):
+class ReplicationProgress(NamedTuple):
     """The registered plan, and what came of it as far as its sessions have ended."""
 
     plan: Plan
-    entry: Recorded
-    found: Replication
+    entry: RecordedEntry
+    result: ReplicationResult
     unfinished: tuple[str, ...]
     """Sessions that have not begun or not ended."""
     is_recorded: bool
     """Whether the figures are in the first session's trail."""
 
 
-def plan_seeds(run: Path, number: int, by: str) -> Recorded:
+def plan_seeds(run: Path, number: int, by: str) -> RecordedEntry:
     """Register further seeds in the trail of a closed session; returns the entry, also of an equal earlier plan.
 
     Raises:
@@ -73,7 +73,7 @@ def plan_seeds(run: Path, number: int, by: str) -> Recorded:
                 hint = "their number is not changed after results were seen; without --seeds these are run and counted"
                 raise UserError(message, where=str(run), hint=hint)
             return before
-        first = seeded(run, entries, store)
+        first = compare_seed(run, entries, store)
         resolved, _ = registered_spec(entries, store)
         measured_by = _require_same_code(run, opened, resolved)
         seeds = tuple(seed for seed, _ in zip(_further(first.seed), range(number), strict=False))
@@ -118,7 +118,7 @@ def run_seeds(run: Path, display: Terminal, say: Callable[[str], None]) -> None:
         _begin(run, entries, store, folder, seed, Replicates(session=run.name, plan=entry.digest), display)
 
 
-def count_seeds(run: Path) -> Counted:
+def count_seeds(run: Path) -> ReplicationProgress:
     """Return what came of the registered seeds, from the raw rows of their sessions; a missing one has failed.
 
     Raises:
@@ -126,7 +126,7 @@ def count_seeds(run: Path) -> Counted:
     """
     entries = read_entries(require_run(run) / TRAIL)
     entry = _require_plan(run, entries)
-    plan, first = Plan.model_validate(entry.body), seeded(run, entries, Store(run / STORE))
+    plan, first = Plan.model_validate(entry.body), compare_seed(run, entries, Store(run / STORE))
     folders = [run.parent / name for name in plan.sessions]
     trails = [read_entries(folder / TRAIL) if is_run(folder) else [] for folder in folders]
     seeds = [
@@ -136,11 +136,11 @@ def count_seeds(run: Path) -> Counted:
     unfinished = tuple(
         folder.name for folder, trail in zip(folders, trails, strict=True) if find(trail, "close") is None
     )
-    replication = replicated(first, seeds)
-    return Counted(plan, entry, replication, unfinished, find(entries, "replicated") is not None)
+    replication = combine_seeds(first, seeds)
+    return ReplicationProgress(plan, entry, replication, unfinished, find(entries, "replicated") is not None)
 
 
-def record_seeds(run: Path, by: str) -> Counted:
+def record_seeds(run: Path, by: str) -> ReplicationProgress:
     """Record the figures in the first session's trail, once, when every registered seed has ended; return them."""
     counted = count_seeds(run)
     if counted.unfinished or counted.is_recorded:
@@ -148,8 +148,8 @@ def record_seeds(run: Path, by: str) -> Counted:
     with lease(run):
         entries, store = read_entries(run / TRAIL), Store(run / STORE)
         heads = {name: read_entries(run.parent / name / TRAIL)[-1].digest for name in counted.plan.sessions}
-        result = store.put_value(counted.found.as_json())
-        body = Replicated(by=by, plan=counted.entry.digest, result=result, heads=heads)
+        result = store.put_value(counted.result.as_json())
+        body = ReplicationResultEntry(by=by, plan=counted.entry.digest, result=result, heads=heads)
         with closing(Trail(run / TRAIL, entries[0].entry.session)) as trail:
             trail.append("replicated", "replicated", body.model_dump(mode="json"))
     return counted._replace(is_recorded=True)
@@ -167,7 +167,7 @@ def with_seed(spec: SessionSpec, name: str, seed: int) -> SessionSpec:
 
 def _begin(
     run: Path,
-    entries: list[Recorded],
+    entries: list[RecordedEntry],
     store: Store,
     folder: Path,
     seed: int,
@@ -182,8 +182,8 @@ def _begin(
     state = require_startable(resolved, run / "spec.yaml", None, run.parent)
     environment.prepare(resolved.spec, display.say)
     constitution = resolved.constitution_digest
-    text = dumped(resolved.spec.model_dump(mode="json", by_alias=True))
-    material = runtime.Material(
+    text = dump_yaml(resolved.spec.model_dump(mode="json", by_alias=True))
+    material = runtime.SpecMaterial(
         source=f"# {run.name} with another seed, every value written out\n{text}".encode(),
         data={file: store.get(digest) for file, digest in resolved.data_digests.items()},
         constitution=None if constitution is None else store.get(constitution),
@@ -196,7 +196,7 @@ def _further(seed: int) -> Any:
     return ((seed + step) % (LARGEST_SEED + 1) for step in count(1))
 
 
-def _require_plan(run: Path, entries: list[Recorded]) -> Recorded:
+def _require_plan(run: Path, entries: list[RecordedEntry]) -> RecordedEntry:
     if (entry := find(entries, "replication")) is None:
         hint = f"`peergate replicate {session_words(run)} --seeds 3` registers and runs them"
         raise UserError("no further seeds are registered", where=str(run), hint=hint)
@@ -209,7 +209,7 @@ def _require_of_plan(folder: Path, plan: str) -> None:
         raise UserError("is another session than the planned one", where=str(folder), hint="move it away")
 
 
-def _require_same_code(run: Path, opened: Recorded, resolved: ResolvedSpec) -> str:
+def _require_same_code(run: Path, opened: RecordedEntry, resolved: ResolvedSpec) -> str:
     """Return the digest of the measuring code, or raise EvidenceMissing if it is not that of the first session."""
     now = digest_value(dict(measuring_files(resolved)))
     if now != opened.body.get("measured_by"):

@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple
 
 from reviews.checks.measuring_code import measuring_files
 from reviews.gate.human_answers import last_question, why_no_retry
-from reviews.gate.reviewer import Unanswered
+from reviews.gate.reviewer import PendingVerdict
 from reviews.reviewers.process.confinement import is_confined
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.pointer import database_of, pointer_of
 from reviews.trail.trail import Trail
@@ -40,7 +40,7 @@ from sessions.run.run_layout import STORE, TRAIL, is_run, require_run, session_n
 from sessions.run.signed_specs import needs_signature, require_signature, trust_spec, use_signature
 from sessions.runtime.preflight import require_startable
 from sessions.runtime.wiring import make_reviewer, make_session
-from sessions.session import Cancelled, Paused, Session, State
+from sessions.session import CancelSignal, PauseSignal, Session, State
 from specs.jobs.code_state import CodeState
 from specs.loading.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
@@ -101,7 +101,7 @@ def start(
 def begin(
     run: Path,
     resolved: ResolvedSpec,
-    material: Material,
+    material: SpecMaterial,
     state: CodeState,
     display: Terminal,
     wire: Callable[[Session], None] | None = None,
@@ -188,13 +188,13 @@ def cancel(run: Path, display: Terminal) -> Path:
         try:
             stand_by(session.trail, current)
             _end_cancelled(session)
-            session.tell()
+            session.notify()
         finally:
             session.trail.close()
     return run
 
 
-class Material(NamedTuple):
+class SpecMaterial(NamedTuple):
     """The files that a session keeps of what its spec names."""
 
     source: bytes
@@ -202,17 +202,17 @@ class Material(NamedTuple):
     constitution: bytes | None
 
 
-def material_of(spec_path: Path, resolved: ResolvedSpec) -> Material:
+def material_of(spec_path: Path, resolved: ResolvedSpec) -> SpecMaterial:
     """Read the files of a spec as they are now."""
     named = resolved.spec.constitution
     constitution = None if named is None else read_regular(resolved.path(named))
-    return Material(read_regular(spec_path), resolved.read_data(), constitution)
+    return SpecMaterial(read_regular(spec_path), resolved.read_data(), constitution)
 
 
 def register(
     run: Path,
     resolved: ResolvedSpec,
-    material: Material,
+    material: SpecMaterial,
     state: CodeState,
     replicates: Replicates | None = None,
     signed: SpecSignature | None = None,
@@ -236,7 +236,7 @@ def _fill(
     folder: Path,
     run: Path,
     resolved: ResolvedSpec,
-    material: Material,
+    material: SpecMaterial,
     state: CodeState,
     replicates: Replicates | None,
     signed: SpecSignature | None,
@@ -304,16 +304,16 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
     try:
         with telling_no_room(session.run), _signals(session), present(session.run):
             _run_graph(session, answer)
-            session.tell()
-    except Paused:
+            session.notify()
+    except PauseSignal:
         _record_pause(session, pause.PAUSE)
         raise
-    except Unanswered as waiting:
+    except PendingVerdict as waiting:
         session.display.say(str(waiting))
-        session.tell()
-    except Cancelled:
+        session.notify()
+    except CancelSignal:
         _end_cancelled(session)
-        session.tell()
+        session.notify()
     except LeaseLost:
         taken_over = True
         raise
@@ -357,7 +357,9 @@ def _run_graph(session: Session, arguments: dict[str, Any] | None) -> None:
         graph.invoke(Command(resume=answer), config, durability="exit")
 
 
-def _answer_to(session: Session, entries: list[Recorded], arguments: dict[str, Any] | None) -> dict[str, Any] | None:
+def _answer_to(
+    session: Session, entries: list[RecordedEntry], arguments: dict[str, Any] | None
+) -> dict[str, Any] | None:
     """Return the given answer, or for a budget that of an amendment; or raise UserError if it does not fit."""
     request = last_question(entries, session.name)
     if request.entry.kind == "budget":

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from agents.external_builder import NAME, Exchange, ExternalBuilder
+from agents.external_builder import NAME, BuilderExchange, ExternalBuilder
 from agents.workbench_protocol import Workbench
 from reviews.trail.tables.open_table import read_entries
-from sessions.builder.redaction import Wall
+from sessions.builder.redaction import Redactor
 from sessions.jobs.job_state import newest_progress
 from sessions.jobs.launcher import job_folder
 from sessions.mcp.tool_server import make_server
@@ -23,7 +23,7 @@ from sessions.pages.report.report import REPORT_JSON
 from sessions.run.lease import is_running
 from sessions.run.run_layout import TRAIL, is_run, run_folder, session_name
 from sessions.run.signed_specs import needs_signature
-from sessions.session import Paused, Session
+from sessions.session import PauseSignal, Session
 from specs.loading.loading import find_spec, load_spec
 from specs.system.errors import PeergateError, UserError
 
@@ -68,13 +68,13 @@ class Serving:
     """One session and one transport, while there is something to do for the client."""
 
     def __init__(self, transport: Transport) -> None:
-        self.exchange = Exchange()
+        self.exchange = BuilderExchange()
         # Other lines are for the person at the terminal: they may quote held-out items.
         self._display = Terminal(now=lambda what: setattr(self.exchange, "doing", what))
         self._transport = transport
         self._gone = threading.Event()
         self._session: Session | None = None
-        self._wall: Wall | None = None
+        self._wall: Redactor | None = None
 
     def serve(self, target: Target) -> Path:
         """Run the session until it is closed and the client knows, or the client leaves; returns the run folder.
@@ -122,7 +122,7 @@ class Serving:
         session.builder = ExternalBuilder(self.exchange, lambda bench: self._goes_on(session, bench))
         self._session = session
         # Made now: after the end of the session its trail is closed.
-        self._wall = Wall(session, os.environ)
+        self._wall = Redactor(session, os.environ)
         self.exchange.refusal = ""
         session.on_launch = lambda key: self.exchange.launched.add(key.removeprefix(f"{session.name}."))
         if self._gone.is_set():
@@ -155,7 +155,7 @@ class Serving:
         before = len(read_entries(run / TRAIL))
         while len(read_entries(run / TRAIL)) == before or is_running(run):
             if self._gone.wait(LOOK_S):
-                raise Paused(run.name)
+                raise PauseSignal(run.name)
 
 
 def _require_external(vendor: object, where: Path) -> None:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from reviews.requests.file_reading import FOR_MODEL, Reader
+from reviews.requests.file_reading import FOR_MODEL, RequestReader
 from reviews.requests.model_request import DRAFTS
-from sessions.pages.report.consult_context import Desk, Requested
-from sessions.requests.request_runner import Book, Case
-from sessions.runtime.preflight import Forecast, design_forecast
+from sessions.pages.report.consult_context import ConsultContext, RequestOutcome
+from sessions.requests.request_runner import Book, RequestCase
+from sessions.runtime.preflight import DesignForecast, design_forecast
 from specs.data.registered import read_registered
 from specs.loading.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
@@ -45,7 +45,7 @@ class Drafting:
     drafts: int = 0
     resolved: ResolvedSpec | None = field(default=None, init=False)
     """Of the newest draft without problems."""
-    forecast: Forecast | None = field(default=None, init=False)
+    forecast: DesignForecast | None = field(default=None, init=False)
 
     def problems(self, text: str) -> str:
         """Return what is wrong with a draft; empty if it may be shown.
@@ -65,7 +65,7 @@ class Drafting:
             self.resolved = load_spec(path)
             self.forecast = design_forecast(self.resolved)
         except SpecError as error:
-            return plain("\n".join(self._told(error, path)), MOST_TOLD)
+            return plain("\n".join(self._describe_problems(error, path)), MOST_TOLD)
         except (PeergateError, OSError, UnicodeError) as error:
             return plain(str(error).replace(str(path), "the spec"), MOST_TOLD)
         finally:
@@ -74,7 +74,7 @@ class Drafting:
             return plain("\n".join(self.forecast.lines()), MOST_TOLD)
         return ""
 
-    def _told(self, error: SpecError, path: Path) -> Iterator[str]:
+    def _describe_problems(self, error: SpecError, path: Path) -> Iterator[str]:
         for problem in error.problems:
             if Path(problem.path) == path:
                 text = f"{problem.keys}: {problem.message} {problem.hint}"
@@ -119,8 +119,13 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def draft_spec(
-    request: DraftRequest, desk: Desk, folder: Path, heldout: Path | None, data: Sequence[Path], others: Sequence[Path]
-) -> tuple[Requested, Drafting]:
+    request: DraftRequest,
+    desk: ConsultContext,
+    folder: Path,
+    heldout: Path | None,
+    data: Sequence[Path],
+    others: Sequence[Path],
+) -> tuple[RequestOutcome, Drafting]:
     """Have a spec drafted, in a folder from which its paths start.
 
     Of ``heldout`` the model is shown columns, of ``data`` the first rows, and the ``others`` as they are.
@@ -135,14 +140,14 @@ def draft_spec(
     with Book(desk) as book:
         if not book.asks_a_model:
             raise UserError("rules draft no spec", hint="--vendor and --model name a model to ask")
-        reader = Reader(masker_of(desk.environ), desk.readable, FOR_MODEL)
+        reader = RequestReader(masker_of(desk.environ), desk.readable, FOR_MODEL)
         reader.add_text("kinds.txt", "\n".join(_kinds()).encode(), "context")
         reader.add_text("example.yaml", EXAMPLE.read_bytes(), "context")
         parts = [line for name, is_heldout in named.items() for line in _file(folder, name, is_heldout)]
         reader.add_text("files.txt", "\n".join(parts or ["there are no files yet"]).encode(), "context")
         for other in others:
             reader.add(other, "context")
-        case = Case(request, reader.reading, request.effort, problems=drafting.problems)
+        case = RequestCase(request, reader.reading, request.effort, problems=drafting.problems)
         return book.carry_out(case), drafting
 
 
@@ -166,7 +171,7 @@ def _file(folder: Path, name: str, is_heldout: bool) -> Iterator[str]:
     rows = [json.loads(line) for line in problems.data.splitlines()[:SAMPLE_ROWS]]
     columns = ", ".join(sorted({column for row in rows for column in row}))
     use = "the held-out split" if is_heldout else "data"
-    yield f"{name}: {use}, {problems.rows} rows that hold {problems.held}, columns {columns}"
+    yield f"{name}: {use}, {problems.rows} rows that hold {problems.row_kind}, columns {columns}"
     for row in () if is_heldout else rows:
         yield f"  {plain(json.dumps(row, ensure_ascii=False), VALUE_CHARACTERS)}"
 

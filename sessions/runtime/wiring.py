@@ -16,8 +16,8 @@ from agents.playbook import Playbook
 from agents.workbench_protocol import Builder
 from reviews.checks.measuring_code import measuring_code
 from reviews.evidence.gather import registered_spec
-from reviews.gate.panel import Panel
-from reviews.gate.reviewer import Reviewer
+from reviews.gate.panel import ReviewPanel
+from reviews.gate.reviewer import PacketReviewer
 from reviews.reviewers.person import Person
 from reviews.reviewers.process.client import ReviewerProcess
 from reviews.reviewers.process.reviewer_proxy import party
@@ -43,7 +43,7 @@ from specs.system import plugins
 from specs.system.confinement import task_file
 from specs.system.confinement.program_process import require_sandbox
 from specs.system.confinement.verifier_command import NoSandbox
-from specs.system.errors import Blocked, PluginFault, UserError
+from specs.system.errors import BlockedError, PluginFault, UserError
 from specs.system.resources import LAUNCHERS, LauncherName
 from specs.system.text import plain
 from specs.trail.key_policy import PERSON
@@ -71,10 +71,10 @@ def make_builder(spec: SessionSpec, late: bool = False) -> Builder:
     return builder
 
 
-def make_reviewer(spec: SessionSpec, process: ReviewerProcess | None = None) -> Reviewer | Panel:
+def make_reviewer(spec: SessionSpec, process: ReviewerProcess | None = None) -> PacketReviewer | ReviewPanel:
     """Return a spec's reviewer or panel, mute without their process; UserError without a key, package or price."""
     process = process or reviewer_process(spec, Path())
-    every: list[Reviewer] = [
+    every: list[PacketReviewer] = [
         Person() if reviewer.vendor == PERSON else party(process, number)
         for number, reviewer in enumerate(process.reviewers)
     ]
@@ -82,7 +82,7 @@ def make_reviewer(spec: SessionSpec, process: ReviewerProcess | None = None) -> 
         return every[0]
     count = len(spec.panel.members)
     tie_breaker = every[count] if spec.panel.tie_breaker else None
-    return Panel(members=tuple(every[:count]), quorum=spec.panel.quorum, tie_breaker=tie_breaker)
+    return ReviewPanel(members=tuple(every[:count]), quorum=spec.panel.quorum, tie_breaker=tie_breaker)
 
 
 def reviewer_process(spec: SessionSpec, run: Path) -> ReviewerProcess:
@@ -108,14 +108,16 @@ def require_machine(spec: SessionSpec) -> None:
             # What a script needs may pin other versions than Peergate: its own environment stays as it is.
             install = f"{sys.executable} -m pip install --target script-packages {named}"
             hint = f"{install} && export {script_file.PACKAGES}=$PWD/script-packages"
-            raise Blocked(f"its script needs what is not installed: {', '.join(missing)}", where=stage.name, hint=hint)
+            raise BlockedError(
+                f"its script needs what is not installed: {', '.join(missing)}", where=stage.name, hint=hint
+            )
 
 
 def _require_sandbox(stage: str, what: str) -> None:
     try:
         require_sandbox()
     except NoSandbox as error:
-        raise Blocked(f"{what} in a sandbox: {error}", where=stage, hint="see docs/how-to/install.md") from error
+        raise BlockedError(f"{what} in a sandbox: {error}", where=stage, hint="see docs/how-to/install.md") from error
 
 
 def make_launcher(spec: SessionSpec, run: Path) -> Launcher:
@@ -162,7 +164,7 @@ def _one_launcher(name: LauncherName, run: Path) -> Launcher:
 def _plugin_launcher(point: EntryPoint, run: Path) -> Launcher:
     """Return the launcher that an entry point's function makes for a run folder; PluginFault if it makes none."""
     make = plugins.load(point)
-    made: Any = plugins.bounded(lambda: make(run), plugins.where(point))
+    made: Any = plugins.run_bounded(lambda: make(run), plugins.where(point))
     missing = [value for value in ("name", "start", "poll", "cancel") if not hasattr(made, value)]
     if missing:
         message = f"makes a {type(made).__name__} without {', '.join(missing)}, which every launcher has"
@@ -190,7 +192,7 @@ def make_session(run: Path, display: Terminal, resolved: ResolvedSpec | None = N
     notifier = Notifier(run, trail, store, resolved, display.say)
     mirrors = Mirrors(run, trail, store, resolved, display.say)
 
-    def tell() -> None:
+    def notify() -> None:
         notifier.look()
         mirrors.look()
 
@@ -207,7 +209,7 @@ def make_session(run: Path, display: Terminal, resolved: ResolvedSpec | None = N
         wire_reviewer=partial(make_reviewer, resolved.spec, process),
         reviewing=process,
         display=display,
-        tell=tell,
+        notify=notify,
     )
     process.waits = lambda seconds, why: display.say(f"  reviewer: waits {seconds:.0f} s: {why}")
     process.meanwhile = session.checkpoint

@@ -88,7 +88,7 @@ class _Reader:
     """Reads task files and what they name; ``texts`` collects it."""
 
     def __init__(self, path: Path, arguments: Mapping[str, str] | None = None) -> None:
-        self._path, self._given = path, arguments
+        self._path, self._given_keys = path, arguments
         self.texts: dict[str, str] = {}
         self.documents: dict[str, Document] = {}
 
@@ -100,7 +100,7 @@ class _Reader:
         self.documents[name] = document
         self.texts[name] = raw.decode()
         results: dict[str, Any] = {}
-        for value in _listed(document.data.get("include")):
+        for value in _as_list(document.data.get("include")):
             if depth == _INCLUDES:
                 raise document.error(here, [LintProblem(("include",), "includes itself, or too many files in a row")])
             results |= self.settings(str(value), self._beside(document, here, "include", str(value)), depth + 1)
@@ -118,8 +118,8 @@ class _Reader:
             raise document.error(
                 here, [LintProblem(loc, message, "copy it there: what is registered is what lies beside")]
             )
-        if self._given is not None:
-            return self._given.get(name, "").encode()
+        if self._given_keys is not None:
+            return self._given_keys.get(name, "").encode()
         try:
             raw = read_regular(self._path.parent / name)
         except OSError as error:
@@ -204,7 +204,7 @@ def _problems(settings: Mapping[str, Any], task: str, most: int) -> Iterator[Lin
         yield LintProblem(("generation_kwargs", "max_gen_toks"), message, f"max_new_tokens: {tokens} in the stage")
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 

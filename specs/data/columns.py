@@ -104,7 +104,7 @@ class Wrong(Exception):
         self.column, self.message, self.hint = column, message, hint
 
 
-class LeftOut(Exception):
+class SkippedRow(Exception):
     """A row that says of itself that nothing is to be learned from it; the message says how."""
 
 
@@ -199,13 +199,13 @@ def _require_right(current: As, values: Mapping[str, Any]) -> None:
             raise Wrong(name, message, f"write true or false if it says so, else {_drop_hint(name)}")
         if _boolean(value) is False:
             if current == "examples":
-                raise LeftOut(f"`{name}` is false")
+                raise SkippedRow(f"`{name}` is false")
             raise Wrong(name, "says that the answer is not a right one", f"remove the row; or {_drop_hint(name)}")
     for name in WEIGHTS:
         if (value := values.get(name)) is None or current == "items":
             continue
         if str(value) == "0":
-            raise LeftOut(f"`{name}` is 0")
+            raise SkippedRow(f"`{name}` is 0")
         if str(value) != "1":
             raise Wrong(name, f"a weight of {value} cannot be given to a row", f"0 or 1; or {_drop_hint(name)}")
 

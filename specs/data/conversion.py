@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from specs.data.columns import (
     NO_SELECTION,
     As,
-    LeftOut,
     Selection,
+    SkippedRow,
     Wrong,
     ignored_columns,
     is_learned,
@@ -28,8 +28,8 @@ from specs.data.columns import (
     require_honoured,
     require_honoured_keys,
 )
-from specs.data.tables import Row, of_the_file
-from specs.stages.base.artifacts import Example, Item, Preference, Taught, Turn
+from specs.data.tables import TableRow, of_the_file
+from specs.stages.base.artifacts import DialogueTurn, Example, Item, Preference, Taught
 from specs.system.digests import Contract
 from specs.system.errors import Problem
 from specs.system.yaml.problems import printable
@@ -53,11 +53,11 @@ _ROLES = {"developer": "system", "human": "user", "gpt": "assistant"}
 """Roles as OpenAI and ShareGPT call them."""
 
 
-class Converted(NamedTuple):
+class Conversion(NamedTuple):
     """The rows of a data file in their registered form, or what is wrong with them."""
 
-    held: As
-    made: list[tuple[Row, Contract]]
+    row_kind: As
+    made: list[tuple[TableRow, Contract]]
     """Each row of the file, by the names under which it is read, and what it became."""
     problems: list[Problem]
     notes: tuple[str, ...] = ()
@@ -71,27 +71,27 @@ class Converted(NamedTuple):
 
 def convert(
     path: Path,
-    rows: Sequence[Row],
+    rows: Sequence[TableRow],
     current: As | None,
     learned: Learned = "last",
     selection: Selection = NO_SELECTION,
-) -> Converted:
+) -> Conversion:
     """Convert every row of a file; ``current`` says what they are where the columns leave it open."""
     line = rows[0].line if rows else 1
     if faults := selection.faults(current, {name for row in rows for name in row.values}):
         problems = [Problem(str(path), line, 1, "columns", printable(message)) for message in faults]
-        return Converted(current or "items", [], problems)
-    rows = [Row(row.line, selection.select(row.values)) for row in rows]
+        return Conversion(current or "items", [], problems)
+    rows = [TableRow(row.line, selection.select(row.values)) for row in rows]
     columns = {name for row in rows for name in row.values}
     known = current or _guess(columns)
     if known is None:
         named = printable(", ".join(sorted(columns))) or "none"
-        return Converted("items", [], [Problem(str(path), line, 1, "", f"its columns are {named}", _unknown(columns))])
+        return Conversion("items", [], [Problem(str(path), line, 1, "", f"its columns are {named}", _unknown(columns))])
     if learned == "all" and not (known == "examples" and "messages" in columns):
         message = "there are no `messages`, of which every turn could be learned"
-        return Converted(known, [], [Problem(str(path), line, 1, "", message, "remove `learned: all`")])
+        return Conversion(known, [], [Problem(str(path), line, 1, "", message, "remove `learned: all`")])
     used: set[str] = set()
-    made: list[tuple[Row, Contract]] = []
+    made: list[tuple[TableRow, Contract]] = []
     problems: list[Problem] = []
     left_out: Counter[str] = Counter()
     for row in rows:
@@ -100,7 +100,7 @@ def convert(
             require_honoured(known, row.values)
             for contract in contracts:
                 made.append((row, _told_apart(contract, used) if isinstance(contract, Example | Item) else contract))
-        except LeftOut as reason:
+        except SkippedRow as reason:
             left_out[str(reason)] += 1
         except Wrong as error:
             texts = (printable(text) for text in (error.column, error.message, error.hint))
@@ -120,7 +120,7 @@ def convert(
     missing = bool(problems) and problems[0].message == "is missing" and proposal(columns)
     named = f"; its columns are {printable(', '.join(sorted(columns)))}"
     problems = of_the_file(problems, len(rows), named, f"if they mean that: {missing}" if missing else "")
-    return Converted(known, made, problems, tuple(notes))
+    return Conversion(known, made, problems, tuple(notes))
 
 
 def _unknown(columns: set[str]) -> str:
@@ -164,7 +164,7 @@ def _convert_row(current: As, values: dict[str, Any], learned: Learned, drop: tu
     places = [place for place, turn in enumerate(turns) if turn.role == "assistant"]
     places = [place for place in (places if learned == "all" else places[-1:]) if weights[place] is not False]
     if not places:
-        raise LeftOut("a weight says that no turn is learned")
+        raise SkippedRow("a weight says that no turn is learned")
     return [_of_turns(values, turns[: place + 1]) for place in places]
 
 
@@ -248,12 +248,12 @@ def _example(values: dict[str, Any], drop: tuple[str, ...]) -> Example:
     return _as_example(values, before, prompt, answers[0])
 
 
-def _of_turns(values: dict[str, Any], turns: Sequence[Turn]) -> Example:
+def _of_turns(values: dict[str, Any], turns: Sequence[DialogueTurn]) -> Example:
     *before, turn, reported_turn = turns
     return _as_example(values, tuple(before), turn.content, reported_turn.content)
 
 
-def _as_example(values: dict[str, Any], before: tuple[Turn, ...], prompt: str, completion: str) -> Example:
+def _as_example(values: dict[str, Any], before: tuple[DialogueTurn, ...], prompt: str, completion: str) -> Example:
     return Example(
         item=_text(values, "id") or f"e{_short(*_said_in(before), prompt, completion)}",
         group=_text(values, "group") or _group(_opening(before, prompt)),
@@ -265,11 +265,11 @@ def _as_example(values: dict[str, Any], before: tuple[Turn, ...], prompt: str, c
     )
 
 
-def _said_in(before: tuple[Turn, ...]) -> list[str]:
+def _said_in(before: tuple[DialogueTurn, ...]) -> list[str]:
     return [turn.content for turn in before]
 
 
-def _opening(before: tuple[Turn, ...], prompt: str) -> str:
+def _opening(before: tuple[DialogueTurn, ...], prompt: str) -> str:
     """Return the user's first turn: conversations that begin alike share a group."""
     return next((turn.content for turn in before if turn.role == "user"), prompt)
 
@@ -324,7 +324,7 @@ _MAKE: dict[As, Callable[[dict[str, Any], tuple[str, ...]], Contract]] = {
 }
 
 
-def _prompt_turns(values: dict[str, Any], column: str, drop: tuple[str, ...]) -> tuple[tuple[Turn, ...], str]:
+def _prompt_turns(values: dict[str, Any], column: str, drop: tuple[str, ...]) -> tuple[tuple[DialogueTurn, ...], str]:
     """Return a prompt, which is text or messages that end with the user's, after the turns before it."""
     earlier = values.get("before")
     if isinstance(values.get(column), list):
@@ -348,7 +348,7 @@ def _response(values: dict[str, Any], column: str, drop: tuple[str, ...]) -> str
         raise Wrong(column, "is not one turn of the assistant")
     require_honoured_keys(value[0], drop)
     if is_learned(value[0], drop) is False:
-        raise LeftOut("a weight says that no turn is learned")
+        raise SkippedRow("a weight says that no turn is learned")
     return _needed({column: _content(value[0])}, column)
 
 
@@ -357,7 +357,7 @@ _MESSAGES = 'such as [{"role": "user", "content": "…"}, …]'
 
 def _turns(
     values: dict[str, Any], column: str, messages: Any, drop: tuple[str, ...], *, answered: bool
-) -> tuple[list[Turn], list[bool | None]]:
+) -> tuple[list[DialogueTurn], list[bool | None]]:
     """Return the turns of a conversation, and of each whether it says that it is learned.
 
     They are perhaps the system's, which a column of its own may hold, then user and assistant by turns. Where it is
@@ -388,7 +388,7 @@ def _turns(
             raise Wrong(column, "the last turn is not the assistant's", hint)
         raise Wrong(column, "ends with the assistant's turn", "a prompt ends with the user's")
     contents = [_needed({column: _content(message)}, column) for message in messages]
-    turns = [Turn(role=role, content=text) for role, text in zip(roles, contents, strict=True)]  # type: ignore[arg-type]
+    turns = [DialogueTurn(role=role, content=text) for role, text in zip(roles, contents, strict=True)]  # type: ignore[arg-type]
     return turns, [is_learned(message, drop) for message in messages]
 
 

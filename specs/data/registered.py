@@ -11,7 +11,7 @@ from typing import NamedTuple
 from specs.data.columns import NO_SELECTION, As, Selection
 from specs.data.conversion import ITEM, Learned, convert, lines_of
 from specs.data.tables import read_table
-from specs.data.transcripts import packed
+from specs.data.transcripts import pack_transcripts
 from specs.stages.base.artifacts import Item
 from specs.system.errors import Problem, SpecError
 from specs.system.regular_files import read_regular
@@ -21,10 +21,10 @@ OF_ITEM = 4
 """Fields of an item, of five, from which on a row is taken for one: what it lacks is then told."""
 
 
-class Registered(NamedTuple):
+class RegisteredData(NamedTuple):
     """A data file as a session registers it."""
 
-    held: As
+    row_kind: As
     data: bytes
     """One JSON object a line."""
     rows: int
@@ -36,20 +36,20 @@ class Registered(NamedTuple):
 
 def read_registered(
     path: Path, current: As | None, learned: Learned = "last", selection: Selection = NO_SELECTION
-) -> Registered | list[Problem]:
+) -> RegisteredData | list[Problem]:
     """Return a data file in its registered form, or what is wrong with its rows; raises OSError.
 
     A file of items in Peergate's own form is registered byte by byte; its lines are checked where a spec is loaded.
     """
     if current in (None, "items") and selection == NO_SELECTION and (raw := own_form(path)) is not None:
-        return Registered("items", raw, len(raw.removesuffix(b"\n").split(b"\n")), _has_turns(raw))
+        return RegisteredData("items", raw, len(raw.removesuffix(b"\n").split(b"\n")), _has_turns(raw))
     if current == "transcripts":
         if selection != NO_SELECTION:
             return [Problem(str(path), 1, 1, "", "transcripts have no columns", "remove `columns` and `drop`")]
-        rows = packed(path)
+        rows = pack_transcripts(path)
         wrong = [row for row in rows if isinstance(row, Problem)]
         made = [row for row in rows if isinstance(row, Item)]
-        return wrong or Registered("transcripts", lines_of(made), len(made))
+        return wrong or RegisteredData("transcripts", lines_of(made), len(made))
     table = read_table(path)
     if table.problems:
         return table.problems
@@ -57,7 +57,9 @@ def read_registered(
     if result.problems:
         return result.problems
     turns = any(getattr(row, "before", ()) for row in result.rows)
-    return Registered(result.held, lines_of(result.rows), len(result.rows), turns, (*table.notes, *result.notes))
+    return RegisteredData(
+        result.row_kind, lines_of(result.rows), len(result.rows), turns, (*table.notes, *result.notes)
+    )
 
 
 def _has_turns(raw: bytes) -> bool:

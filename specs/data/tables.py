@@ -45,17 +45,17 @@ UNNAMED = "(unnamed index)"
 """The first column that pandas writes without a name: the numbers of the rows."""
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """One row: the line or number where it is, counted from 1, and its values by column."""
 
     line: int
     values: dict[str, Any]
 
 
-class Table(NamedTuple):
+class DataTable(NamedTuple):
     """The rows of a file, or what is wrong with it."""
 
-    rows: list[Row]
+    rows: list[TableRow]
     problems: list[Problem]
     notes: tuple[str, ...] = ()
     """What of the file was not read as it stands, in words."""
@@ -81,7 +81,7 @@ def size_of(path: Path) -> int:
     )
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path) -> DataTable:
     """Read a table by what its name says: ``.csv``, ``.tsv``, ``.parquet``, a folder, or else JSON lines.
 
     Raises:
@@ -89,9 +89,9 @@ def read_table(path: Path) -> Table:
     """
     try:
         if path.is_dir():
-            return _table(path, _numbered(_saved(path)))
+            return _table(path, _number_rows(_read_saved_dataset(path)))
         if path.suffix == ".parquet":
-            return _table(path, _numbered(_parquet(path)))
+            return _table(path, _number_rows(_parquet(path)))
         raw = _read(path)
         if path.suffix in (".csv", ".tsv"):
             rows = _csv(_text(raw.removeprefix(b"\xef\xbb\xbf")))
@@ -100,7 +100,7 @@ def read_table(path: Path) -> Table:
             return _table(path, rows)._replace(notes=notes)
         return _json_lines(path, raw)
     except Unreadable as error:
-        return Table([], [Problem(str(path), *error.place, "", printable(error.message), printable(error.hint))])
+        return DataTable([], [Problem(str(path), *error.place, "", printable(error.message), printable(error.hint))])
 
 
 def _read(path: Path) -> bytes:
@@ -112,10 +112,10 @@ def _read(path: Path) -> bytes:
         raise Unreadable(str(error.strerror)) from error
 
 
-def _table(path: Path, rows: Iterable[Row], problems: list[Problem] | None = None) -> Table:
+def _table(path: Path, rows: Iterable[TableRow], problems: list[Problem] | None = None) -> DataTable:
     """Return rows with the values of their cells, and a problem for each cell that has none."""
     problems = problems or []
-    made: list[Row] = []
+    made: list[TableRow] = []
     for row in rows:
         values: dict[str, Any] = {}
         for name, cell in row.values.items():
@@ -124,8 +124,8 @@ def _table(path: Path, rows: Iterable[Row], problems: list[Problem] | None = Non
                     values[name] = value
             except CellFault as error:
                 problems.append(Problem(str(path), row.line, 1, printable(name), error.message, error.hint))
-        made.append(Row(row.line, values))
-    return Table(made, of_the_file(problems, len(made)))
+        made.append(TableRow(row.line, values))
+    return DataTable(made, of_the_file(problems, len(made)))
 
 
 def of_the_file(problems: list[Problem], rows: int, addition: str = "", hint: str = "") -> list[Problem]:
@@ -186,10 +186,10 @@ def _text(raw: bytes) -> str:
     return text
 
 
-def _json_lines(path: Path, raw: bytes) -> Table:
+def _json_lines(path: Path, raw: bytes) -> DataTable:
     if (whole := not_json_lines(raw)) is not None:
         raise whole
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     problems: list[Problem] = []
     for number, line in enumerate(raw.rstrip().split(b"\n"), 1):
         try:
@@ -205,7 +205,7 @@ def _json_lines(path: Path, raw: bytes) -> Table:
             problems.append(Problem(str(path), number, 1, "", f"not valid JSON: {type(error).__name__}"))
             continue
         if isinstance(values, dict):
-            rows.append(Row(number, values))
+            rows.append(TableRow(number, values))
         else:
             problems.append(Problem(str(path), number, 1, "", f"a {type(values).__name__}, not a JSON object"))
     return _table(path, rows, of_the_file(problems, len(rows) + len(problems)))
@@ -243,7 +243,7 @@ def _separator(text: str) -> str:
     return best[2]
 
 
-def _csv(text: str) -> list[Row]:
+def _csv(text: str) -> list[TableRow]:
     """Return the rows below the header; a cell is text, and an empty one is missing."""
     first, _, rest = text.partition("\n")
     if first.startswith("{") and _is_json(first):
@@ -260,14 +260,14 @@ def _csv(text: str) -> list[Row]:
         if wrong := sorted({name or "''" for name in columns if not name or columns.count(name) > 1}):
             raise Unreadable(f"the header names {', '.join(wrong)} twice or not at all", "one name for each column")
         line = reader.line_num + 1
-        rows: list[Row] = []
+        rows: list[TableRow] = []
         for cells in reader:
             if cells:
                 if len(cells) != len(columns):
                     message = f"{len(cells)} cells, the header has {len(columns)}"
                     raise Unreadable(message, "put quotes around cells that hold the separator", line + skipped)
                 rows.append(
-                    Row(line + skipped, {name: cell for name, cell in zip(columns, cells, strict=True) if cell})
+                    TableRow(line + skipped, {name: cell for name, cell in zip(columns, cells, strict=True) if cell})
                 )
             line = reader.line_num + 1
     except csv.Error as error:
@@ -281,7 +281,7 @@ def _csv(text: str) -> list[Row]:
     return rows
 
 
-def _read_decimals(rows: list[Row]) -> set[str]:
+def _read_decimals(rows: list[TableRow]) -> set[str]:
     """Read the cells of columns of decimal numbers as such; return the columns with whole ones among them."""
     whole: set[str] = set()
     for name in decimal_columns([row.values for row in rows]):
@@ -320,7 +320,7 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
 _TOO_LARGE = Unreadable(f"holds more than {MAX_DATA_BYTES:,} bytes of values", "name a smaller table")
 
 
-def _saved(path: Path) -> list[dict[str, Any]]:
+def _read_saved_dataset(path: Path) -> list[dict[str, Any]]:
     """Return the rows of one split that ``Dataset.save_to_disk`` wrote."""
     if (path / "dataset_dict.json").is_file():
         splits = sorted(current_path.name for current_path in path.iterdir() if current_path.is_dir())
@@ -338,7 +338,7 @@ def _saved(path: Path) -> list[dict[str, Any]]:
         raise Unreadable(f"the saved dataset cannot be read: {type(error).__name__}") from error
 
 
-def _numbered(rows: list[dict[str, Any]]) -> list[Row]:
+def _number_rows(rows: list[dict[str, Any]]) -> list[TableRow]:
     if not rows:
         raise Unreadable("the file holds no rows")
-    return [Row(number, values) for number, values in enumerate(rows, 1)]
+    return [TableRow(number, values) for number, values in enumerate(rows, 1)]

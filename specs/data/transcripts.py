@@ -13,7 +13,7 @@ KIND = "transcript"
 _HINT = "name a session file of Claude Code, or a folder of ~/.claude/projects"
 
 
-def packed(path: Path) -> list[Item] | list[Problem]:
+def pack_transcripts(path: Path) -> list[Item] | list[Problem]:
     """Return a row for each ``*.jsonl`` below a folder, or for one file; raises OSError."""
     files = (
         sorted(current_path for current_path in path.rglob("*.jsonl") if current_path.is_file())

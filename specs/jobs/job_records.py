@@ -11,7 +11,7 @@ from specs.jobs.grant_and_claim import Grant
 from specs.stages.base.stage import Kind, ModelKind
 from specs.system.confinement.task_file import remember
 from specs.system.confinement.verifier_limits import VerifierLimits
-from specs.system.digests import Contract, Count, Digest, Positive, Quantity, omitted
+from specs.system.digests import Contract, Count, Digest, Positive, Quantity, omit_default
 
 
 class Artifact(Contract):
@@ -23,7 +23,7 @@ class Artifact(Contract):
     bytes: Count
 
 
-class Resumed(Contract):
+class ResumeStep(Contract):
     """The saved step of an earlier attempt from which a job resumes."""
 
     attempt: int
@@ -47,7 +47,7 @@ class Segment(Contract):
     until: Positive
 
 
-class Drawn(Contract):
+class RowSelection(Contract):
     """Which rows of an output are to be made again."""
 
     of: Count
@@ -65,29 +65,29 @@ class Challenge(Contract):
     """How many rows the job left."""
     rows: tuple[Count, ...]
     """Their places in the file, from 0, in order."""
-    segments: tuple[Segment, ...] = omitted(())
+    segments: tuple[Segment, ...] = omit_default(())
     """Of training: the same rows, by the steps they begin after."""
-    others: dict[str, Drawn] | None = omitted()
+    others: dict[str, RowSelection] | None = omit_default()
     """The same of outputs beside ``rows`` that hold scores, by name."""
 
-    def drawn(self, output: str) -> Drawn:
+    def select_rows(self, output: str) -> RowSelection:
         """Return which rows of an output are to be made again: none of one that is not named."""
-        rows = Drawn(of=self.of, rows=self.rows)
-        return ({"rows": rows} | (self.others or {})).get(output, Drawn(of=0, rows=()))
+        rows = RowSelection(of=self.of, rows=self.rows)
+        return ({"rows": rows} | (self.others or {})).get(output, RowSelection(of=0, rows=()))
 
     @property
     def unit(self) -> str:
         """Return what its rows are."""
         return "steps" if self.segments else "rows"
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Return what a witness does, after the words "a witness"."""
         count, of = self.counts()
         return f"{'trains' if self.segments else 'reads'} {count} of {of} {self.unit} again"
 
     def counts(self) -> tuple[int, int]:
         """Return how many rows of all outputs are to be made again, and of how many."""
-        every = [self.drawn(name) for name in ("rows", *(self.others or ()))]
+        every = [self.select_rows(name) for name in ("rows", *(self.others or ()))]
         return sum(len(value.rows) for value in every), sum(value.of for value in every)
 
 
@@ -105,17 +105,17 @@ class JobOrder(Contract):
     code: Digest
     """Of the code the orchestrator runs: a job that would run another one refuses."""
     max_seconds: float
-    dead_man_minutes: float | None = omitted()
+    dead_man_minutes: float | None = omit_default()
     """The job ends itself when no orchestrator was there for this long; None: never."""
-    model_kind: ModelKind | None = omitted()
+    model_kind: ModelKind | None = omit_default()
     """The kind the spec declares of the model, for prompting; :meth:`declared` fills in what an order leaves out."""
-    resumes: Resumed | None = omitted()
+    resumes: ResumeStep | None = omit_default()
     """None: the job begins at the beginning."""
-    task_text: str | None = omitted()
+    task_text: str | None = omit_default()
     """Of a task in a file, the file: ``task`` names its digest, and the grant ``task``."""
-    verifier: VerifierLimits = omitted(VerifierLimits())
+    verifier: VerifierLimits = omit_default(VerifierLimits())
     """What the process of a verifier of the user's own may take."""
-    challenge: Challenge | None = omitted()
+    challenge: Challenge | None = omit_default()
     """Set for a witness, which does not do the work: it looks whether the granted weights could have done it."""
 
     @model_validator(mode="after")
@@ -127,7 +127,7 @@ class JobOrder(Contract):
         """Return the key that belongs to the grant: a witness works under that of the job it judges."""
         return self.grant.key() + (WITNESS if self.challenge else "")
 
-    def declared(self) -> ModelKind | None:
+    def resolve_model_kind(self) -> ModelKind | None:
         """Return the declared kind of the model, which some kinds of orders leave out where it is instruct."""
         # Imported here: a job's wrapper reads orders, and all stage kinds together take longer to import than it does.
         from specs.stages.registry import STAGE_KINDS
@@ -154,19 +154,19 @@ class Manifest(Contract):
     seed: Count
     tokens: Count
     wall_s: Quantity
-    peak_rss_mb: Quantity | None = omitted()
+    peak_rss_mb: Quantity | None = omit_default()
     """Told by jobs of earlier versions; what the wrapper measured is in :class:`ExitRecord`."""
     effective: dict[str, Any]
     """Settings read back from the objects that did the work, by parameter name where there is one."""
     facts: dict[str, Any] = {}
     """Further things the job saw that checks use (for example the masked share of a batch)."""
-    code_state: CodeState | None = omitted()
+    code_state: CodeState | None = omit_default()
     """Which code ran, as it was when the job began; older manifests hold the digest of ``training`` only."""
-    machine: MachineUse | None = omitted()
+    machine: MachineUse | None = omit_default()
     """What the job used of graphics processors; not told in older manifests."""
 
 
-class Progress(Contract):
+class JobProgress(Contract):
     """One line of ``progress.jsonl``: how far the job is and what it measured on the way (claims, for display)."""
 
     time: float
@@ -175,7 +175,7 @@ class Progress(Contract):
     unit: str
     note: dict[str, float | str] = {}
 
-    def seconds_left(self, first: Progress) -> float:
+    def seconds_left(self, first: JobProgress) -> float:
         """Return the seconds left at the speed since an earlier line, 0 where nothing was done since.
 
         From the first line of a job on it is the speed without the loading of the model.
@@ -202,14 +202,14 @@ CLOCK_TOLERANCE_SHARE = 0.01
 """How far a job's own clock may be from the orchestrator's: a start, an end seen late, and clocks that drift."""
 
 
-class Observed(Contract):
+class ObservedRuntime(Contract):
     """How long a job can have run, by the clocks of the orchestrator and not by its own."""
 
     at_least_s: Quantity
     """For so long its process was seen alive on this machine; 0 where the process is elsewhere."""
     at_most_s: Quantity
     """From the launch to when its end was seen, by any orchestrator."""
-    clock_set_s: float | None = omitted()
+    clock_set_s: float | None = omit_default()
     """By how much the machine's clock was set meanwhile; None where the job may have read another clock."""
 
     def spare(self) -> float:
@@ -220,7 +220,7 @@ class Observed(Contract):
         """Say whether a job's own account of its time can be so."""
         return seconds >= 0 and self.at_least_s - self.spare() <= seconds <= self.at_most_s + self.spare()
 
-    def bounded(self, seconds: float) -> float:
+    def bound_seconds(self, seconds: float) -> float:
         """Return the time to pay for: the job's own account where it fits, else the nearest that was observed.
 
         It is never less than its process was seen alive.
@@ -242,11 +242,11 @@ class ExitRecord(Contract):
     ended: float
     host: str
     log: Digest
-    log_left_out: int = omitted(0)
+    log_left_out: int = omit_default(0)
     """Bytes that were printed and are not in the log."""
-    cpu_s: float | None = omitted()
+    cpu_s: float | None = omit_default()
     """Processor time of the stage and of what it started and waited for."""
-    peak_rss_mb: float | None = omitted()
+    peak_rss_mb: float | None = omit_default()
     """The most memory in MiB: that of all its processes together, looked at once a second, or that of the largest."""
 
     @property

@@ -37,7 +37,7 @@ def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
     first, last = stages.get(spec.analysis.baseline), stages.get(spec.analysis.treatment)
     if first is None or last is None or kind_of(first).arm is None or kind_of(last).arm is None:
         return  # Reported as an arm that is not one.
-    if controlled(first) is None or controlled(last) is None:
+    if find_control(first) is None or find_control(last) is None:
         yield LintProblem(("analysis", "controls"), "the arms hold no conversations", "remove the controls")
         return
     order = [stage.name for stage in spec.stages]
@@ -46,8 +46,8 @@ def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
         for side, name, arm in (("before", control.before, first), ("after", control.after, last)):
             loc: Loc = ("analysis", "controls", number, side)
             stage = stages.get(name)
-            if stage is None or controlled(stage) is None:
-                able = [stage.name for stage in spec.stages if controlled(stage)]
+            if stage is None or find_control(stage) is None:
+                able = [stage.name for stage in spec.stages if find_control(stage)]
                 text = "there is no stage" if stage is None else f"a stage of kind {stage.kind} is no control:"
                 yield LintProblem(loc, f"{text} '{name}'", suggest(name, able, f"{first.kind} stages"))
                 continue
@@ -61,7 +61,7 @@ def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
             yield LintProblem(("analysis", "controls", number), message, "both sides of a control have the same")
 
 
-def controlled(stage: Stage) -> tuple[str, str] | None:
+def find_control(stage: Stage) -> tuple[str, str] | None:
     """Return the parameter that a control changes, and its value in an arm; None where the kind has no controls."""
     arm = kind_of(stage).arm
     return arm.control if arm else None
@@ -113,7 +113,7 @@ def _metric(spec: SessionSpec, arm: Stage) -> Iterator[LintProblem]:
         message = f"primary_metric is {primary_metric}, the arms are {arm.kind} stages"
         yield LintProblem(("analysis", "primary_metric"), message, f"write primary_metric: {metric}")
     alike = spec.stage(spec.analysis.baseline).parameters == arm.parameters  # Otherwise told as a difference.
-    if controlled(arm) and arm.parameters.history != "whole" and alike:
+    if find_control(arm) and arm.parameters.history != "whole" and alike:
         loc: Loc = ("stages", [stage.name for stage in spec.stages].index(arm.name), "parameters", "history")
         message = f"history is {arm.parameters.history}: an arm that is not shown its conversation is a control"
         yield LintProblem(loc, message, "write history: whole, or name the stage under analysis.controls")

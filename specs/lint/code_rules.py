@@ -15,10 +15,10 @@ def lint_witness(_: SessionSpec, __: int, stage: Stage) -> Iterator[LintProblem]
     """Training that no witness can repeat is registered as such, by the person and before it starts."""
     kind, loc = kind_of(stage), ("witness",)
     trains = kind.makes_weights(stage.parameters)
-    if stage.witness and (kind.replayed or not trains):
+    if stage.witness and (kind.replay_job or not trains):
         sentence = "a witness can repeat its training" if trains else "the stage trains nothing"
         yield LintProblem(loc, sentence, "remove the line")
-    elif trains and not stage.witness and not kind.replayed:
+    elif trains and not stage.witness and not kind.replay_job:
         message = f"no witness can repeat the training of a {kind.name} stage"
         yield LintProblem(loc, message, "write witness: weights_only; the headline then says 'training not replayed'")
 

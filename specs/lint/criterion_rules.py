@@ -33,10 +33,10 @@ def lint_criteria(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProbl
     for number, criterion in enumerate(stage.gate.criteria):
         loc: Loc = ("gate", "criteria", number)
         yield from lint_bound(spec, stage, criterion, loc)
-        if len(texts := _given(criterion)) != 1:
+        if len(texts := _list_bounds(criterion)) != 1:
             continue
         yield from _nothing_kept(criterion, texts[0], loc)
-        yield from _registered(spec, stage, criterion, loc)
+        yield from _check_registered_thresholds(spec, stage, criterion, loc)
         clashes = (_clash(other, criterion, where) for where, other in seen_pairs)
         if message := next(filter(None, clashes), ""):
             yield LintProblem(loc, message, "keep one of the two")
@@ -46,7 +46,7 @@ def lint_criteria(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProbl
 def lint_bound(spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc) -> Iterator[LintProblem]:
     """A criterion has one bound that can be met, on a metric the stage measures."""
     yield from _metric(spec, stage, criterion, loc)
-    texts = _given(criterion)
+    texts = _list_bounds(criterion)
     if len(texts) == 1:
         yield from _impossible(criterion, texts[0], loc)
         return
@@ -55,7 +55,7 @@ def lint_bound(spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc) 
     yield LintProblem(loc, message, f"give one of {', '.join(_BOUNDS)}")
 
 
-def _given(criterion: Criterion) -> list[str]:
+def _list_bounds(criterion: Criterion) -> list[str]:
     return [name for name in _BOUNDS if getattr(criterion, name) is not None]
 
 
@@ -86,7 +86,7 @@ def _metric(spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc) -> 
 def _absent(stage: Stage) -> dict[str, str]:
     """Return the metrics of outputs that a stage of the kind has only with a parameter that is not set here."""
     kind = kind_of(stage)
-    unset = [value for value in kind.added if not value.is_set(stage.parameters)]
+    unset = [value for value in kind.conditional_ports if not value.is_set(stage.parameters)]
     where = {output: value.where for value in unset for output in value.outputs}
     results = {metric.id: where.get(metric.output, "") for metric in kind.metrics if isinstance(metric, RowMetric)}
     return {id: parameter for id, parameter in results.items() if parameter}
@@ -108,7 +108,7 @@ def _domain(metric: str) -> tuple[float, float]:
 
 def _impossible(criterion: Criterion, bound: str, loc: Loc) -> Iterator[LintProblem]:
     low, high = _domain(criterion.metric)
-    _, value = criterion.bound()
+    _, value = criterion.get_bound()
     if low <= value <= high and not (bound == "above" and value == high) and not (bound == "below" and value == low):
         return
     unit = METRICS[criterion.metric].unit
@@ -120,18 +120,20 @@ def _impossible(criterion: Criterion, bound: str, loc: Loc) -> Iterator[LintProb
 
 def _nothing_kept(criterion: Criterion, bound: str, loc: Loc) -> Iterator[LintProblem]:
     """A gate stays shut where nothing was kept, so a criterion that only nothing can meet is met by no attempt."""
-    most = criterion.bound()[1]
+    most = criterion.get_bound()[1]
     if criterion.metric in KEPT_COUNTS and bound in _UPPER and (most < 1 or (bound == "below" and most == 1)):
         message = f"'{criterion}' is met only where nothing was kept, and then the gate stays shut"
         yield LintProblem((*loc, bound), message, "allow 1 or more, or remove the criterion")
 
 
-def _registered(spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc) -> Iterator[LintProblem]:
+def _check_registered_thresholds(
+    spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc
+) -> Iterator[LintProblem]:
     """The treatment's gate may not move the thresholds of the registered analysis."""
     analysis = spec.analysis
     if stage.name != analysis.treatment:
         return
-    sign, value = criterion.bound()
+    sign, value = criterion.get_bound()
     lower = sign in (">=", ">")
     if criterion.metric == "mcnemar_p" and (lower or value != analysis.alpha):
         registered = f"mcnemar_p below alpha = {analysis.alpha:g}"
@@ -149,7 +151,7 @@ def _clash(first: Criterion, second: Criterion, where: str) -> str:
     """Return why two criteria cannot be together: a repetition, two thresholds on one side, an empty interval."""
     if first.metric != second.metric:
         return ""
-    (sign, value), (other_sign, other_value) = second.bound(), first.bound()
+    (sign, value), (other_sign, other_value) = second.get_bound(), first.get_bound()
     if (sign, value) == (other_sign, other_value):
         return f"'{second}' repeats {where}"
     lower, other_lower = sign in (">=", ">"), other_sign in (">=", ">")

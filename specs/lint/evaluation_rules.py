@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from specs.lint.arm_rules import controlled
+from specs.lint.arm_rules import find_control
 from specs.session.session_spec import SessionSpec, kind_read
 from specs.stages.base.stage import TASKS
 from specs.stages.registry import Stage, kind_of, names_where
 from specs.system import plugins
 from specs.system.confinement import task_file
-from specs.system.confinement.verifier_process import GROUP, described
+from specs.system.confinement.verifier_process import GROUP, describe_task
 from specs.system.yaml.problems import LintProblem, Loc, suggest
 
 SUCCESS = (
@@ -28,7 +28,7 @@ def lint_evaluation(spec: SessionSpec) -> Iterator[LintProblem]:
     yield from _gap(spec)
     for number, drift in enumerate(spec.evaluation.drift):
         yield from _differ_in_model_only(spec, ("evaluation", "drift", number), drift.before, drift.after)
-    yield from _paired(spec)
+    yield from _check_paired_tests(spec)
     labelled = spec.evaluation.labelled
     if labelled is not None and labelled not in spec.data:
         hint = suggest(labelled, spec.data, "data files")
@@ -52,7 +52,7 @@ def lint_judge(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]
 def notes(spec: SessionSpec) -> Iterator[str]:
     """Yield what is allowed and seldom meant, one line each."""
     analysis = spec.analysis
-    if controlled(spec.stage(analysis.treatment)) and not analysis.controls:
+    if find_control(spec.stage(analysis.treatment)) and not analysis.controls:
         yield (
             f"{analysis.treatment}: no control is registered, so a gain that needs no memory counts as one; controls "
             "are both arms once more with history: shuffled or none, named under analysis.controls"
@@ -68,10 +68,10 @@ def notes(spec: SessionSpec) -> Iterator[str]:
 def _shows(task: str) -> bool:
     if task_file.is_file(task):
         # A file that could not be used has been reported, and has no digest.
-        return "@" not in task or "worked_example" in described(task).parts
+        return "@" not in task or "worked_example" in describe_task(task).parts
     if task in TASKS:
         return task == "format_instructions"
-    return plugins.find(GROUP, task) is not None and "worked_example" in described(task).parts
+    return plugins.find(GROUP, task) is not None and "worked_example" in describe_task(task).parts
 
 
 def _gap(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -128,7 +128,7 @@ def lint_looks(spec: SessionSpec) -> Iterator[LintProblem]:
     """
     plan = spec.evaluation
     tests = (*plan.paired, *plan.drift) if plan else ()
-    named = {*spec.analysis.compared(), *(name for test in tests for name in (test.before, test.after))}
+    named = {*spec.analysis.list_compared_stages(), *(name for test in tests for name in (test.before, test.after))}
     looks = {
         stage.name: place
         for place, stage in enumerate(spec.stages)
@@ -154,7 +154,7 @@ def _of_trained(spec: SessionSpec, stage: Stage) -> bool:
     return any(_trains(stage) or _of_trained(spec, stage) for stage in before if stage.name in owners)
 
 
-def _paired(spec: SessionSpec) -> Iterator[LintProblem]:
+def _check_paired_tests(spec: SessionSpec) -> Iterator[LintProblem]:
     for number, test in enumerate(spec.evaluation.paired if spec.evaluation else ()):
         loc: Loc = ("evaluation", "paired", number)
         problems = list(_differ_in_model_only(spec, loc, test.before, test.after))

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from specs.session.reviewer_vendor import GROUP, vendor_of
 from specs.session.session_spec import SessionSpec
 from specs.system import plugins
-from specs.system.vendors.parties import REVIEWERS, Builder, Effort, Efforts, Reviewer
-from specs.system.vendors.prices import is_listed, unlisted
+from specs.system.vendors.parties import REVIEWERS, BuilderSpec, Efforts, ReviewerSpec, ReviewLimits
+from specs.system.vendors.prices import describe_unlisted_model, is_listed
 from specs.system.yaml.problems import LintProblem, Loc, suggest
 
 DESIGN_STAKES = "medium"
@@ -42,7 +42,7 @@ _BUILDER_MODEL_ONLY = (
 _REVIEWER_MODEL_ONLY = ("base_url", "api", "usd_per_million_tokens", "effort", "outage_s", "looks")
 
 
-def makers(party: Builder | Reviewer) -> frozenset[str]:
+def makers(party: BuilderSpec | ReviewerSpec) -> frozenset[str]:
     """Return every vendor whose model a builder or reviewer is, by its vendor, address or the name of its model.
 
     A model under another name at an unknown address is not recognised.
@@ -52,14 +52,14 @@ def makers(party: Builder | Reviewer) -> frozenset[str]:
     texts |= {
         name for name, hosts in _HOSTS.items() if any(host == text or host.endswith(f".{text}") for text in hosts)
     }
-    if isinstance(party, Builder) and party.model_vendor is not None:
+    if isinstance(party, BuilderSpec) and party.model_vendor is not None:
         texts.add(party.model_vendor)
     if party.model:
         texts |= {name for name, pattern in _MODELS.items() if pattern.search(party.model)}
     return frozenset(texts)
 
 
-def reviewers_of(spec: SessionSpec) -> Iterator[tuple[Loc, Reviewer]]:
+def reviewers_of(spec: SessionSpec) -> Iterator[tuple[Loc, ReviewerSpec]]:
     """Yield everybody who may be asked, with the place in the spec."""
     if spec.panel is None:
         yield ("reviewer",), spec.reviewer
@@ -89,7 +89,7 @@ def lint_parties(spec: SessionSpec) -> Iterator[LintProblem]:
             yield LintProblem((*place, "vendor"), message, hint)
 
 
-def _own_judge(builder: Builder, reviewer: Reviewer) -> str:
+def _own_judge(builder: BuilderSpec, reviewer: ReviewerSpec) -> str:
     """Return why a reviewer would judge the work of its own vendor's model; empty if it would not."""
     same = sorted(makers(builder) & makers(reviewer))
     if builder.vendor == reviewer.vendor:
@@ -101,7 +101,7 @@ def _own_judge(builder: Builder, reviewer: Reviewer) -> str:
     return ""
 
 
-def _model(place: Loc, party: Builder | Reviewer, without: bool) -> Iterator[LintProblem]:
+def _model(place: Loc, party: BuilderSpec | ReviewerSpec, without: bool) -> Iterator[LintProblem]:
     if without and party.model is not None:
         yield LintProblem((*place, "model"), f"'{party.vendor}' works without a model", "remove the line")
     elif not without and not party.model:
@@ -119,7 +119,7 @@ def lint_builder(spec: SessionSpec) -> Iterator[LintProblem]:
 
 
 def _superfluous(
-    place: Loc, party: Builder | Reviewer, keys: tuple[str, ...], why: str, vendor: str = ""
+    place: Loc, party: BuilderSpec | ReviewerSpec, keys: tuple[str, ...], why: str, vendor: str = ""
 ) -> Iterator[LintProblem]:
     """Yield each of these keys that a party gives."""
     for key in keys:
@@ -132,7 +132,7 @@ def is_known(vendor: str) -> bool:
     return vendor in REVIEWERS or (vendor not in _RESERVED and plugins.find(GROUP, vendor) is not None)
 
 
-def works_without_model(reviewer: Reviewer) -> bool:
+def works_without_model(reviewer: ReviewerSpec) -> bool:
     """Say whether a known vendor asks no model; raises PluginFault for a plug-in that cannot be used."""
     return not vendor_of(reviewer.vendor).asks_model if reviewer.is_plugin else not reviewer.asks_a_model
 
@@ -171,10 +171,10 @@ def _lint_panel(spec: SessionSpec) -> Iterator[LintProblem]:
         yield LintProblem(loc, message, "take another vendor, or a person")
 
 
-def lint_one_reviewer(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
+def lint_one_reviewer(place: Loc, reviewer: ReviewerSpec) -> Iterator[LintProblem]:
     """Vendor, model, endpoint, API and times of one reviewer fit each other."""
     if not is_known(reviewer.vendor):
-        known = (*REVIEWERS, *(entry_point.name for entry_point in plugins.installed(GROUP)))
+        known = (*REVIEWERS, *(entry_point.name for entry_point in plugins.find_entry_points(GROUP)))
         message, hint = f"unknown reviewer vendor '{reviewer.vendor}'", suggest(reviewer.vendor, known, "known")
         if reviewer.vendor == "playbook":
             message, hint = "'playbook' acts, it cannot be the reviewer", "without a model, take 'checklist'"
@@ -198,7 +198,7 @@ def lint_one_reviewer(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
     yield from _lint_times(place, reviewer)
 
 
-def _lint_plugin(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
+def _lint_plugin(place: Loc, reviewer: ReviewerSpec) -> Iterator[LintProblem]:
     """A plug-in asks its model in its own way; what that takes is not measured, so its cap is what it costs."""
     yield from _superfluous(place, reviewer, ("base_url", "api"), "asks its model in its own way", "vendor ")
     if reviewer.usd_per_million_tokens is not None and not reviewer.usd_per_million_tokens.is_free:
@@ -206,7 +206,7 @@ def _lint_plugin(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
         yield LintProblem((*place, "usd_per_million_tokens"), message, "write 0 for both, or remove it")
 
 
-def lint_endpoint(place: Loc, party: Builder | Reviewer) -> Iterator[LintProblem]:
+def lint_endpoint(place: Loc, party: BuilderSpec | ReviewerSpec) -> Iterator[LintProblem]:
     """Address and price of a party that asks a model belong together."""
     if party.base_url is not None and party.usd_per_million_tokens is None:
         message = "the price of an endpoint of your own is not known"
@@ -220,12 +220,12 @@ def lint_endpoint(place: Loc, party: Builder | Reviewer) -> Iterator[LintProblem
 _NOT_ANTHROPICS = ("none", "minimal")
 
 
-def _lint_depth(place: Loc, party: Builder | Reviewer) -> Iterator[LintProblem]:
+def _lint_depth(place: Loc, party: BuilderSpec | ReviewerSpec) -> Iterator[LintProblem]:
     """A vendor is asked for an effort that it has."""
     if party.vendor != "anthropic":
         return
-    requests = {("reasoning",): party.reasoning} if isinstance(party, Builder) else {}
-    if isinstance(party, Reviewer):
+    requests = {("reasoning",): party.reasoning} if isinstance(party, BuilderSpec) else {}
+    if isinstance(party, ReviewerSpec):
         requests = {
             ("effort", name, "reasoning"): getattr(party.effort, name).reasoning for name in Efforts.model_fields
         }
@@ -238,14 +238,14 @@ def _lint_price(place: Loc, vendor: str, model: str) -> Iterator[LintProblem]:
     """A price is known of the model before it is asked anything. Without the price list, the start refuses."""
     with suppress(ImportError):
         if not is_listed(vendor, model):
-            yield LintProblem((*place, "model"), *unlisted(vendor, model))
+            yield LintProblem((*place, "model"), *describe_unlisted_model(vendor, model))
 
 
-def _lint_times(at: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
+def _lint_times(at: Loc, reviewer: ReviewerSpec) -> Iterator[LintProblem]:
     """A review that is asked to reason has the time for it: a call that is cut off is billed and closes the gate."""
     efforts = reviewer.with_reasoning().effort
     for tier in Efforts.model_fields:
-        effort: Effort = getattr(efforts, tier)
+        effort: ReviewLimits = getattr(efforts, tier)
         needed = LATENCY_S.get(effort.reasoning or "", 0)
         if effort.timeout_s < needed:
             place: Loc = (*at, "effort", tier)

@@ -37,7 +37,7 @@ def lint_pilot(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProb
     if stage.pilot in alike:
         pilot = spec.stage(stage.pilot)
         yield from _same(stage, pilot)
-        yield from _held(stage, pilot)
+        yield from _check_pilot_criteria(stage, pilot)
         return
     sentence = "comes later" if stage.pilot in order[index:] else "is no earlier stage"
     if stage.pilot in order[:index]:
@@ -63,7 +63,7 @@ def _same(stage: Stage, pilot: Stage) -> Iterator[LintProblem]:
         yield LintProblem(("choices",), message, "what may be chosen there may be chosen here")
 
 
-def _held(stage: Stage, pilot: Stage) -> Iterator[LintProblem]:
+def _check_pilot_criteria(stage: Stage, pilot: Stage) -> Iterator[LintProblem]:
     """Every criterion of the pilot on a rate is one of the stage too, or a stricter one is."""
     for criterion in pilot.gate.criteria:
         metric = METRICS.get(criterion.metric)
@@ -82,7 +82,7 @@ def _holds(ours: Criterion, pilots: Criterion) -> bool:
     if ours.metric != pilots.metric:
         return False
     try:
-        (sign, value), (text, limit) = ours.bound(), pilots.bound()
+        (sign, value), (text, limit) = ours.get_bound(), pilots.get_bound()
     except ValueError:  # Told as a criterion without one bound.
         return True
     if sign[0] != text[0]:

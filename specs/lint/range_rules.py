@@ -16,7 +16,7 @@ def lint_ranges(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem
     """Ranges are for numeric parameters, lie inside their limits and hold the stage's own value."""
     model = kind_of(stage).parameters
     numeric = numeric_parameters(model)
-    arm = kind_of(stage).arm is not None and stage.name in spec.analysis.compared()
+    arm = kind_of(stage).arm is not None and stage.name in spec.analysis.list_compared_stages()
     for name, allowed in stage.ranges.items():
         loc: Loc = ("ranges", name)
         if name not in model.model_fields:
@@ -45,7 +45,7 @@ def lint_ranges(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem
 def lint_choices(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]:
     """Choices are for parameters that are words or switches, and the stage's own value is the first one tried."""
     model = kind_of(stage).parameters
-    arm = kind_of(stage).arm is not None and stage.name in spec.analysis.compared()
+    arm = kind_of(stage).arm is not None and stage.name in spec.analysis.list_compared_stages()
     for name, values in stage.choices.items():
         loc: Loc = ("choices", name)
         if name not in model.model_fields:

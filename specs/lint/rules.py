@@ -34,7 +34,7 @@ from specs.system.yaml.problems import LintProblem, Loc, suggest
 def lint(spec: SessionSpec) -> list[LintProblem]:
     """Return every rule the spec breaks; an empty list means it can be registered."""
     lint_problems = [
-        _written(spec, index, problem)
+        _locate_problem(spec, index, problem)
         for index, stage in enumerate(spec.stages)
         for rule in _OF_STAGES
         for problem in rule(spec, index, stage)
@@ -121,7 +121,7 @@ def _lint_plugins(spec: SessionSpec) -> Iterator[LintProblem]:
         if stage.launcher is not None:
             named.append((("stages", index, "launcher"), stage.launcher, "peergate.launchers", LAUNCHERS))
     for loc, name, group, own in named:
-        known = (*own, *(entry_point.name for entry_point in plugins.installed(group)))
+        known = (*own, *(entry_point.name for entry_point in plugins.find_entry_points(group)))
         if name not in known and not is_file(name):
             hint = suggest(name, known, "known")
             if loc == ("task",):
@@ -160,7 +160,7 @@ def _lint_machine(spec: SessionSpec, index: int, _: Stage) -> Iterator[LintProbl
         yield LintProblem(("resources", "max_hours"), message, hint)
 
 
-def _written(spec: SessionSpec, index: int, result: LintProblem) -> LintProblem:
+def _locate_problem(spec: SessionSpec, index: int, result: LintProblem) -> LintProblem:
     """Return a stage's problem at the place where its value was written: in the stage, or in the session."""
     own = spec.stages[index].resources
     elsewhere = result.loc[0] == "resources" and (own is None or result.loc[1] not in own.model_fields_set)

@@ -135,7 +135,7 @@ def _reference(
     spec: SessionSpec, index: int, loc: Loc, reference: str, needed: ArtifactKind | None
 ) -> Iterator[LintProblem]:
     """Check that a reference resolves to an earlier artifact, and of the right kind where one is needed."""
-    result = _resolved(spec, index, loc, reference)
+    result = _resolve_reference(spec, index, loc, reference)
     if isinstance(result, LintProblem):
         yield result
     elif needed is not None and result != needed:
@@ -144,11 +144,11 @@ def _reference(
 
 def held_by(spec: SessionSpec, index: int, reference: str) -> ArtifactKind | None:
     """Return the artifact kind that a stage's reference names; None where the rule on inputs reports it."""
-    result = _resolved(spec, index, (), reference)
+    result = _resolve_reference(spec, index, (), reference)
     return None if isinstance(result, LintProblem) else result
 
 
-def _resolved(spec: SessionSpec, index: int, loc: Loc, reference: str) -> ArtifactKind | LintProblem:
+def _resolve_reference(spec: SessionSpec, index: int, loc: Loc, reference: str) -> ArtifactKind | LintProblem:
     names = [stage.name for stage in spec.stages]
     head, _, tail = reference.partition(".")
     if reference == "control" and spec.control is None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from specs.lint.stage_rules import held_by
 from specs.session.session_spec import SessionSpec
 from specs.system.yaml.problems import LintProblem, Loc
-from specs.trainers.trainer_file import Given
+from specs.trainers.trainer_file import TrainingInputs
 from specs.trainers.trainer_keys import Held
 
 TRAIN, EVAL = "train", "eval"
 """Roles of rows, where the stage has more than one input of them."""
 
 
-def given_by(spec: SessionSpec, index: int) -> Given | LintProblem:
+def given_by(spec: SessionSpec, index: int) -> TrainingInputs | LintProblem:
     """Return what a stage gives to its training file, or what it lacks."""
     stage = spec.stages[index]
     at: Loc = ("stages", index)
@@ -35,7 +35,7 @@ def given_by(spec: SessionSpec, index: int) -> Given | LintProblem:
     if EVAL in rows and rows[EVAL] != rows[role]:
         message = f"holds {rows[EVAL]}, and '{role}' holds {rows[role]}"
         return LintProblem((*at, "inputs", EVAL), message, "both are of one kind")
-    return Given(model, role, rows[role], EVAL if EVAL in rows else None, stage.parameters.gpu)
+    return TrainingInputs(model, role, rows[role], EVAL if EVAL in rows else None, stage.parameters.gpu)
 
 
 def _rows(spec: SessionSpec, index: int, role: str) -> Held | None:

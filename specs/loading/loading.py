@@ -26,7 +26,7 @@ from specs.system.home import HOME
 from specs.system.regular_files import read_regular
 from specs.system.resources import LauncherName
 from specs.system.text import plain
-from specs.system.yaml.problems import LintProblem, Loc, closest, dotted
+from specs.system.yaml.problems import LintProblem, Loc, closest, format_loc
 from specs.system.yaml.yaml_positions import Document, UnreadableError, read_yaml
 
 _HINTS: dict[Loc, str] = {
@@ -118,7 +118,11 @@ def used_plugins(spec: SessionSpec) -> dict[str, str]:
         PluginFault: files of one cannot be read, or several distributions bring the same.
     """
     named = [plugins.find(group, name) for group, name in _named(spec)]
-    points = [entry_point for entry_point in (*named, *plugins.installed("peergate.checks")) if entry_point is not None]
+    points = [
+        entry_point
+        for entry_point in (*named, *plugins.find_entry_points("peergate.checks"))
+        if entry_point is not None
+    ]
     return plugins.identities(sorted({plugins.key_of(point) for point in points}))
 
 
@@ -142,7 +146,9 @@ def missing_plugins(resolved: str | bytes) -> str:
         AttributeError: this is not a mapping with a mapping of plug-ins.
     """
     registered = json.loads(resolved).get("plugins", {})
-    brought = {plugins.key_of(entry_point) for group in plugins.GROUPS for entry_point in plugins.installed(group)}
+    brought = {
+        plugins.key_of(entry_point) for group in plugins.GROUPS for entry_point in plugins.find_entry_points(group)
+    }
     return plain("; ".join(f"{what} ({then})" for what, then in registered.items() if what not in brought), 400)
 
 
@@ -168,7 +174,7 @@ def load_constitution(path: Path) -> tuple[Constitution, str]:
     return parse_constitution(path, raw), digest_bytes(raw)
 
 
-def shipped() -> dict[str, Path]:
+def list_shipped_specs() -> dict[str, Path]:
     """Return the specs that come with Peergate, by name."""
     library = HOME / "specs" / "library"
     return {file.stem: file for file in sorted(library.glob("*.yaml")) if file.stem != "constitution"}
@@ -181,7 +187,7 @@ def find_spec(text: str) -> Path:
         UserError: there is no such spec; with the shipped names.
     """
     path = Path(text)
-    known = shipped()
+    known = list_shipped_specs()
     message = f"there is no spec '{text}'"
     try:
         if path.is_file():
@@ -216,7 +222,7 @@ def read_resolved(text: str | bytes) -> ResolvedSpec:
                 raise PluginFault(f"not installed here: {missing}", hint="install what was registered") from error
         lint_problem = explain(error.errors(include_url=False)[0], ResolvedSpec)
         raise AuditDamage(
-            f"this is no resolved spec: {dotted(lint_problem.loc)}: {lint_problem.message}",
+            f"this is no resolved spec: {format_loc(lint_problem.loc)}: {lint_problem.message}",
             hint="it was changed, or another version of Peergate wrote it: `peergate audit verify` says which",
         ) from error
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from specs.benchmarks import lm_eval_file
-from specs.data.registered import Registered, read_registered
+from specs.data.registered import RegisteredData, read_registered
 from specs.data.tables import MAX_DATA_BYTES, digest_of, size_of
 from specs.lint.item_rules import ANSWERED, verified_by, without_answers
 from specs.lint.rules import lint_constitution
@@ -24,7 +24,7 @@ from specs.system.confinement import bubblewrap, task_file, verifier_process
 from specs.system.digests import digest_bytes
 from specs.system.errors import Problem, SpecError, UserError
 from specs.system.regular_files import read_regular
-from specs.system.yaml.problems import LintProblem, Loc, dotted, printable
+from specs.system.yaml.problems import LintProblem, Loc, format_loc, printable
 from specs.system.yaml.yaml_positions import Document, read_document
 from specs.trainers import trainer_file
 
@@ -65,7 +65,9 @@ class NamedFiles:
             # Items are what a data file holds where nothing is registered: older registrations stay.
             digests[name] = digest_bytes(result.data)
             pinned = {"digest": digests[name]} if named.digest else {}
-            data[name] = named.model_copy(update={"held": None if result.held == "items" else result.held} | pinned)
+            data[name] = named.model_copy(
+                update={"held": None if result.row_kind == "items" else result.row_kind} | pinned
+            )
             if heldout and result.data == heldout.data and named.path != spec.heldout.path:
                 message = f"'{named.path}' is a copy of the held-out split: their digests are equal"
                 self.problems.append(LintProblem(("data", name, "path"), message, "no stage may train on it"))
@@ -107,16 +109,16 @@ class NamedFiles:
             return spec, None
         try:
             text = task_file.text_of(self.folder / path, raw)
-            name = task_file.pinned(path, text)
+            name = task_file.pin_task(path, text)
             task_file.remember(name, text, spec.verifier.limits())
             task_file.allow(name)
             self.permit(spec.model_copy(update={"task": name}))
-            verifier_process.described(name)
+            verifier_process.describe_task(name)
         except (SpecError, task_file.TaskFault) as error:
             self.others += error.problems if isinstance(error, SpecError) else [error.problem(self.folder)]
             return spec.model_copy(update={"task": path}), None
         host = bubblewrap.this_host()
-        if host is not None and bubblewrap.uncovered(host, [self.folder / spec.heldout.path]):
+        if host is not None and bubblewrap.find_uncovered(host, [self.folder / spec.heldout.path]):
             message = "the held-out items lie in a folder that the verifier's sandbox shows"
             hint = "keep them outside of /usr and of the Python environment"
             self.problems.append(LintProblem(("heldout", "path"), message, hint))
@@ -163,7 +165,7 @@ class NamedFiles:
             except UserError as error:
                 self.problems.append(LintProblem(loc, f"'{path}': {error.message}", error.hint))
                 continue
-            name = script_file.pinned(path, text)
+            name = script_file.pin_script(path, text)
             if stage.script != path and name != stage.script:
                 message = f"'{path}' has the digest {script_file.digest_of(name)}, the spec registers another"
                 self.problems.append(LintProblem(loc, message, _RESTORE))
@@ -192,7 +194,7 @@ class NamedFiles:
             except SpecError as error:
                 self.others += error.problems
                 continue
-            pinned.append(script_file.pinned(path, text))
+            pinned.append(script_file.pin_script(path, text))
             if named not in (path, pinned[-1]):
                 now = script_file.digest_of(pinned[-1])
                 message = f"'{path}' has the digest {now}, the spec registers another"
@@ -207,7 +209,7 @@ class NamedFiles:
 
     def require_fitting(self, spec: SessionSpec) -> None:
         """Collect a problem for each field of an item that is not as the user's own task says its items are."""
-        if spec.task in TASKS or not verifier_process.described(spec.task).own_items:
+        if spec.task in TASKS or not verifier_process.describe_task(spec.task).own_items:
             return
         for name in sorted(verified_by(spec, spec.task) & self.items.keys()):
             named = spec.heldout if name == "heldout" else spec.data[name.removeprefix("data.")]
@@ -242,7 +244,7 @@ class NamedFiles:
             )
             documents = [lm_eval_file.document_of(json.loads(line)) for line in items.split(b"\n") if line.strip()]
             for problem in lm_eval_file.lacking_fields(settings, documents):
-                message = f"'{path}': {dotted(problem.loc)} {problem.message}"
+                message = f"'{path}': {format_loc(problem.loc)} {problem.message}"
                 self.problems.append(LintProblem(("stages", index, "script"), message, problem.hint))
 
     def _constitution(self, named: str) -> str:
@@ -255,7 +257,7 @@ class NamedFiles:
             self.others += error.problems
         return digest_bytes(raw)
 
-    def _data(self, loc: Loc, named: DataFile | HeldOut, n: int | None) -> Registered | None:
+    def _data(self, loc: Loc, named: DataFile | HeldOut, n: int | None) -> RegisteredData | None:
         """Check one data file and return it as it is registered; problems are collected."""
         current, learned = (named.held, named.learned) if isinstance(named, DataFile) else ("items", "last")
         path = self.folder / named.path
@@ -277,15 +279,15 @@ class NamedFiles:
             return None if isinstance(matching_problems, list) else matching_problems
         if matching_problems.turns:
             self.turns.add(".".join(map(str, loc)))
-        if matching_problems.held == "items":
+        if matching_problems.row_kind == "items":
             self.items[".".join(map(str, loc))] = matching_problems.data
         if n is not None and matching_problems.rows != n:
             message = f"n is {n}, '{named.path}' holds {matching_problems.rows} items"
             self.problems.append(LintProblem(("analysis", "n"), message, f"write n: {matching_problems.rows}"))
         return matching_problems
 
-    def _lines(self, path: Path, result: Registered) -> list[Problem]:
-        return check_items(path, result.data) if result.held == "items" else []
+    def _lines(self, path: Path, result: RegisteredData) -> list[Problem]:
+        return check_items(path, result.data) if result.row_kind == "items" else []
 
     def unreadable(self, loc: Loc, named: str) -> list[LintProblem]:
         """Return why a file cannot be read."""

@@ -11,12 +11,12 @@ from specs.stages.explain import validate
 from specs.system.digests import canonical_bytes
 from specs.system.errors import UserError
 from specs.system.regular_files import read_regular
-from specs.system.vendors.parties import REVIEWERS, Reviewer
-from specs.system.yaml.problems import LintProblem, Loc, dotted, printable
+from specs.system.vendors.parties import REVIEWERS, ReviewerSpec
+from specs.system.yaml.problems import LintProblem, Loc, format_loc, printable
 from specs.system.yaml.yaml_positions import read_document
 
 
-def load_reviewer(path: Path) -> Reviewer:
+def load_reviewer(path: Path) -> ReviewerSpec:
     """Read a reviewer from a YAML file; raises SpecError, with every problem, or UserError if it is unreadable."""
     try:
         raw = read_regular(path)
@@ -29,17 +29,17 @@ def load_reviewer(path: Path) -> Reviewer:
     return reviewer
 
 
-def reviewer_of(values: dict[str, Any], options: dict[Loc, str]) -> Reviewer:
+def reviewer_of(values: dict[str, Any], options: dict[Loc, str]) -> ReviewerSpec:
     """Return the reviewer of values that options gave, each by its place; raises UserError, which names them."""
     reviewer = _read(json.loads(canonical_bytes(values)))
     if isinstance(reviewer, list):
-        raise UserError("\n".join(printable(_told(lint_problem, options)) for lint_problem in reviewer))
+        raise UserError("\n".join(printable(_format_problem(lint_problem, options)) for lint_problem in reviewer))
     return reviewer
 
 
-def _read(data: Any) -> Reviewer | list[LintProblem]:
+def _read(data: Any) -> ReviewerSpec | list[LintProblem]:
     """Return the reviewer that a mapping describes, or what its schema and the rules on reviewers have against it."""
-    reviewer = validate(data, Reviewer)
+    reviewer = validate(data, ReviewerSpec)
     if isinstance(reviewer, list):
         return reviewer
     lint_problems = list(lint_one_reviewer((), reviewer))
@@ -49,7 +49,7 @@ def _read(data: Any) -> Reviewer | list[LintProblem]:
     return lint_problems or reviewer
 
 
-def _told(result: LintProblem, options: dict[Loc, str]) -> str:
+def _format_problem(result: LintProblem, options: dict[Loc, str]) -> str:
     hint = result.hint.replace("usd_per_million_tokens: {input: ..., output: ...}", "--price-in and --price-out")
     named = (options[result.loc[:end]] for end in range(len(result.loc), 0, -1) if result.loc[:end] in options)
-    return f"{next(named, dotted(result.loc) or 'reviewer')}: {result.message}{f' ({hint})' if hint else ''}"
+    return f"{next(named, format_loc(result.loc) or 'reviewer')}: {result.message}{f' ({hint})' if hint else ''}"

@@ -12,7 +12,7 @@ from specs.data.tables import digest_of
 from specs.stages.explain import show
 from specs.stages.registry import STAGE_KINDS
 from specs.system.yaml.problems import LintProblem, Loc
-from specs.system.yaml.yaml_positions import Document, Keyed, Listed
+from specs.system.yaml.yaml_positions import Document, YamlList, YamlMapping
 
 MAX_SEED = 2**31 - 1
 ALPHA = 0.05
@@ -48,7 +48,7 @@ def fill(document: Document, folder: Path) -> list[LintProblem]:
 def _fill_digest(document: Document, folder: Path) -> None:
     """Register the held-out split as its file is now; a file that cannot be read is reported by who reads it."""
     heldout = document.data.get("heldout")
-    if not isinstance(heldout, Keyed) or "digest" in heldout or not isinstance(path := heldout.get("path"), str):
+    if not isinstance(heldout, YamlMapping) or "digest" in heldout or not isinstance(path := heldout.get("path"), str):
         return
     with suppress(OSError, ValueError):
         heldout["digest"], heldout.places["digest"] = digest_of(folder / path), heldout.places["path"]
@@ -56,12 +56,15 @@ def _fill_digest(document: Document, folder: Path) -> None:
 
 def _fill_budget(document: Document) -> None:
     """Give a session on a machine of one's own its budget; what a rented machine costs, only its user knows."""
-    top: Keyed = document.data
+    top: YamlMapping = document.data
     stages: Any = top.get("stages")
-    places = [top, *(stage for stage in (stages if isinstance(stages, Listed) else ()) if isinstance(stage, Keyed))]
+    places = [
+        top,
+        *(stage for stage in (stages if isinstance(stages, YamlList) else ()) if isinstance(stage, YamlMapping)),
+    ]
     own = all(place.get("launcher", "local") == "local" for place in places)
-    budget = top.get("budget", Keyed())
-    if not isinstance(budget, Keyed):
+    budget = top.get("budget", YamlMapping())
+    if not isinstance(budget, YamlMapping):
         return
     place = top.places["budget"] if "budget" in top else (document.top, document.top)
     for name, value in BUDGET.items():
@@ -74,7 +77,7 @@ def _fill_budget(document: Document) -> None:
 def _fill_analysis(document: Document, folder: Path) -> None:
     """Test at 5 %, count the held-out items, and compare the two stages that measure them if there are just two."""
     analysis = document.data.get("analysis")
-    if not isinstance(analysis, Keyed):
+    if not isinstance(analysis, YamlMapping):
         return
     place = document.data.places["analysis"]
     if "alpha" not in analysis:
@@ -82,7 +85,7 @@ def _fill_analysis(document: Document, folder: Path) -> None:
     if "n" not in analysis and (n := _items(document.data.get("heldout"), folder)) is not None:
         analysis["n"], analysis.places["n"] = n, place
     stages: Any = document.data.get("stages")
-    arms = [stage["name"] for stage in (stages if isinstance(stages, Listed) else ()) if _is_arm(stage)]
+    arms = [stage["name"] for stage in (stages if isinstance(stages, YamlList) else ()) if _is_arm(stage)]
     if "baseline" not in analysis and "treatment" not in analysis and len(arms) == 2:
         for role, name in zip(("baseline", "treatment"), arms, strict=True):
             analysis[role], analysis.places[role] = name, place
@@ -90,7 +93,7 @@ def _fill_analysis(document: Document, folder: Path) -> None:
 
 def _items(heldout: object, folder: Path) -> int | None:
     """Return how many items the held-out split holds; 1 where its rows have problems, which its reader reports."""
-    if not isinstance(heldout, Keyed) or not isinstance(path := heldout.get("path"), str):
+    if not isinstance(heldout, YamlMapping) or not isinstance(path := heldout.get("path"), str):
         return None
     # What the schema says of wrong values is said elsewhere.
     with suppress(OSError, ValueError, TypeError, AttributeError):
@@ -104,20 +107,20 @@ def _items(heldout: object, folder: Path) -> int | None:
 
 
 def _is_arm(stage: object) -> bool:
-    if not isinstance(stage, Keyed) or not isinstance(stage.get("name"), str) or "heldout" not in _read_by(stage):
+    if not isinstance(stage, YamlMapping) or not isinstance(stage.get("name"), str) or "heldout" not in _read_by(stage):
         return False
     kind = stage.get("kind")
     return isinstance(kind, str) and kind in STAGE_KINDS and STAGE_KINDS[kind].arm is not None
 
 
-def _read_by(stage: Keyed) -> list[Any]:
+def _read_by(stage: YamlMapping) -> list[Any]:
     inputs = stage.get("inputs")
-    return list(inputs.values()) if isinstance(inputs, Keyed) else []
+    return list(inputs.values()) if isinstance(inputs, YamlMapping) else []
 
 
 def _fill_seed(document: Document) -> list[LintProblem]:
     """Hand the seed at the top of a spec down to its analysis and its stages."""
-    top: Keyed = document.data
+    top: YamlMapping = document.data
     if "seed" not in top:
         return []
     seed, places = top.pop("seed"), top.places["seed"]
@@ -129,19 +132,22 @@ def _fill_seed(document: Document) -> list[LintProblem]:
         # Any seed, so that the schema does not miss one as well.
         seed = 0
     analysis = top.get("analysis")
-    if isinstance(analysis, Keyed):
+    if isinstance(analysis, YamlMapping):
         if "seeds" not in analysis:
             analysis["seeds"], analysis.places["seeds"] = [seed], places
         elif isinstance(analysis["seeds"], list) and analysis["seeds"] != [seed] and not invalid:
             problems.append(_other(("analysis", "seeds"), analysis["seeds"], seed))
     stages: Any = top.get("stages")
-    for index, stage in enumerate(stages if isinstance(stages, Listed) else ()):
-        if not isinstance(stage, Keyed):
+    for index, stage in enumerate(stages if isinstance(stages, YamlList) else ()):
+        if not isinstance(stage, YamlMapping):
             continue
         if "parameters" not in stage:
-            stage["parameters"], stage.places["parameters"] = Keyed(), (stages.places[index], stages.places[index])
+            stage["parameters"], stage.places["parameters"] = (
+                YamlMapping(),
+                (stages.places[index], stages.places[index]),
+            )
         parameters = stage["parameters"]
-        if not isinstance(parameters, Keyed):
+        if not isinstance(parameters, YamlMapping):
             continue
         if "seed" not in parameters:
             parameters["seed"], parameters.places["seed"] = seed, places

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from specs.stages.base.artifacts import Item
 from specs.stages.explain import explain
 from specs.system.errors import Problem
-from specs.system.yaml.problems import Loc, dotted, printable
+from specs.system.yaml.problems import Loc, format_loc, printable
 
 MAX_DATA_PROBLEMS = 20
 """More lines than this are wrong for one reason; the rest is counted."""
@@ -58,5 +58,5 @@ def _read_item(line: bytes) -> Item | list[tuple[int, str, str]]:
             # A union is reported once for each of its members.
             loc = lint_problem.loc[:2] if lint_problem.loc[:1] == ("constraint",) else lint_problem.loc
             message = "must be text or a whole number" if len(lint_problem.loc) > 2 else lint_problem.message
-            results.setdefault(loc, (1, dotted(loc), message))
+            results.setdefault(loc, (1, format_loc(loc), message))
         return list(results.values())

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from specs.data.tables import digest_of
 from specs.system.errors import PeergateError, UserError
 from specs.system.regular_files import read_regular
-from specs.system.yaml.problems import LintProblem, Loc, dotted
-from specs.system.yaml.yaml_positions import Document, Keyed, decode, read_document, read_yaml
+from specs.system.yaml.problems import LintProblem, Loc, format_loc
+from specs.system.yaml.yaml_positions import Document, YamlMapping, decode, read_document, read_yaml
 
 
 class Pin(NamedTuple):
@@ -45,37 +45,37 @@ def pin(path: Path) -> list[Pin]:
             statement = "there is no file" if isinstance(error, FileNotFoundError) else "cannot be read:"
             problems.append(LintProblem((*loc, "path"), f"{statement} '{entry['path']}'"))
             continue
-        pins[loc] = Pin(dotted(loc), entry["path"], entry.get("digest"), digest)
+        pins[loc] = Pin(format_loc(loc), entry["path"], entry.get("digest"), digest)
     if problems:
         raise document.error(path, problems)
-    text = _written(decode(raw), pins)
+    text = _insert_digests(decode(raw), pins)
     if text.encode() != raw:
         _require_same(document, text, pins)
         _replace(path, text.encode())
     return list(pins.values())
 
 
-def _files(document: Document) -> Iterator[tuple[Loc, Keyed]]:
+def _files(document: Document) -> Iterator[tuple[Loc, YamlMapping]]:
     """Yield the mappings of a spec, and of each of its profiles, that name a data file or a companion."""
-    top: Keyed = document.data
+    top: YamlMapping = document.data
     profiles = top.get("profiles")
     every: list[tuple[Loc, Any]] = [((), top)]
-    if isinstance(profiles, Keyed):
+    if isinstance(profiles, YamlMapping):
         every += [(("profiles", name), profile) for name, profile in profiles.items()]
     for base, value in every:
-        if not isinstance(value, Keyed):
+        if not isinstance(value, YamlMapping):
             continue
         data, companions = value.get("data"), value.get("companions")
         named: list[tuple[Loc, Any]] = [((*base, "heldout"), value.get("heldout"))]
-        named += [((*base, "data", name), file) for name, file in data.items()] if isinstance(data, Keyed) else []
-        if isinstance(companions, Keyed):
+        named += [((*base, "data", name), file) for name, file in data.items()] if isinstance(data, YamlMapping) else []
+        if isinstance(companions, YamlMapping):
             named += [((*base, "companions", name), file) for name, file in companions.items()]
         for loc, file in named:
-            if isinstance(file, Keyed) and isinstance(file.get("path"), str):
+            if isinstance(file, YamlMapping) and isinstance(file.get("path"), str):
                 yield loc, file
 
 
-def _written(text: str, pins: dict[Loc, Pin]) -> str:
+def _insert_digests(text: str, pins: dict[Loc, Pin]) -> str:
     """Return the text of a spec with the digests in it."""
     # Imported here: jobs import the contracts, and read no YAML.
     from ruamel.yaml import YAML

@@ -7,7 +7,7 @@ from typing import Any
 
 from specs.stages.registry import names_where
 from specs.system.yaml.problems import LintProblem, Loc, suggest
-from specs.system.yaml.yaml_positions import Document, Keyed, Listed
+from specs.system.yaml.yaml_positions import Document, YamlList, YamlMapping
 
 FIXED = ("schema_version", "name", "task", "profile", "profiles")
 """What makes it this experiment and not another one."""
@@ -26,14 +26,14 @@ def apply_profile(document: Document, wanted: str | None) -> list[LintProblem]:
     Mappings are merged, everything else is replaced. ``wanted`` replaces the profile that the spec names. A resolved
     spec has no ``profiles`` and may carry the name of the one it was made with.
     """
-    top: Keyed = document.data
+    top: YamlMapping = document.data
     own = top.get("profile")
     if "profiles" not in top:
         if wanted is None or wanted == own:
             return []
         return [LintProblem((), f"the spec has no profiles, '{wanted}' was asked for")]
     profiles = top["profiles"]
-    if not isinstance(profiles, Keyed) or not profiles:
+    if not isinstance(profiles, YamlMapping) or not profiles:
         return [LintProblem(("profiles",), "must be a mapping of names to what each changes")]
     chosen = wanted if wanted is not None else own
     names = ", ".join(map(str, profiles))
@@ -50,9 +50,9 @@ def apply_profile(document: Document, wanted: str | None) -> list[LintProblem]:
     return problems
 
 
-def _whole(top: Keyed, here: Loc, changes: Any) -> Iterator[LintProblem]:
+def _whole(top: YamlMapping, here: Loc, changes: Any) -> Iterator[LintProblem]:
     """Merge what a profile changes."""
-    if not isinstance(changes, Keyed):
+    if not isinstance(changes, YamlMapping):
         yield LintProblem(here, "must be a mapping of what it changes")
         return
     for key, value in changes.items():
@@ -64,13 +64,13 @@ def _whole(top: Keyed, here: Loc, changes: Any) -> Iterator[LintProblem]:
             _merge(key, changes, top)
 
 
-def _stages(top: Keyed, here: Loc, changes: Any) -> Iterator[LintProblem]:
-    if not isinstance(changes, Keyed):
+def _stages(top: YamlMapping, here: Loc, changes: Any) -> Iterator[LintProblem]:
+    if not isinstance(changes, YamlMapping):
         yield LintProblem(here, "must be a mapping of stage names to what changes in each")
         return
     stages: Any = top.get("stages")
-    listed = stages if isinstance(stages, Listed) else Listed()
-    places = {str(value.get("name")): number for number, value in enumerate(listed) if isinstance(value, Keyed)}
+    listed = stages if isinstance(stages, YamlList) else YamlList()
+    places = {str(value.get("name")): number for number, value in enumerate(listed) if isinstance(value, YamlMapping)}
     left_out: list[int] = []
     measuring = names_where("only_measures")  # Nothing is made or trained by these.
     for name, values in changes.items():
@@ -82,7 +82,7 @@ def _stages(top: Keyed, here: Loc, changes: Any) -> Iterator[LintProblem]:
         elif values is None:
             message = f"a profile cannot leave out a stage of kind {listed[places[name]].get('kind')}"
             yield LintProblem(where, message, f"that is another experiment; it can: {', '.join(measuring)}")
-        elif not isinstance(values, Keyed):
+        elif not isinstance(values, YamlMapping):
             yield LintProblem(where, "must be a mapping of what changes in this stage")
         else:
             for key in values:
@@ -95,9 +95,9 @@ def _stages(top: Keyed, here: Loc, changes: Any) -> Iterator[LintProblem]:
         del listed[number], listed.places[number]
 
 
-def _merge(key: str, changes: Keyed, into: Keyed) -> None:
+def _merge(key: str, changes: YamlMapping, into: YamlMapping) -> None:
     value, there = changes[key], into.get(key)
-    if isinstance(value, Keyed) and isinstance(there, Keyed):
+    if isinstance(value, YamlMapping) and isinstance(there, YamlMapping):
         for inner in value:
             _merge(inner, value, there)
     else:

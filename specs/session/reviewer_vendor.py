@@ -15,7 +15,7 @@ from specs.system import plugins
 from specs.system.errors import PluginFault
 from specs.system.text import plain
 from specs.system.vendors.api_keys import key_in, variable_of
-from specs.system.vendors.parties import Reviewer
+from specs.system.vendors.parties import ReviewerSpec
 
 GROUP: plugins.Group = "peergate.reviewers"
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,57}_(KEY|TOKEN)")
@@ -29,7 +29,8 @@ class ReviewerVendor:
 
     name: str
     review: str
-    """The function that reviews, ``module:function``: :class:`reviews.reviewers.vendors.plugin_reviewer.Review`."""
+    """The function that reviews, ``module:function``:
+    :class:`reviews.reviewers.vendors.plugin_reviewer.PluginReviewFunction`."""
     asks_model: bool = False
     """Whether it asks a model; a spec then names the model, and a review may cost ``effort.max_cost_usd``."""
     key_variable: str = ""
@@ -56,7 +57,7 @@ def vendor_of(name: str) -> ReviewerVendor:
     return result
 
 
-def key_variable(reviewer: Reviewer) -> str:
+def key_variable(reviewer: ReviewerSpec) -> str:
     """Return the variable of a reviewer's key, empty where it needs none; raises PluginFault as :func:`vendor_of`."""
     if reviewer.is_plugin:
         return vendor_of(reviewer.vendor).key_variable

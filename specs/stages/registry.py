@@ -16,7 +16,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from specs.stages.base.kind import Arm, StageKind
+from specs.stages.base.kind import ArmTraits, StageKind
 from specs.stages.base.row_metric import RowMetric, wrong_names
 from specs.stages.base.stage import ArtifactKind, StageBase
 from specs.stages.critique.kinds import KINDS as CRITIQUE
@@ -49,7 +49,9 @@ class _Kinds(Mapping[str, StageKind]):
             point = plugins.find(GROUP, name)
             if point is None:
                 raise KeyError(name)
-            self._loaded[name] = self._checked(plugins.load(point), name, plugins.where(point), plugins.release(point))
+            self._loaded[name] = self._require_valid_kind(
+                plugins.load(point), name, plugins.where(point), plugins.release(point)
+            )
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -58,7 +60,7 @@ class _Kinds(Mapping[str, StageKind]):
     def __len__(self) -> int:
         return len(self._loaded)
 
-    def _checked(self, result: Any, name: str, where: str, distribution: str) -> StageKind:
+    def _require_valid_kind(self, result: Any, name: str, where: str, distribution: str) -> StageKind:
         if not isinstance(result, StageKind):
             raise PluginFault(f"is a {type(result).__name__}, not a StageKind", where=where)
         if fault := next(self._faults(result, name), ""):
@@ -78,7 +80,7 @@ class _Kinds(Mapping[str, StageKind]):
                 yield f"'{place}' is of kind {plain(repr(artifact), 60)}; inputs and outputs are of kind {able}"
         if stage_kind.trains and stage_kind.trains not in stage_kind.inputs:
             yield f"it trains on {plain(repr(stage_kind.trains), 60)}, its inputs are {', '.join(stage_kind.inputs)}"
-        if stage_kind.replayed and not issubclass(stage_kind.rows["rows"], TrainingRow):
+        if stage_kind.replay_job and not issubclass(stage_kind.rows["rows"], TrainingRow):
             yield "a witness trains its steps again, and its rows are not derived from TrainingRow"
         used = {metric.id: kind.name for kind in self._loaded.values() for metric in kind.metrics}
         for metric in stage_kind.metrics:
@@ -99,7 +101,10 @@ def built_in_kinds() -> tuple[StageKind, ...]:
 def known_names() -> tuple[str, ...]:
     """Return the names of all kinds, installed ones included, without loading any."""
     own = [stage_kind.name for stage_kind in _BUILT_IN]
-    return (*own, *(entry_point.name for entry_point in plugins.installed(GROUP) if entry_point.name not in own))
+    return (
+        *own,
+        *(entry_point.name for entry_point in plugins.find_entry_points(GROUP) if entry_point.name not in own),
+    )
 
 
 def kind_of(stage: StageBase) -> StageKind:
@@ -107,7 +112,7 @@ def kind_of(stage: StageBase) -> StageKind:
     return STAGE_KINDS[stage.kind]
 
 
-def arm_of(stage: StageBase) -> Arm:
+def arm_of(stage: StageBase) -> ArmTraits:
     """Return what the analysis asks of the stage's kind; raises ValueError if none of this kind is an arm."""
     arm = kind_of(stage).arm
     if arm is None:

@@ -56,7 +56,7 @@ class Contract(BaseModel):
         return digest_bytes(self.canonical())
 
 
-def omitted(default: Any = None, **limits: Any) -> Any:
+def omit_default(default: Any = None, **limits: Any) -> Any:
     """Return a field that is left out where it has its default: what was registered before it came stays the same."""
     return Field(default=default, exclude_if=lambda arguments: arguments == default, **limits)
 

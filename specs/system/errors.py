@@ -107,45 +107,45 @@ class SpecError(UserError):
         self.hint = f"{count} problem{'s' if count != 1 else ''} found; nothing was started"
 
 
-class Blocked(PeergateError):
+class BlockedError(PeergateError):
     """Something a gate or launcher needs is missing, so it stays closed."""
 
     exit_code = ExitCode.BLOCKED
 
 
-class EvidenceMissing(Blocked):
+class EvidenceMissing(BlockedError):
     """Raw rows, a manifest or an exit record is absent or unreadable."""
 
 
-class GrantRefused(Blocked):
+class InvalidGrant(BlockedError):
     """A job was asked for without a matching, unused and unexpired grant."""
 
 
-class BuilderUnavailable(Blocked):
+class BuilderUnavailable(BlockedError):
     """The builder's model cannot be reached for longer than the spec waits. The session pauses; nothing is lost."""
 
 
-class DiskUnwritable(Blocked):
+class DiskUnwritable(BlockedError):
     """The disk is full or cannot be written. The session pauses; nothing is half-written or lost."""
 
 
-class LeaseHeld(Blocked):
+class LeaseHeld(BlockedError):
     """Another process is the orchestrator of this session."""
 
 
-class LeaseLost(Blocked):
+class LeaseLost(BlockedError):
     """Another process has taken the session over; this one may record nothing more in it."""
 
 
-class PluginFault(Blocked):
+class PluginFault(BlockedError):
     """What another distribution brings cannot be loaded, breaks its contract, or is not what was registered."""
 
 
-class Unconfined(PluginFault):
+class UnconfinedTask(PluginFault):
     """A task of the user's own would run without a sandbox, which its spec does not allow."""
 
 
-class DatabaseUnreachable(Blocked):
+class DatabaseUnreachable(BlockedError):
     """The database with the trail cannot be reached. The session pauses; nothing is half-written or lost."""
 
 
@@ -156,7 +156,7 @@ NoVerdictCause = Literal[_OfTheServer, _OfTheAnswer, _OfTheSession]
 """Why a reviewer gave no verdict; what helps against each is in ``specs/trail/no_verdict.py``."""
 
 
-class ReviewerUnavailable(Blocked):
+class ReviewerUnavailable(BlockedError):
     """The reviewer was not reached, refused, or gave no whole verdict.
 
     ``what`` is what happened, ``detail`` what a server or a model said; ``message`` is both.

@@ -37,7 +37,7 @@ def decimal_text(value: float) -> str:
     return float.__repr__(float(value)).removesuffix(".0")
 
 
-def shown(value: float, limit: float) -> str:
+def format_against_limit(value: float, limit: float) -> str:
     """Return a measured value in six digits, or in as many more as tell it from a limit that it does not equal."""
     digits = 6
     while digits < 17 and value != limit and float(f"{value:.{digits}g}") == limit:

@@ -63,7 +63,7 @@ def html(text: object, limit: int = LINE_CHARACTERS) -> Markup:
     return Markup(escape(one_line(text, limit)))
 
 
-def fenced(text: str, limit: int) -> Markup:
+def fence_text(text: str, limit: int) -> Markup:
     """Return a fenced block that the text in it cannot end."""
     displayed_text = plain(text, limit)
     longest = max((len(run) for run in _BACKTICKS.findall(displayed_text)), default=0)

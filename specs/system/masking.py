@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
-from specs.system.secret_forms import HINTED, Form
+from specs.system.secret_forms import HINTED, SecretForm
 from specs.system.strict_json import each_once
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ _SPLIT = re.compile(
 _CONTINUED = re.compile(r"[A-Za-z].*?[0-9]|[0-9].*?[A-Za-z]", re.DOTALL)
 
 
-class Masked(NamedTuple):
+class MaskedText(NamedTuple):
     """A text without its secrets, and how many were taken out."""
 
     text: str
@@ -94,12 +94,12 @@ def masker_of(environ: Mapping[str, str]) -> Masker:
     """Return the masker of this process with another environment."""
     # Every append asks: only the values that count are read, each is decoded anew.
     values = tuple((name, environ[name]) for name in environ if _may_name_a_secret(name))
-    return _made(values, tuple(_known.items()))
+    return _make_masker(values, tuple(_known.items()))
 
 
 def forms_only() -> Masker:
     """Return a masker that knows no values, so that an audit on another machine masks the same."""
-    return _made((), ())
+    return _make_masker((), ())
 
 
 @lru_cache(maxsize=1024)
@@ -108,7 +108,7 @@ def _may_name_a_secret(name: str) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _made(environ: tuple[tuple[str, str], ...], known: tuple[tuple[str, str], ...]) -> Masker:
+def _make_masker(environ: tuple[tuple[str, str], ...], known: tuple[tuple[str, str], ...]) -> Masker:
     return Masker(dict(environ), dict(known))
 
 
@@ -122,12 +122,12 @@ class Masker:
             reasons |= dict.fromkeys(_secrets_in(name, value.strip()), name)
         self._values = {spelled: name for value, name in reasons.items() for spelled in _spellings(value)}
 
-    def mask(self, text: str) -> Masked:
+    def mask(self, text: str) -> MaskedText:
         """Replace every secret by a mark; the number of lines stays as it was."""
         spans = list(self._spans(text))
         for start, end, mark in reversed(spans):
             text = f"{text[:start]}[masked: {mark}]{chr(10) * text.count(chr(10), start, end)}{text[end:]}"
-        return Masked(text, len(spans))
+        return MaskedText(text, len(spans))
 
     def places(self, text: str) -> list[tuple[int, str]]:
         """Return where secrets begin in a text, each with what it is."""
@@ -180,17 +180,17 @@ class Masker:
         """Return what is masked, in order and without overlaps."""
         if len(text) < SHORTEST_VALUE:
             return []
-        matching_spans = _joined(self._found(text))
+        matching_spans = _join_spans(self._find_secrets(text))
         for hidden, hinted in ((_HIDDEN, HINTED), (_SPLIT, _MAY_BE_SPLIT)):
             bare = hidden.sub(_read, text)
-            if bare != text and (spans := list(self._found(bare, hinted))):
+            if bare != text and (spans := list(self._find_secrets(bare, hinted))):
                 more = _in_source(text, hidden, spans)
-                matching_spans = _joined(
+                matching_spans = _join_spans(
                     [*matching_spans, *(span for span in more if _adds(text, span, matching_spans))]
                 )
         return matching_spans
 
-    def _found(self, text: str, hinted: Iterable[tuple[str, Form]] = HINTED) -> Iterator[_Span]:
+    def _find_secrets(self, text: str, hinted: Iterable[tuple[str, SecretForm]] = HINTED) -> Iterator[_Span]:
         for value, name in self._values.items():
             start = text.find(value)
             while start >= 0:
@@ -242,7 +242,7 @@ def _read(match: re.Match[str]) -> str:
     return chr(int(digits, 16)) if digits else ""
 
 
-def _joined(spans: Iterable[_Span]) -> list[_Span]:
+def _join_spans(spans: Iterable[_Span]) -> list[_Span]:
     """Return spans in order; of those that overlap, one that holds them all."""
     joined: list[_Span] = []
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):

@@ -30,7 +30,7 @@ HEAVY = ("torch", "transformers", "trl")
 Loaded = TypeVar("Loaded")
 
 
-def installed(group: Group) -> tuple[EntryPoint, ...]:
+def find_entry_points(group: Group) -> tuple[EntryPoint, ...]:
     """Return the entry points of a group, in an order that does not depend on the file system."""
     return _looked_up(entry_points, group)
 
@@ -45,7 +45,7 @@ def _looked_up(look: Callable[..., EntryPoints], group: Group) -> tuple[EntryPoi
 
 def find(group: Group, name: str) -> EntryPoint | None:
     """Return the entry point of a name; None where nobody brings it. Raises PluginFault if several do."""
-    entry_points = [entry_point for entry_point in installed(group) if entry_point.name == name]
+    entry_points = [entry_point for entry_point in find_entry_points(group) if entry_point.name == name]
     return _only(f"{group} {name}", entry_points) if entry_points else None
 
 
@@ -92,7 +92,7 @@ def identities(wanted: Iterable[str] | None = None) -> dict[str, str]:
     Raises:
         PluginFault: files cannot be read, or several distributions bring the same.
     """
-    points = [entry_point for group in GROUPS for entry_point in installed(group)]
+    points = [entry_point for group in GROUPS for entry_point in find_entry_points(group)]
     keys = [key_of(point) for point in points] if wanted is None else wanted
     here: dict[str, list[EntryPoint]] = {}
     for point in points:
@@ -137,11 +137,11 @@ def _files(point: EntryPoint) -> Iterator[tuple[str, str]]:
 
 
 def load(point: EntryPoint) -> Any:
-    """Return what an entry point names; raises PluginFault as :func:`bounded` does."""
-    return bounded(point.load, where(point))
+    """Return what an entry point names; raises PluginFault as :func:`run_bounded` does."""
+    return run_bounded(point.load, where(point))
 
 
-def bounded(work: Callable[[], Loaded], text: str, seconds: float | None = None, what: str = "be loaded") -> Loaded:
+def run_bounded(work: Callable[[], Loaded], text: str, seconds: float | None = None, what: str = "be loaded") -> Loaded:
     """Return what work on a plug-in returns within a time limit; ``text`` and ``what`` say in an error who does what.
 
     The limit is :data:`LOAD_SECONDS` where none is given.

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 
 
 @dataclass(frozen=True)
-class Form:
+class SecretForm:
     """One form of a secret."""
 
     mark: str
@@ -60,8 +60,8 @@ class Form:
 _APART, _AFTER = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9])"
 
 
-def _key(hints: str, pattern: str, before: str = "") -> Form:
-    return Form("a key", hints, f"{'' if before else _APART}(?:{pattern}){_AFTER}", before)
+def _key(hints: str, pattern: str, before: str = "") -> SecretForm:
+    return SecretForm("a key", hints, f"{'' if before else _APART}(?:{pattern}){_AFTER}", before)
 
 
 _ISSUED = (
@@ -106,23 +106,23 @@ _ISSUED = (
     _key(".atlasv1.", r"\.atlasv1\.[A-Za-z0-9_-]{50,}", r"(?<![A-Za-z0-9])(?P<secret>[A-Za-z0-9]{14})"),
     _key("glc_,glsa_", r"gl(?:c|sa)_[A-Za-z0-9+/=_]{30,}"),  # Grafana
     _key("q~", r"Q~[A-Za-z0-9_~.-]{31,34}", r"(?<![A-Za-z0-9_~.-])(?P<secret>[A-Za-z0-9_~.-]{3}\d)"),  # Entra
-    Form("a private key", "age-secret-key-1", _APART + r"(?i:AGE-SECRET-KEY-1[0-9A-Z]{30,})"),
-    Form("a token", "eyj", r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{6,}(?:\.[\w-]*){1,3}"),  # JWT, JWE
+    SecretForm("a private key", "age-secret-key-1", _APART + r"(?i:AGE-SECRET-KEY-1[0-9A-Z]{30,})"),
+    SecretForm("a token", "eyj", r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{6,}(?:\.[\w-]*){1,3}"),  # JWT, JWE
 )
 
 _PRIVATE_KEYS = (
     # One without an end reaches to the end of the text.
-    Form(
+    SecretForm(
         "a private key",
         "-----begin ,---- begin ",
         r"-{4,5} ?BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)? ?-{4,5}"
         r".*?(?:-{4,5} ?END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)? ?-{4,5}|\Z)",
     ),
-    Form("a private key", "private-lines:", r"(?i:Private-Lines: ?\d.*?)(?=Private-MAC|\Z)"),  # PuTTY
+    SecretForm("a private key", "private-lines:", r"(?i:Private-Lines: ?\d.*?)(?=Private-MAC|\Z)"),  # PuTTY
     # Without the lines around it: Ed25519 in PKCS #8, OpenSSH's own form, and a PEM once more in base64.
-    Form("a private key", "mc4caqawbqydk2vwbcie", r"MC4CAQAwBQYDK2VwBCIE[A-Za-z0-9+/]{20,}={0,2}"),
-    Form("a private key", "b3blbnnzac1rzxktdje", r"b3BlbnNzaC1rZXktdjE[A-Za-z0-9+/]{20,}={0,2}"),
-    Form("a private key", "ls0tls1crudjti", r"LS0tLS1CRUdJTi(?!BDRVJU|BQVUJM)[A-Za-z0-9+/]{30,}={0,2}"),
+    SecretForm("a private key", "mc4caqawbqydk2vwbcie", r"MC4CAQAwBQYDK2VwBCIE[A-Za-z0-9+/]{20,}={0,2}"),
+    SecretForm("a private key", "b3blbnnzac1rzxktdje", r"b3BlbnNzaC1rZXktdjE[A-Za-z0-9+/]{20,}={0,2}"),
+    SecretForm("a private key", "ls0tls1crudjti", r"LS0tLS1CRUdJTi(?!BDRVJU|BQVUJM)[A-Za-z0-9+/]{30,}={0,2}"),
 )
 
 _IS = r"\\{0,3}[\"'`]?[ \t]{0,3}(?:=>|:=|=|:)[ \t]{0,3}"
@@ -138,7 +138,7 @@ _VALUE = (
 )
 
 
-_in_place = partial(Form, may_be_split=False)
+_in_place = partial(SecretForm, may_be_split=False)
 _UNMASKED = r"(?!\[masked: )"
 _NAMED = r"api|access|account|secret|auth|shared|client|encryption|signing|service|subscription|app|private|refresh|id"
 _IN_PLACE = (

@@ -26,7 +26,11 @@ def read_json(data: str | bytes, most_bytes: int | None = None) -> Any:
         text = data if isinstance(data, str) else data.decode("utf-8")
         text.encode("utf-8")
         value = json.loads(
-            text, object_pairs_hook=each_once, parse_constant=_no_constant, parse_float=_finite, parse_int=_bounded
+            text,
+            object_pairs_hook=each_once,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            parse_int=_parse_bounded_int,
         )
     except UnicodeError as error:
         raise ValueError("it is not UTF-8") from error
@@ -87,7 +91,7 @@ def _finite(text: str) -> float:
     return value
 
 
-def _bounded(text: str) -> int:
+def _parse_bounded_int(text: str) -> int:
     # Length first: Python refuses to convert numbers of thousands of digits.
     value = int(text) if len(text) <= 40 else _MOST
     if abs(value) >= _MOST:

@@ -88,10 +88,10 @@ def size_in_words(count: int) -> str:
 def json_text(data: Any) -> str:
     """Return indented JSON without a character that a terminal obeys or does not show: those are escaped, and exact."""
     text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
-    return _UNSHOWN.sub(lambda match: _escaped(match[0]), text)
+    return _UNSHOWN.sub(lambda match: _escape_character(match[0]), text)
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     if unicodedata.category(character) not in _UNSHOWN_CATEGORIES and not _IGNORABLE.match(character):
         return character
     return json.dumps(character)[1:-1]

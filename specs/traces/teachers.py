@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints
 
 from specs.stages.base.artifacts import Taught
 from specs.stages.traces.family import Family
-from specs.system.digests import Contract, Count, omitted
+from specs.system.digests import Contract, Count, omit_default
 from specs.system.vendors.parties import Address, TokenPrice
 
 
@@ -43,7 +43,7 @@ class TeacherFile(Contract):
     """How much of a history is shown: its newest turns."""
 
 
-class Asked(Contract):
+class QuestionRecord(Contract):
     """Before a call: if nothing follows, it may have been billed all the same."""
 
     type: Literal["asked"] = "asked"
@@ -52,7 +52,7 @@ class Asked(Contract):
     """The most it can cost."""
 
 
-class Unanswered(Contract):
+class FailureRecord(Contract):
     """A call came to nothing."""
 
     type: Literal["unanswered"] = "unanswered"
@@ -62,7 +62,7 @@ class Unanswered(Contract):
     why: str
 
 
-class Replied(Contract):
+class ReplyRecord(Contract):
     """What a teacher answered in a state."""
 
     type: Literal["replied"] = "replied"
@@ -76,7 +76,7 @@ class Replied(Contract):
     usd_is_measured: bool
 
 
-class Pair(Contract):
+class TeacherPair(Contract):
     """One pair to learn from, with where both sides come from: ``trace``, or the id of a teacher."""
 
     id: str
@@ -89,7 +89,7 @@ class Pair(Contract):
     chosen_by: tuple[str, ...]
     """All who did the same."""
     rejected_by: tuple[str, ...]
-    taught: Taught | None = omitted()
+    taught: Taught | None = omit_default()
     """Whose outputs the chosen side is; None in pairs that were made before it was kept."""
 
 

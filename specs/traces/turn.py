@@ -9,15 +9,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from specs.system.digests import Contract, Count, Positive, omitted
+from specs.system.digests import Contract, Count, Positive, omit_default
 
 
-class Text(Contract):
+class TextPart(Contract):
     """What somebody wrote."""
 
     type: Literal["text"] = "text"
     text: str
-    left_out: Count = omitted(0)
+    left_out: Count = omit_default(0)
     """Characters that were cut out of a long text; a mark says where."""
 
 
@@ -37,17 +37,17 @@ class ToolUse(Contract):
     arguments: Any
 
 
-class ToolResult(Contract):
+class ToolResultPart(Contract):
     """What a call returned."""
 
     type: Literal["tool_result"] = "tool_result"
     call: str
     text: str
-    failed: bool = omitted(False)
-    left_out: Count = omitted(0)
+    failed: bool = omit_default(False)
+    left_out: Count = omit_default(0)
 
 
-Part = Annotated[Text | Thinking | ToolUse | ToolResult, Field(discriminator="type")]
+Part = Annotated[TextPart | Thinking | ToolUse | ToolResultPart, Field(discriminator="type")]
 
 
 class Lines(Contract):
@@ -57,7 +57,7 @@ class Lines(Contract):
     lines: tuple[Positive, ...]
 
 
-class Turn(Contract):
+class TraceTurn(Contract):
     """One turn of a conversation. ``prompt`` is what a person asked, ``context`` what the program said for them."""
 
     unique_by = ("id",)
@@ -67,18 +67,18 @@ class Turn(Contract):
     """The turn before it, on its own branch; None at the beginning and after a compaction."""
     thread: str
     """The conversation: a session, or a subagent of one."""
-    subagent: bool = omitted(False)
+    subagent: bool = omit_default(False)
     kind: Literal["prompt", "context", "results", "summary", "action"]
     parts: tuple[Part, ...]
-    model: str = omitted("")
-    time: str = omitted("")
-    folder: str = omitted("")
+    model: str = omit_default("")
+    time: str = omit_default("")
+    folder: str = omit_default("")
     """Where the agent worked."""
-    unanswered: tuple[str, ...] = omitted(())
+    unanswered: tuple[str, ...] = omit_default(())
     """Calls of an action whose results the transcript lacks: it was interrupted, or cut."""
-    compacted: str | None = omitted(None)
+    compacted: str | None = omit_default(None)
     """Of a summary: the last turn that it stands for."""
-    kept: tuple[str, ...] = omitted(())
+    kept: tuple[str, ...] = omit_default(())
     """Of a summary: turns before it that the agent kept word for word behind it."""
     source: tuple[Lines, ...]
 
@@ -90,7 +90,7 @@ class FileAccount(Contract):
     records: Count
     used: Count
     skipped: dict[str, tuple[tuple[Positive, Positive], ...]]
-    replaced_bytes: bool = omitted(False)
+    replaced_bytes: bool = omit_default(False)
     """Bytes that are not UTF-8 were replaced."""
 
 
@@ -111,7 +111,7 @@ class Account(Contract):
     unanswered: Count
     orphans: Count
     """Results of calls that no transcript holds."""
-    opaque: dict[str, Count] = omitted({})
+    opaque: dict[str, Count] = omit_default({})
     """Blocks of answers that are neither texts nor calls, by type; nothing of them is in a turn."""
     secrets: Count
     """Texts of secrets that were masked."""

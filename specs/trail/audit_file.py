@@ -17,7 +17,7 @@ from specs.system.yaml.yaml_positions import read_document
 MOST_BYTES = 1 << 20
 
 
-class Recommendation(Contract):
+class AuditRecommendation(Contract):
     """One thing that an audit asked for.
 
     It is adopted where the criterion is discharged, or where an amendment in force names its id in its reason. The file
@@ -38,7 +38,7 @@ class AuditFile(Contract):
     schema_version: Literal[1]
     audit: Annotated[str, StringConstraints(min_length=3, max_length=200)]
     """Whose, and of when."""
-    recommendations: Annotated[tuple[Recommendation, ...], Field(min_length=1, max_length=1000)]
+    recommendations: Annotated[tuple[AuditRecommendation, ...], Field(min_length=1, max_length=1000)]
 
 
 def read_audit(path: Path) -> AuditFile:

@@ -17,51 +17,51 @@ from specs.trail.entry import EntryKind
 MOST_PROBLEMS = 3
 
 
-class Form(NamedTuple):
+class BodyForm(NamedTuple):
     """The body of a kind, in all versions up to this one."""
 
     body: type[Contract]
     version: int = 1
 
 
-FORMS: dict[EntryKind, Form] = {
-    "open": Form(session_bodies.Open, version=9),
-    "model": Form(session_bodies.Model, version=2),
-    "turn": Form(builder_bodies.Turn),
-    "call": Form(builder_bodies.Call),
-    "result": Form(builder_bodies.Result, version=2),
-    "note": Form(builder_bodies.Note),
-    "plan": Form(builder_bodies.Plan),
-    "grant": Form(gate_bodies.Granted, version=4),
-    "launch": Form(session_bodies.Launch, version=3),
-    "exit": Form(session_bodies.Exit, version=7),
-    "lost": Form(session_bodies.Lost, version=3),
-    "challenge": Form(session_bodies.Challenged, version=2),
-    "witness": Form(session_bodies.Witnessed, version=2),
-    "metrics": Form(gate_bodies.Metrics),
-    "submit": Form(builder_bodies.Submit),
-    "checks": Form(gate_bodies.Checks),
-    "packet": Form(gate_bodies.Shown),
-    "look": Form(gate_bodies.LookedUp),
-    "verdict": Form(gate_bodies.Judged, version=3),
-    "decision": Form(gate_bodies.Decided),
-    "spend": Form(session_bodies.Spend),
-    "budget": Form(session_bodies.Shortage, version=2),
-    "human": Form(gate_bodies.Answered),
-    "override": Form(gate_bodies.Override),
-    "amendment": Form(gate_bodies.Amendment),
-    "retraction": Form(gate_bodies.Retraction),
-    "pruned": Form(session_bodies.Pruned),
-    "replication": Form(session_bodies.Replication),
-    "replicated": Form(session_bodies.Replicated),
-    "asked": Form(requested_review.AskedEntry, version=3),
-    "answered": Form(requested_review.AnsweredEntry, version=4),
-    "workspace": Form(session_bodies.Workspace),
-    "keys": Form(session_bodies.Keys),
-    "pause": Form(session_bodies.By),
-    "resume": Form(session_bodies.Resume, version=4),
-    "report": Form(session_bodies.Report, version=3),
-    "close": Form(session_bodies.Close, version=2),
+FORMS: dict[EntryKind, BodyForm] = {
+    "open": BodyForm(session_bodies.Open, version=9),
+    "model": BodyForm(session_bodies.ModelEntry, version=2),
+    "turn": BodyForm(builder_bodies.TurnEntry),
+    "call": BodyForm(builder_bodies.ToolCallEntry),
+    "result": BodyForm(builder_bodies.ToolResultEntry, version=2),
+    "note": BodyForm(builder_bodies.Note),
+    "plan": BodyForm(builder_bodies.PlanEntry),
+    "grant": BodyForm(gate_bodies.GrantEntry, version=4),
+    "launch": BodyForm(session_bodies.LaunchEntry, version=3),
+    "exit": BodyForm(session_bodies.Exit, version=7),
+    "lost": BodyForm(session_bodies.LostJobEntry, version=3),
+    "challenge": BodyForm(session_bodies.ChallengeEntry, version=2),
+    "witness": BodyForm(session_bodies.WitnessEntry, version=2),
+    "metrics": BodyForm(gate_bodies.Metrics),
+    "submit": BodyForm(builder_bodies.Submit),
+    "checks": BodyForm(gate_bodies.ChecksEntry),
+    "packet": BodyForm(gate_bodies.PacketEntry),
+    "look": BodyForm(gate_bodies.LookedUp),
+    "verdict": BodyForm(gate_bodies.VerdictEntry, version=3),
+    "decision": BodyForm(gate_bodies.DecisionEntry),
+    "spend": BodyForm(session_bodies.Spend),
+    "budget": BodyForm(session_bodies.Shortage, version=2),
+    "human": BodyForm(gate_bodies.HumanAnswerEntry),
+    "override": BodyForm(gate_bodies.Override),
+    "amendment": BodyForm(gate_bodies.Amendment),
+    "retraction": BodyForm(gate_bodies.Retraction),
+    "pruned": BodyForm(session_bodies.PruningEntry),
+    "replication": BodyForm(session_bodies.ReplicationEntry),
+    "replicated": BodyForm(session_bodies.ReplicationResultEntry),
+    "asked": BodyForm(requested_review.AskedEntry, version=3),
+    "answered": BodyForm(requested_review.AnsweredEntry, version=4),
+    "workspace": BodyForm(session_bodies.Workspace),
+    "keys": BodyForm(session_bodies.Keys),
+    "pause": BodyForm(session_bodies.By),
+    "resume": BodyForm(session_bodies.Resume, version=4),
+    "report": BodyForm(session_bodies.Report, version=3),
+    "close": BodyForm(session_bodies.Close, version=2),
 }
 
 
@@ -82,14 +82,14 @@ def misfit(kind: str, version: int, body: bytes) -> str | None:
         form.body.model_validate_json(body, strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)
-        parts = [_told(error_details) for error_details in problems[:MOST_PROBLEMS]]
+        parts = [_describe_problem(error_details) for error_details in problems[:MOST_PROBLEMS]]
         if len(problems) > MOST_PROBLEMS:
             parts.append(f"{len(problems) - MOST_PROBLEMS} further problems")
         return "; ".join(parts)
     return ""
 
 
-def _told(problem: Any) -> str:
+def _describe_problem(problem: Any) -> str:
     where = ".".join(("body", *map(str, problem["loc"])))
     if problem["type"] == "missing":
         return f"{where} is missing"

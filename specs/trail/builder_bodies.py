@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from specs.jobs.grant_and_claim import Claim
-from specs.system.digests import Digest, omitted
+from specs.system.digests import Digest, omit_default
 from specs.trail.builder_tools import Phase
 from specs.trail.entry import OfAttempt
 
 
-class Turn(OfAttempt):
+class TurnEntry(OfAttempt):
     """``turn``: one answer of the builder's model."""
 
     phase: Phase
@@ -24,11 +24,11 @@ class Turn(OfAttempt):
     usd: float
     usd_is_measured: bool
     reservation: str
-    helper: str = omitted("")
+    helper: str = omit_default("")
     """The helper that says it; empty for the builder itself."""
 
 
-class Call(OfAttempt):
+class ToolCallEntry(OfAttempt):
     """``call``: what the builder asks of a tool, written before it is carried out."""
 
     phase: Phase
@@ -37,10 +37,10 @@ class Call(OfAttempt):
     call_id: str
     tool: str
     arguments: Digest
-    helper: str = omitted("")
+    helper: str = omit_default("")
 
 
-class Result(OfAttempt):
+class ToolResultEntry(OfAttempt):
     """``result``: what came of a call."""
 
     call: str
@@ -48,7 +48,7 @@ class Result(OfAttempt):
     text: Digest
     is_error: bool
     ends_phase: bool
-    image: Digest | None = omitted()
+    image: Digest | None = omit_default()
     """Of the PNG beside the text; not recorded before version 2."""
 
 
@@ -59,7 +59,7 @@ class Note(OfAttempt):
     text: Digest
 
 
-class Plan(OfAttempt):
+class PlanEntry(OfAttempt):
     """``plan``: what the builder proposes for an attempt."""
 
     builder: str

@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 from specs.jobs.grant_and_claim import Grant
 from specs.stages.base.stage import Kind
-from specs.system.digests import Contract, Digest, omitted
+from specs.system.digests import Contract, Digest, omit_default
 from specs.trail.entry import OfAttempt
-from specs.trail.no_verdict import Cause, Cited, EarlierAnswer
+from specs.trail.no_verdict import Cause, CitedLookup, EarlierAnswer
 from specs.trail.verdict import Condition, Outcome, Status
 
 
-class Granted(Grant):
+class GrantEntry(Grant):
     """``grant``: the grant itself. The first ones did not bind kind, task and time limit."""
 
     kind: Kind | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -28,14 +28,14 @@ class Metrics(OfAttempt):
     code: Digest
 
 
-class Checks(OfAttempt):
+class ChecksEntry(OfAttempt):
     """``checks``: the results of the deterministic checks."""
 
     checks: Digest
     summary: dict[str, Status]
 
 
-class Shown(OfAttempt):
+class PacketEntry(OfAttempt):
     """``packet``: what a reviewer is shown."""
 
     packet: Digest
@@ -56,7 +56,7 @@ class LookedUp(OfAttempt):
     is_error: bool
 
 
-class Judged(OfAttempt):
+class VerdictEntry(OfAttempt):
     """``verdict``: what a reviewer said of a packet, and of one that costs money what the exchange was."""
 
     packet: Digest
@@ -80,9 +80,9 @@ class Judged(OfAttempt):
     usage: dict[str, int] | None = None
     seconds: float | None = None
     reasoning: str | None = None
-    earlier: tuple[EarlierAnswer, ...] = omitted(())
+    earlier: tuple[EarlierAnswer, ...] = omit_default(())
     """Answers before the last one: those that could not be read (version 2), and those that looked something up."""
-    looked: tuple[Cited, ...] = omitted(())
+    looked: tuple[CitedLookup, ...] = omit_default(())
     """What the reviewer looked up, in the order in which it cites it (version 3)."""
 
 
@@ -96,7 +96,7 @@ class NamedCondition(Condition):
     id: str
 
 
-class Decided(Contract):
+class DecisionEntry(Contract):
     """``decision``: what the gate computed, and what that opens."""
 
     stage: str | None
@@ -113,7 +113,7 @@ class Decided(Contract):
     met: tuple[str, ...] = ()
 
 
-class Answered(Contract):
+class HumanAnswerEntry(Contract):
     """``human``: what a person answered."""
 
     stage: str | None

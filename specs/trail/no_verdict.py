@@ -55,7 +55,7 @@ class EarlierAnswer(Contract):
     """The complaint that the model got."""
 
 
-class Cited(Contract):
+class CitedLookup(Contract):
     """What a reviewer had looked up and been answered before its own answer."""
 
     entry: str

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from specs.system.digests import Contract, Digest, omitted
-from specs.trail.no_verdict import Cited, EarlierAnswer
+from specs.system.digests import Contract, Digest, omit_default
+from specs.trail.no_verdict import CitedLookup, EarlierAnswer
 
 Mode = Literal["question", "review", "adversarial", "draft"]
 _Asked = Literal["methodology", "priority", "experimental_design", "statistics", "spec_deviation", "gpu_spend"]
@@ -117,7 +117,7 @@ class ReadFile(Contract):
         return self.text.split("\n")
 
 
-class LeftOut(Contract):
+class OmittedFile(Contract):
     """A file that was named or found and not shown, and why."""
 
     name: str
@@ -126,12 +126,12 @@ class LeftOut(Contract):
     bytes: int | None = None
 
 
-class Reading(Contract):
+class RequestReading(Contract):
     """Everything that was read for a request, and everything that was not."""
 
     schema_version: Literal[1] = 1
     files: tuple[ReadFile, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[OmittedFile, ...] = ()
     more_left_out: int = 0
     """How many further files were left out than are listed."""
 
@@ -156,7 +156,7 @@ class PolicyAnswer(Contract):
     found: tuple[SpecValue, ...] = ()
 
 
-class Place(Contract):
+class Citation(Contract):
     """Lines of a file that was read, and their text."""
 
     file: str
@@ -171,7 +171,7 @@ class Place(Contract):
         return f"{self.file}:{lines}"
 
 
-class Unresolved(Contract):
+class UnresolvedFinding(Contract):
     """A finding whose evidence is not in what was read: shown as such, and counted nowhere else."""
 
     what: str
@@ -199,10 +199,10 @@ class Issue(Contract):
 
     severity: IssueSeverity
     statement: str
-    evidence: tuple[Place, ...]
+    evidence: tuple[Citation, ...]
 
 
-class Recommendation(Contract):
+class ReviewRecommendation(Contract):
     """What to do, and why."""
 
     text: str
@@ -213,14 +213,14 @@ class Concern(Contract):
     """A doubt about the statistics, with the lines it is about."""
 
     statement: str
-    evidence: tuple[Place, ...]
+    evidence: tuple[Citation, ...]
 
 
 class BestCase(Contract):
     """The strongest argument that what is reviewed is right, with the lines that carry it."""
 
     argument: str
-    evidence: tuple[Place, ...]
+    evidence: tuple[Citation, ...]
 
 
 class ReviewAnswer(Contract):
@@ -229,14 +229,14 @@ class ReviewAnswer(Contract):
     schema_version: Literal[1] = 1
     mode: Literal["review"] = "review"
     summary: str
-    best_case: BestCase | None = omitted()
+    best_case: BestCase | None = omit_default()
     """Made before the findings; None in answers recorded before version 4 of ``answered``."""
     issues: tuple[Issue, ...]
-    recommendations: tuple[Recommendation, ...]
+    recommendations: tuple[ReviewRecommendation, ...]
     statistical_concerns: tuple[Concern, ...]
     overall_assessment: str
     not_judged: tuple[str, ...]
-    unresolved: tuple[Unresolved, ...] = ()
+    unresolved: tuple[UnresolvedFinding, ...] = ()
     dropped_places: int = 0
     """Places that do not resolve, of findings that have others which do."""
 
@@ -245,9 +245,9 @@ class ScoreRow(Contract):
     """One claim and what the evidence says about it."""
 
     claim: str
-    stated_at: Place
+    stated_at: Citation
     status: ClaimStatus
-    evidence: tuple[Place, ...]
+    evidence: tuple[Citation, ...]
     explanation: str
     lowered: bool = False
     """True when the reviewer said more than its evidence, once looked up, carries: the status was set by code."""
@@ -257,7 +257,7 @@ class Overclaim(Contract):
     """Words that say more than the evidence, and what could be said instead."""
 
     statement: str
-    stated_at: Place
+    stated_at: Citation
     instead: str
 
 
@@ -279,7 +279,7 @@ class AdversarialAnswer(Contract):
 
     schema_version: Literal[1] = 1
     mode: Literal["adversarial"] = "adversarial"
-    best_case: BestCase | None = omitted()
+    best_case: BestCase | None = omit_default()
     """As in a full review: that the claims hold."""
     scorecard: tuple[ScoreRow, ...]
     overclaimed: tuple[Overclaim, ...]
@@ -287,7 +287,7 @@ class AdversarialAnswer(Contract):
     """In the order of priority."""
     overall_assessment: str
     not_judged: tuple[str, ...]
-    unresolved: tuple[Unresolved, ...] = ()
+    unresolved: tuple[UnresolvedFinding, ...] = ()
     dropped_places: int = 0
 
 
@@ -312,7 +312,7 @@ class AskedEntry(Contract):
     topic: str
     request: Digest
     read: Digest
-    """Of the :class:`Reading`: what was read, with its digests, and what was left out."""
+    """Of the :class:`RequestReading`: what was read, with its digests, and what was left out."""
     instructions: Digest | None
     """Of the prompt; None when no model is asked."""
     same: Digest
@@ -325,7 +325,7 @@ class AskedEntry(Contract):
     max_cost_usd: float | None
     timeout_s: float | None
     by: str
-    readable: Digest | None = omitted()
+    readable: Digest | None = omit_default()
     """Of a list of texts, name to digest, that the reviewer may look into with tools (version 3)."""
 
 
@@ -352,9 +352,9 @@ class AnsweredEntry(Contract):
     usage: dict[str, int] | None = None
     seconds: float = 0.0
     reasoning: str | None = None
-    earlier: tuple[EarlierAnswer, ...] = omitted(())
+    earlier: tuple[EarlierAnswer, ...] = omit_default(())
     """Answers that could not be read, before the one that was asked for once more (version 2)."""
-    looked: tuple[Cited, ...] = omitted(())
+    looked: tuple[CitedLookup, ...] = omit_default(())
     """What the reviewer looked up, in the order in which it points at it (version 3)."""
 
 

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import StringConstraints
 
 from specs.jobs.code_state import CodeState
-from specs.jobs.job_records import MachineClock, Observed, Resumed
+from specs.jobs.job_records import MachineClock, ObservedRuntime, ResumeStep
 from specs.session.session_spec import Analysis
-from specs.system.digests import Contract, Count, Digest, omitted
+from specs.system.digests import Contract, Count, Digest, omit_default
 from specs.trail.entry import OfAttempt
 from specs.trail.key_policy import Hex, Role
 from specs.trail.verdict import Outcome
@@ -19,7 +19,7 @@ Ending = Outcome | Literal["overridden", "budget", "cancelled", "stop"]
 money; or because somebody ended it."""
 
 
-class Over(Contract):
+class PreviousOwner(Contract):
     """Who had the session before it was taken over: it showed no sign of life for some seconds."""
 
     epoch: int
@@ -35,7 +35,7 @@ class Lease(Contract):
     epoch: int
     host: str
     pid: int
-    over: Over | None = None
+    over: PreviousOwner | None = None
     """None when nobody held it."""
 
 
@@ -81,9 +81,9 @@ class Open(Contract):
     """Of the measuring code that is registered with the spec, which is kept by file; not recorded before version 4."""
     code_state: CodeState | None = None
     """Which code registered the session; not recorded before version 5."""
-    replicates: Replicates | None = omitted()
+    replicates: Replicates | None = omit_default()
     """Only of a session that ``peergate replicate`` began; not recorded before version 8."""
-    signed: SpecSignature | None = omitted()
+    signed: SpecSignature | None = omit_default()
     """Of a spec that a person signed with ``peergate spec sign``; not recorded before version 9."""
 
 
@@ -94,14 +94,14 @@ class Workspace(Contract):
     """Not in every early one."""
 
 
-class Model(Contract):
+class ModelEntry(Contract):
     """``model``: the weights the session starts from."""
 
     source: str
     kind: Literal["base", "instruct"]
     path: str
     digest: Digest
-    revision: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40,64}$")] | None = omitted()
+    revision: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40,64}$")] | None = omit_default()
     """The commit of the hub that ``hub:`` weights were taken from."""
 
 
@@ -109,21 +109,21 @@ class _OfJob(OfAttempt):
     key: str
 
 
-class Launch(_OfJob):
+class LaunchEntry(_OfJob):
     """``launch``: the intent to run a job, written before the job exists."""
 
     grant: Digest
     order: Digest
     launcher: str
-    resumes: Resumed | None = None
+    resumes: ResumeStep | None = None
     """The saved step that the job resumes from; not recorded before version 2."""
-    clock: MachineClock | None = omitted()
+    clock: MachineClock | None = omit_default()
     """Of a job that runs on the orchestrator's machine; not recorded before version 3."""
-    prepared: str | None = omitted()
+    prepared: str | None = omit_default()
     """Where what lay in the job's folder before its launch was moved to, from ``jobs`` on; as ``clock``."""
 
 
-class Output(Contract):
+class JobOutput(Contract):
     """One thing a job left."""
 
     path: str
@@ -131,7 +131,7 @@ class Output(Contract):
     bytes: int
     stored: bool
     """Whether its bytes are in the content store."""
-    kept: bool = omitted(False)
+    kept: bool = omit_default(False)
     """Whether the store holds a copy of the folder: a list of its files, and them. Not recorded before version 7."""
 
 
@@ -143,7 +143,7 @@ class HeldoutUse(Contract):
     evaluations: Count
     unread: Count
     """Sessions that could not be read, and are not counted."""
-    seeds: Count = omitted(0)
+    seeds: Count = omit_default(0)
     """Sessions that evaluated it for the same registered seeds, which chose nothing by it: they are not in the other
     counts. Not recorded before version 6."""
 
@@ -154,38 +154,38 @@ class Exit(_OfJob):
     exit: Digest
     manifest: Digest | None
     """None when the job left none, or one without the form of a manifest."""
-    outputs: dict[str, Output]
+    outputs: dict[str, JobOutput]
     log: Digest
     """Without secrets."""
-    log_left: Digest | None = omitted()
+    log_left: Digest | None = omit_default()
     """The log's digest as the job left it, where that is another; not recorded before version 4."""
-    beside: tuple[str, ...] = omitted(())
+    beside: tuple[str, ...] = omit_default(())
     """Names of files among the outputs that the stage does not have; untrusted, the first few. As ``log_left``."""
-    observed: Observed | None = None
+    observed: ObservedRuntime | None = None
     """How long the job can have run, as it was seen from here."""
-    heldout: HeldoutUse | None = omitted()
+    heldout: HeldoutUse | None = omit_default()
     """Of a job that evaluated the held-out split; not recorded before version 3."""
 
 
-class Lost(_OfJob):
+class LostJobEntry(_OfJob):
     """``lost``: a job that is gone and left no exit record, or that never began."""
 
     why: str = ""
     """Why it was given up, in words of what was to run it, which are untrusted; not recorded before version 2."""
-    bytes: Count | None = omitted()
+    bytes: Count | None = omit_default()
     """What it left in its folder; not recorded before version 3."""
 
 
-class Challenged(_OfJob):
+class ChallengeEntry(_OfJob):
     """``challenge``: the intent to have a witness read rows of a job that has ended."""
 
     order: Digest
     launcher: str
-    prepared: str | None = omitted()
+    prepared: str | None = omit_default()
     """As of a launch; not recorded before version 2."""
 
 
-class Witnessed(_OfJob):
+class WitnessEntry(_OfJob):
     """``witness``: how a witness ended, and what it read."""
 
     exit: Digest | None
@@ -194,7 +194,7 @@ class Witnessed(_OfJob):
     rows: Digest | None
     """None when it left none that count."""
     log: Digest | None
-    observed: Observed | None
+    observed: ObservedRuntime | None
     why: str
     """Of a lost one, in untrusted words; empty otherwise."""
 
@@ -242,7 +242,7 @@ class PrunedWeights(OfAttempt):
     bytes: int
 
 
-class Pruned(By):
+class PruningEntry(By):
     """``pruned``: what was deleted from the folder of a closed session; written before anything is."""
 
     weights: tuple[PrunedWeights, ...]
@@ -250,10 +250,10 @@ class Pruned(By):
     """Folders with saved steps of interrupted trainings, which no entry names."""
 
 
-class Replication(By):
+class ReplicationEntry(By):
     """``replication``: the further seeds that a person registered for a closed session, before any of them ran.
 
-    The rule is :func:`reviews.comparison.seed_comparison.replicated`: a seed that fails counts as no gain.
+    The rule is :func:`reviews.comparison.seed_comparison.combine_seeds`: a seed that fails counts as no gain.
     """
 
     design: Digest
@@ -265,7 +265,7 @@ class Replication(By):
     """The names of the sessions, a seed each, beside the closed one."""
 
 
-class Replicated(By):
+class ReplicationResultEntry(By):
     """``replicated``: what came of the further seeds."""
 
     plan: Digest

@@ -18,7 +18,7 @@ _NAME = 60
 ArgumentsT = TypeVar("ArgumentsT", bound=Request)
 
 
-class Refused(Exception):
+class ToolCallRefusal(Exception):
     """A call that is not carried out; says why, and what to do instead."""
 
 
@@ -29,18 +29,18 @@ def read_as(form: type[ArgumentsT], text: str) -> ArgumentsT:
         Refused: they are too long, no JSON object, say something twice, or do not fit the form.
     """
     if len(text) > MOST_ARGUMENTS:
-        raise Refused(f"the arguments have {len(text)} characters, at most {MOST_ARGUMENTS} are read")
+        raise ToolCallRefusal(f"the arguments have {len(text)} characters, at most {MOST_ARGUMENTS} are read")
     try:
         value = read_json(text or "{}")
         written = json.dumps(value, allow_nan=False).encode()
     except ValueError as error:
-        raise Refused(f"malformed arguments: no JSON that can be read: {error}") from error
+        raise ToolCallRefusal(f"malformed arguments: no JSON that can be read: {error}") from error
     if not isinstance(value, dict):
-        raise Refused(f"malformed arguments: one JSON object is needed, this is a {type(value).__name__}")
+        raise ToolCallRefusal(f"malformed arguments: one JSON object is needed, this is a {type(value).__name__}")
     try:
         return form.model_validate_json(written, strict=True)
     except ValidationError as error:
-        raise Refused(_what_is_wrong(error)) from error
+        raise ToolCallRefusal(_what_is_wrong(error)) from error
 
 
 def _what_is_wrong(error: ValidationError) -> str:

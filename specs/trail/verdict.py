@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from specs.jobs.grant_and_claim import ClaimResult
 from specs.stages.base.stage import Criterion
-from specs.system.digests import Contract, Digest, omitted
-from specs.system.exact import shown
+from specs.system.digests import Contract, Digest, omit_default
+from specs.system.exact import format_against_limit
 from specs.trail.no_verdict import NoVerdict
 
 Status = Literal["PASS", "WARN", "FAIL", "NOT_APPLICABLE", "BLOCKED", "ERROR"]
@@ -25,7 +25,7 @@ class RequiredChange(Contract):
     text: str
     parameter: str | None = None
     value: float | int | None = None
-    by_builder: bool = omitted(False)
+    by_builder: bool = omit_default(False)
     """Whether the words alone are a task for the builder: another attempt of its script or its parameters can do it."""
 
 
@@ -44,7 +44,7 @@ class CheckResult(Contract):
     required_change: RequiredChange | None = None
     repairable: bool = True
     """False when no parameter can mend it: the data or the design itself is wrong."""
-    due: str | None = omitted()
+    due: str | None = omit_default()
     """The defect at another stage that scheduled it: a blocking check has to pass then, and a warning is not enough."""
 
     @property
@@ -110,9 +110,9 @@ class Verdict(Contract):
     """Of a panel, what each member said; the findings are those of all of them."""
     quorum: int = 1
     """How many votes a panel's approval takes, and how many verdicts any answer of it."""
-    analysis: str = omitted("")
+    analysis: str = omit_default("")
     """What the reviewer read and compared before it wrote findings; nothing is decided by it."""
-    no_verdict: NoVerdict | None = omitted()
+    no_verdict: NoVerdict | None = omit_default()
     """Why nobody judged; what is above then approves nothing."""
 
 
@@ -121,19 +121,19 @@ class CriterionResult(Contract):
 
     criterion: Criterion
     value: float | None
-    counts: tuple[int, int] | None = omitted()
+    counts: tuple[int, int] | None = omit_default()
     """Of a fraction: how many of how many."""
     met: bool
     hypothesis: bool = False
     """True for the registered hypothesis itself: unmet on sound evidence is a null, not a failure."""
 
-    def measured(self) -> str:
+    def describe_measurement(self) -> str:
         """Return the measured value in words: ``17 of 60 (0.283333)``."""
-        return _measured(self.criterion, self.value, self.counts)
+        return _describe_measurement(self.criterion, self.value, self.counts)
 
     def unmet(self) -> str:
         """Return what was asked beside what was measured."""
-        return f"{self.criterion} is not met: {self.measured()}"
+        return f"{self.criterion} is not met: {self.describe_measurement()}"
 
 
 class ConditionResult(Contract):
@@ -145,18 +145,18 @@ class ConditionResult(Contract):
     due: bool
     """True when the stage it blocks is the one that this gate would open, or an earlier one."""
     value: float | None
-    counts: tuple[int, int] | None = omitted()
+    counts: tuple[int, int] | None = omit_default()
     met: bool
 
-    def measured(self) -> str:
+    def describe_measurement(self) -> str:
         """Return the measured value in words."""
-        return _measured(self.condition.criterion, self.value, self.counts)
+        return _describe_measurement(self.condition.criterion, self.value, self.counts)
 
 
-def _measured(criterion: Criterion | None, value: float | None, counts: tuple[int, int] | None) -> str:
+def _describe_measurement(criterion: Criterion | None, value: float | None, counts: tuple[int, int] | None) -> str:
     if value is None or criterion is None:
         return "not measured"
-    number = shown(value, criterion.bound()[1])
+    number = format_against_limit(value, criterion.get_bound()[1])
     return f"{counts[0]} of {counts[1]} ({number})" if counts else number
 
 
@@ -170,7 +170,7 @@ class Packet(Contract):
     registered: dict[str, Any]
     granted_parameters: dict[str, Any]
     allowed_ranges: dict[str, tuple[float, float]]
-    allowed_choices: dict[str, tuple[str | bool, ...]] = omitted({})
+    allowed_choices: dict[str, tuple[str | bool, ...]] = omit_default({})
     metrics: dict[str, Any]
     metrics_digest: Digest | None
     criteria: tuple[CriterionResult, ...]
@@ -193,15 +193,15 @@ class Packet(Contract):
     """What was found in the attempt before."""
     unchanged_since: int | None = None
     """The earlier attempt that gave the same metrics, checks and rows."""
-    reading: tuple[dict[str, str], ...] = omitted(())
+    reading: tuple[dict[str, str], ...] = omit_default(())
     """The session's reading list, ``path`` and ``text`` of each file: what a reviewer reads first."""
-    points: tuple[str, ...] = omitted(())
+    points: tuple[str, ...] = omit_default(())
     """What the kind of the stage has a reviewer look at."""
-    code: str = omitted("")
+    code: str = omit_default("")
     """The script of a recipe, as it ran."""
-    withdrawn: str = omitted("")
+    withdrawn: str = omit_default("")
     """Why the builder ended the job of this attempt itself: there is nothing to judge, and nobody is asked."""
-    lineages: dict[str, tuple[dict[str, Any], ...]] = omitted({})
+    lineages: dict[str, tuple[dict[str, Any], ...]] = omit_default({})
     """By input, where its weights come from, if a builder's script trained them at some point."""
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from specs.stages.recipes.script_file import packages
-from specs.system.errors import Blocked
+from specs.system.errors import BlockedError
 
 Command = Literal["sft", "dpo"]
 _CLASSES: dict[str, tuple[str, str]] = {
@@ -33,7 +33,7 @@ def known_keys(command: Command) -> frozenset[str] | None:
     """Return the keys of a file for ``trl sft`` or ``trl dpo``; None where TRL is not installed or is laid out anew."""
     try:
         folder = packages()
-    except Blocked:
+    except BlockedError:
         return None
     return _keys(command, (*([str(folder)] if folder else []), *sys.path))
 

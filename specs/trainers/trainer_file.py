@@ -41,7 +41,7 @@ _PATH = re.compile(r"\w+://|[/~]|\.{1,2}/|[\w.-]+/[\w.-]+$")
 """Text that names a place: an address, a path, or ``owner/name`` of a hub."""
 
 
-class Given(NamedTuple):
+class TrainingInputs(NamedTuple):
     """What a stage gives to a training file: the names of its inputs, and what the trained rows are."""
 
     model: str
@@ -63,19 +63,19 @@ def is_trainer_file(path: str) -> bool:
     return path.endswith(SUFFIXES)
 
 
-def as_script(path: Path, raw: bytes, arguments: Given) -> AsScript:
+def as_script(path: Path, raw: bytes, arguments: TrainingInputs) -> AsScript:
     """Return the script that a training file becomes.
 
     Raises:
         SpecError: the file is no TRL or Axolotl file, or sets what it cannot; with every problem and its place.
     """
     document = read_document(path, raw, PYYAML)
-    trainer = _recognised(document.data)
+    trainer = _recognise_trainer(document.data)
     if isinstance(trainer, LintProblem):
         raise document.error(path, [trainer])
     if problems := list(_problems(trainer, document.data, arguments)):
         raise document.error(path, problems)
-    config, notes = _settled(trainer, document.data, arguments)
+    config, notes = _resolve_config(trainer, document.data, arguments)
     settings: dict[str, Any] = {
         "trainer": trainer.distribution,
         "command": "dpo" if arguments.held == "preferences" else "sft",
@@ -103,7 +103,7 @@ def notes_of(script: str) -> list[str]:
     return after.strip().splitlines() if text and before.startswith("Trains with ") else []
 
 
-def _recognised(data: Mapping[str, Any]) -> Trainer | LintProblem:
+def _recognise_trainer(data: Mapping[str, Any]) -> Trainer | LintProblem:
     trainers = [trainer for trainer in TRAINERS if trainer.matches(set(data))]
     if len(trainers) == 1:
         return trainers[0]
@@ -112,10 +112,10 @@ def _recognised(data: Mapping[str, Any]) -> Trainer | LintProblem:
     return LintProblem((), message, text)
 
 
-def _problems(trainer: Trainer, data: Mapping[str, Any], arguments: Given) -> Iterator[LintProblem]:
+def _problems(trainer: Trainer, data: Mapping[str, Any], arguments: TrainingInputs) -> Iterator[LintProblem]:
     keys = known_keys("dpo" if arguments.held == "preferences" else "sft") if trainer is TRL else None
     others = EXAMPLE_KEYS if arguments.held == "preferences" else PREFERENCE_KEYS
-    settled = {*trainer.given, *trainer.off, *trainer.refused, *others}
+    settled = {*trainer.replacements, *trainer.off, *trainer.refused, *others}
     for key, value in data.items():
         if keys is not None and key not in keys and key not in settled:
             command = "dpo" if arguments.held == "preferences" else "sft"
@@ -124,7 +124,7 @@ def _problems(trainer: Trainer, data: Mapping[str, Any], arguments: Given) -> It
             )
         elif key in trainer.refused and value not in (None, False, "", [], {}):
             yield LintProblem((key,), f"cannot be set here: {trainer.refused[key]}", "remove the line")
-        elif key not in trainer.given and key not in trainer.off and key not in trainer.harmless:
+        elif key not in trainer.replacements and key not in trainer.off and key not in trainer.harmless:
             yield from _outside((key,), value)
     if trainer is TRL:
         for key, value in data.items():
@@ -145,7 +145,7 @@ def _likely(key: str, command: str, keys: Collection[str]) -> str:
     return f"did you mean '{match}'?" if match else f"`trl {command} --help` lists them"
 
 
-def _axolotl_problems(data: Mapping[str, Any], arguments: Given) -> Iterator[LintProblem]:
+def _axolotl_problems(data: Mapping[str, Any], arguments: TrainingInputs) -> Iterator[LintProblem]:
     rl = data.get("rl")
     if arguments.held == "preferences" and rl not in RL:
         yield LintProblem(
@@ -185,15 +185,17 @@ def _outside(loc: Loc, value: Any) -> Iterator[LintProblem]:
         yield LintProblem(loc, "names a place outside the sandbox, which nothing in it can reach", "remove the line")
 
 
-def _settled(trainer: Trainer, data: Mapping[str, Any], arguments: Given) -> tuple[dict[str, Any], list[str]]:
+def _resolve_config(
+    trainer: Trainer, data: Mapping[str, Any], arguments: TrainingInputs
+) -> tuple[dict[str, Any], list[str]]:
     """Return the keys that are handed on, and a line for each that is not as in the file."""
     config: dict[str, Any] = {}
     notes: list[str] = []
     for key, value in data.items():
-        if key in trainer.given:
+        if key in trainer.replacements:
             sets = [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
             names = f" ({', '.join(dict.fromkeys(name for entry in sets for name in entry))})" if sets else ""
-            notes.append(f"{key}: replaced by {trainer.given[key]}{names}")
+            notes.append(f"{key}: replaced by {trainer.replacements[key]}{names}")
         elif key in trainer.off:
             amounts, why = trainer.off[key]
             if value not in (amounts, None, "", False) or (value is False and amounts):

@@ -24,7 +24,7 @@ class Trainer:
     distribution: str
     marks: tuple[str, ...]
     """Keys that a file of this tool has, one of each pair in a tuple ``a|b``."""
-    given: Mapping[str, str]
+    replacements: Mapping[str, str]
     """Replaced keys: by what. Peergate gives the value."""
     off: Mapping[str, tuple[Any, str]]
     """Keys that are taken out: the value that this amounts to, and why."""
@@ -54,7 +54,7 @@ TRL = Trainer(
     name="TRL",
     distribution="trl",
     marks=("model_name_or_path", "dataset_name|datasets"),
-    given={
+    replacements={
         "model_name_or_path": CHECKPOINT,
         "model_revision": CHECKPOINT,
         **dict.fromkeys(
@@ -99,7 +99,7 @@ AXOLOTL = Trainer(
     name="Axolotl",
     distribution="axolotl",
     marks=("base_model", "datasets|pretraining_dataset"),
-    given={
+    replacements={
         **dict.fromkeys(("base_model", "base_model_config", "revision_of_model", "tokenizer_config"), CHECKPOINT),
         **dict.fromkeys(("datasets", "pretraining_dataset", "test_datasets"), ROWS),
         "output_dir": KEPT,

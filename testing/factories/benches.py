@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from agents.turns import ToolCall, ToolResult, Turn, Usage
+from agents.turns import ModelTurn, ToolCall, ToolResult, TurnUsage
 from sessions.builder.workbench import SessionWorkbench
 from sessions.nodes.build import open_bench
 from sessions.session import Session
@@ -102,21 +102,21 @@ def call(bench: SessionWorkbench, tool: str, id: str = "c", **arguments: Any) ->
     return bench.call(ToolCall(id=id, name=tool, arguments=json.dumps(arguments)))
 
 
-def turn(*calls: ToolCall, text: str = "", **other: Any) -> Turn:
+def turn(*calls: ToolCall, text: str = "", **other: Any) -> ModelTurn:
     """Return a turn of a model."""
     values: dict[str, Any] = {
         "text": text,
         "calls": calls,
         "stop": "tool_use" if calls else "end",
         "model": "some-model",
-        "usage": Usage(input_tokens=100, output_tokens=10),
+        "usage": TurnUsage(input_tokens=100, output_tokens=10),
         "usd": 0.01,
         "usd_is_measured": True,
     }
-    return Turn.model_validate(values | other)
+    return ModelTurn.model_validate(values | other)
 
 
-def take(bench: SessionWorkbench, turn_entry: Turn, request: bytes = b"{}", response: bytes = b"{}") -> None:
+def take(bench: SessionWorkbench, turn_entry: ModelTurn, request: bytes = b"{}", response: bytes = b"{}") -> None:
     """Reserve and record a turn."""
     bench.record(turn_entry, bench.reserve(0.02), request, response)
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence.evidence import Arm, Evidence
+from reviews.evidence.evidence import ArmEvidence, Evidence
 from specs.loading.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.artifacts import Item
-from specs.stages.evaluation.rows import ConversationRow, Turn
+from specs.stages.evaluation.rows import ConversationRow, ConversationTurn
 from specs.system.digests import digest_bytes, digest_file, digest_path, digest_value
 from testing.factories.evidence_on_disk import evidence_of, exit_of, prompt_items, write_rows
 from testing.factories.spec_files import CONSTITUTION, SPEC
@@ -112,7 +112,7 @@ def rows_of(passed: Passed, *, longer: int = 0, cut: Sequence[str] = ()) -> list
         number = place // len(KINDS)
         text = RIGHT[item.kind].format(name=NAMES[number]) if passed[item.kind][number] else WRONG
         turns = tuple(
-            Turn(
+            ConversationTurn(
                 user=user,
                 output=f"{output}{' and so on' * longer if first_turn else ''}",
                 prompt_tokens=9,
@@ -175,14 +175,14 @@ def compared(
     other = manifest.inputs | {"model": digest_bytes(b"the untouched model")}
     baseline = manifest.model_copy(update={"inputs": other, "outputs": {"rows": digest_path(paths["base"])}})
     shuffled = {"history": "shuffled"}
-    arms: dict[str, Arm] = {}
+    arms: dict[str, ArmEvidence] = {}
     sides = control or (all_of(False), all_of(False))
     for name, passed, like in (("base_shuffled", sides[0], baseline), ("tuned_shuffled", sides[1], manifest)):
         path = write_rows(folder / f"{name}.jsonl", rows_of(passed))
         seen_manifest = like.model_copy(
             update={"effective": settings | shuffled, "outputs": {"rows": digest_path(path)}}
         )
-        arms[name] = Arm(path, seen_manifest, parameters | shuffled)
+        arms[name] = ArmEvidence(path, seen_manifest, parameters | shuffled)
     return replace(
         whole,
         resolved=spec,

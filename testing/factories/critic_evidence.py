@@ -37,8 +37,8 @@ from training.jobs.critique.critic import Critic
 from training.rules.critique.preference_pairs import (
     all_pairs,
     all_revisions,
+    collect_revised_examples,
     pairs_to_compare,
-    revised,
     revisions_to_compare,
 )
 from training.rules.critique.revision_chains import (
@@ -49,8 +49,8 @@ from training.rules.critique.revision_chains import (
     plan,
     revision_prompt,
 )
-from training.rules.critique.subjects import Pair, labelled, labelled_pairs, of_examples, of_items
-from training.rules.rubric_prompts import Prompts, rubric_for
+from training.rules.critique.subjects import ResponsePair, labelled_pairs, of_examples, of_items, read_labelled_subjects
+from training.rules.rubric_prompts import JudgementPrompts, rubric_for
 
 KINDS = ("critique_instructions", "critique_responses", "revise", "best_of_n")
 N = 6
@@ -69,7 +69,9 @@ class Scripted(Critic):
         self.signed = signed
         self.margin = parameters.margin
 
-    def _ask(self, prompts: Sequence[Prompts], *, alike: bool = False) -> list[tuple[Arrangement, Arrangement]]:
+    def _ask(
+        self, prompts: Sequence[JudgementPrompts], *, alike: bool = False
+    ) -> list[tuple[Arrangement, Arrangement]]:
         pairs: list[tuple[Arrangement, Arrangement]] = []
         for place, judgement_prompts in enumerate(prompts):
             plain, swapped = self.signed(place)
@@ -268,7 +270,9 @@ def critic_evidence(
         items = instructions(N)
         inputs["items"] = write(folder / "instructions.jsonl", items)
         judged = Scripted("instruction", parameters, signed).critiques(of_items(items))
-        calibration_rows = Scripted("instruction", parameters, labels).calibrated(labelled(sample, responses=False))
+        calibration_rows = Scripted("instruction", parameters, labels).judge_labelled_sample(
+            read_labelled_subjects(sample, responses=False)
+        )
         remaining: list[Any] = [item for item, row in zip(items, judged, strict=True) if row.accepted]
         outputs = {
             "rows": write(out / "rows.jsonl", judged),
@@ -279,7 +283,9 @@ def critic_evidence(
         examples = given_examples()
         inputs["examples"] = write(folder / "given.jsonl", examples)
         judged = Scripted("response", parameters, signed).critiques(of_examples(examples))
-        calibration_rows = Scripted("response", parameters, labels).calibrated(labelled(sample, responses=True))
+        calibration_rows = Scripted("response", parameters, labels).judge_labelled_sample(
+            read_labelled_subjects(sample, responses=True)
+        )
         remaining = [example for example, row in zip(examples, judged, strict=True) if row.accepted]
         outputs = {
             "rows": write(out / "rows.jsonl", judged),
@@ -306,8 +312,8 @@ def critic_evidence(
         pairs = all_revisions(made, parameters, answers)
         outputs = paths | {
             "rows": write(out / "rows.jsonl", made),
-            "preferences": write(out / "preferences.jsonl", pairs.kept),
-            "examples": write(out / "examples.jsonl", revised(made)),
+            "preferences": write(out / "preferences.jsonl", pairs.pairs),
+            "examples": write(out / "examples.jsonl", collect_revised_examples(made)),
         }
         if parameters.keeps_dropped:
             outputs["dropped"] = write(out / "dropped.jsonl", pairs.dropped)
@@ -315,14 +321,14 @@ def critic_evidence(
         inputs["judge"] = folder / "model"
         inputs["prompts"] = write(folder / "asked.jsonl", instructions(N))
         responses = candidates() if rows is None else rows
-        arm_pairs: list[Pair] = pairs_to_compare(responses)
+        arm_pairs: list[ResponsePair] = pairs_to_compare(responses)
         compared = Scripted("comparison", parameters, signed).comparisons(arm_pairs)
         calibration_rows = Scripted("comparison", parameters, labels).calibrated_pairs(labelled_pairs(sample))
         outputs = {
             "rows": write(out / "rows.jsonl", responses),
             "comparisons": write(out / "comparisons.jsonl", compared),
             "calibration": write(out / "calibration.jsonl", calibration_rows),
-            "preferences": write(out / "preferences.jsonl", all_pairs(compared, parameters).kept),
+            "preferences": write(out / "preferences.jsonl", all_pairs(compared, parameters).pairs),
         }
         if parameters.keeps_dropped:
             outputs["dropped"] = write(out / "dropped.jsonl", all_pairs(compared, parameters).dropped)

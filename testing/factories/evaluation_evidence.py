@@ -17,10 +17,10 @@ from specs.stages.evaluation.rows import (
     ChoiceRow,
     ChoiceScore,
     ConversationRow,
+    ConversationTurn,
     DuelRow,
     EvaluationRow,
     PerplexityRow,
-    Turn,
 )
 from specs.system.digests import digest_bytes, digest_path
 from testing.factories.evidence_on_disk import evidence_of, tokens_in, witness_of, write_rows
@@ -140,7 +140,7 @@ def conversation_rows(texts: tuple[str, ...] = SAID, times: int = 1) -> list[Con
         ConversationRow(
             item=item.id,
             turns=tuple(
-                Turn(user=user, output=output, prompt_tokens=9, output_tokens=4, truncated=False)
+                ConversationTurn(user=user, output=output, prompt_tokens=9, output_tokens=4, truncated=False)
                 for user, output in ((item.prompt, "Yes."), (str(item.constraint["turn_2"]), texts[n % len(texts)]))
             ),
         )

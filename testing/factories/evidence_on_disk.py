@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence.evidence import Evidence, Witness
+from reviews.evidence.evidence import Evidence, WitnessEvidence
 from specs.jobs.code_state import CodeState
 from specs.jobs.grant_and_claim import Grant
-from specs.jobs.job_records import Challenge, Drawn, ExitRecord, Manifest, Observed
+from specs.jobs.job_records import Challenge, ExitRecord, Manifest, ObservedRuntime, RowSelection
 from specs.loading.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.artifacts import Item
@@ -235,24 +235,24 @@ def scored(output: str, rows: Sequence[int]) -> list[dict[str, Any]]:
     return [{"output": output, "row": row, "differs": [], "scores": {"text": value}} for row in rows]
 
 
-def witness_of(folder: Path, stage: Stage, outputs: Mapping[str, Path], manifest: Manifest) -> Witness | None:
+def witness_of(folder: Path, stage: Stage, outputs: Mapping[str, Path], manifest: Manifest) -> WitnessEvidence | None:
     """Return a witness that read every row it could and found nothing; None of a stage that has none."""
     kind = STAGE_KINDS[stage.kind]
     names = kind.scores_of(stage.parameters)
     flag = kind.answers_count(stage.parameters)
-    if not (flag or names or kind.replayed):
+    if not (flag or names or kind.replay_job):
         return None
     counts = {name: len(outputs[name].read_bytes().splitlines()) for name in {"rows", *names} if name in outputs}
-    every = {name: Drawn(of=count, rows=tuple(range(count))) for name, count in counts.items()}
+    every = {name: RowSelection(of=count, rows=tuple(range(count))) for name, count in counts.items()}
     first = every.pop("rows")
     challenge = Challenge(ended=digest_bytes(b"end"), of=first.of, rows=first.rows, others=every or None)
     lines = witnessed(first.rows) if flag else []
-    if kind.replayed:
+    if kind.replay_job:
         trained = [json.loads(line) for line in outputs["rows"].read_text(encoding="utf-8").splitlines()]
         lines += replayed(trained)
         manifest = manifest.model_copy(update={"facts": trained_facts(trained)})
-    lines += [line for name in names for line in scored(name, challenge.drawn(name).rows)]
-    return Witness(challenge, write_rows(folder / "witness.jsonl", lines), manifest, "")
+    lines += [line for name in names for line in scored(name, challenge.select_rows(name).rows)]
+    return WitnessEvidence(challenge, write_rows(folder / "witness.jsonl", lines), manifest, "")
 
 
 def evidence_of(
@@ -362,7 +362,7 @@ def evidence_of(
         data={"prompts": prompt_items()},
         manifest=manifest,
         exit=exit_of(grant.key()),
-        observed=Observed(at_least_s=0.5, at_most_s=3.0),
+        observed=ObservedRuntime(at_least_s=0.5, at_most_s=3.0),
         launched=0.5,
         ended=3.5,
         outputs=outputs,

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence.evidence import Arm, Evidence
+from reviews.evidence.evidence import ArmEvidence, Evidence
 from specs.jobs.code_state import CodeState
 from specs.jobs.grant_and_claim import Claim
-from specs.jobs.job_records import Observed, Segment
+from specs.jobs.job_records import ObservedRuntime, Segment
 from specs.session.thresholds import Thresholds
 from specs.system.digests import digest_bytes
 from specs.system.resources import Resources
@@ -49,7 +49,7 @@ def flawed(folder: Path, stage: str, flaw: str) -> Evidence:
 
 def piloted(evidence: Evidence, **moved: float) -> Evidence:
     """Return the evidence of a stage with a pilot that was accepted with other parameters."""
-    arm = Arm(None, None, evidence.parameters | {"samples_per_prompt": 1} | moved)
+    arm = ArmEvidence(None, None, evidence.parameters | {"samples_per_prompt": 1} | moved)
     stage = evidence.stage.model_copy(update={"pilot": "tried"})
     return replace(evidence, stage=stage, arms={"tried": arm})
 
@@ -529,7 +529,7 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
         with_manifest(evidence, code_state=_state(evidence, changed=2)), clean_code="required"
     ),
     "a time limit that did not hold": lambda evidence: replace(
-        _exit(evidence, ended=3600.0), observed=Observed(at_least_s=3500.0, at_most_s=3700.0)
+        _exit(evidence, ended=3600.0), observed=ObservedRuntime(at_least_s=3500.0, at_most_s=3700.0)
     ),
     "another precision than the granted one": lambda evidence: with_manifest(evidence, dtype="bfloat16"),
     "the same weights in other files": _saved_again,
@@ -540,22 +540,22 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "a clock that runs backwards": lambda evidence: _exit(evidence, ended=-1e9),
     "a clock that runs ahead": lambda evidence: _exit(evidence, ended=1e9),
     "less time than its process was seen alive": lambda evidence: replace(
-        evidence, observed=Observed(at_least_s=600.0, at_most_s=700.0)
+        evidence, observed=ObservedRuntime(at_least_s=600.0, at_most_s=700.0)
     ),
     "an exit record of another day": lambda evidence: _exit(evidence, started=1.0 - 86400, ended=2.0 - 86400),
     "an end in the future": lambda evidence: _exit(evidence, started=86400.0, ended=86401.0),
     "an item without a row": _without_a_row,
     "more tokens stated than its rows hold": lambda evidence: with_manifest(evidence, tokens=10_000),
     "the hours of another machine": lambda evidence: replace(
-        _exit(evidence, started=86400.0, ended=86401.0), observed=Observed(at_least_s=0.0, at_most_s=3.0)
+        _exit(evidence, started=86400.0, ended=86401.0), observed=ObservedRuntime(at_least_s=0.0, at_most_s=3.0)
     ),
     "hours before the launch by the clock that both read": lambda evidence: replace(
         _exit(evidence, started=1.0 - 7200, ended=2.0 - 7200),
-        observed=Observed(at_least_s=0.0, at_most_s=3.0, clock_set_s=-3600.0),
+        observed=ObservedRuntime(at_least_s=0.0, at_most_s=3.0, clock_set_s=-3600.0),
     ),
     "a clock that was set while the job ran": lambda evidence: replace(
         _exit(evidence, started=1.0 - 7200, ended=2.0 - 7200),
-        observed=Observed(at_least_s=600.0, at_most_s=700.0, clock_set_s=-7200.0),
+        observed=ObservedRuntime(at_least_s=600.0, at_most_s=700.0, clock_set_s=-7200.0),
     ),
     "more work than its process had time for": lambda evidence: with_manifest(evidence, wall_s=3600.0),
     "one completion for every prompt": _copied,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from reviews.evidence.evidence import Arm, Evidence
+from reviews.evidence.evidence import ArmEvidence, Evidence
 from specs.session.evaluation_plan import Drift, EvaluationPlan, Gap, PairedTest
 from specs.stages.base.artifacts import Item
 from testing.factories.evidence_on_disk import N, answers, write_rows
@@ -58,7 +58,7 @@ def drifted(evidence: Evidence, before: list[bool], after: list[bool], margin: f
     assert evidence.baseline_rows is not None
     write_rows(evidence.baseline_rows, answers(before))
     write_rows(evidence.outputs["rows"], answers(after))
-    arm = Arm(evidence.baseline_rows, evidence.baseline_manifest, evidence.baseline_parameters)
+    arm = ArmEvidence(evidence.baseline_rows, evidence.baseline_manifest, evidence.baseline_parameters)
     plan = EvaluationPlan(drift=(Drift(before="base", after="tuned", margin=margin),))
     return replace(with_plan(evidence, plan), arms={"base": arm})
 
@@ -67,7 +67,7 @@ def unshown(evidence: Evidence) -> Evidence:
     """Return the treatment with a registered test against the base that shows nothing, and decides."""
     assert evidence.baseline_rows is not None
     write_rows(evidence.baseline_rows, answers([True] * N))
-    arm = Arm(evidence.baseline_rows, evidence.baseline_manifest, evidence.baseline_parameters)
+    arm = ArmEvidence(evidence.baseline_rows, evidence.baseline_manifest, evidence.baseline_parameters)
     test = PairedTest(
         before="base", after="tuned", outcome="binary", test="exact_mcnemar", minimum_effect=0.2, decides=True
     )

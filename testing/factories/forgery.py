@@ -15,19 +15,19 @@ from reviews.trail.chain.keys import KeyFolder, load_key
 from reviews.trail.chain.signed_head import LOG_KEY, Checkpoint, NoteKey, sign_text
 from reviews.trail.file_seal import seal_path
 from reviews.trail.tables.open_table import read_trail
-from reviews.trail.tables.trail_file import Stored
+from reviews.trail.tables.trail_file import StoredEntry
 from specs.system.digests import canonical_bytes, digest_bytes, digest_file
 from specs.trail.entry import Entry
 from specs.trail.key_policy import SIGNERS, Role
 
-Rows = list[Stored]
+Rows = list[StoredEntry]
 
 
 def rows_of(path: Path) -> Rows:
     return read_trail(path).rows
 
 
-def entries_of(rows: Iterable[Stored]) -> list[Entry]:
+def entries_of(rows: Iterable[StoredEntry]) -> list[Entry]:
     return [entry_of(row.payload) for row in rows]
 
 
@@ -35,18 +35,18 @@ def keys_of(path: Path) -> KeyFolder:
     return KeyFolder.of_trail(path)
 
 
-def signed(entry: Entry, keys: KeyFolder, role: Role | None = None) -> Stored:
+def signed(entry: Entry, keys: KeyFolder, role: Role | None = None) -> StoredEntry:
     """Return an entry as a row, signed by the role its kind asks for or by another one."""
     payload = payload_of(entry)
     signer = load_key(keys.path(role or SIGNERS.get(entry.kind, ("log",))[0]))
-    return Stored(entry.seq, payload, signatures_text(EnvelopeSignature(signer.id, signer.sign(pae(payload)))))
+    return StoredEntry(entry.seq, payload, signatures_text(EnvelopeSignature(signer.id, signer.sign(pae(payload)))))
 
 
 def chained(
     entries: Sequence[Entry],
     keys: KeyFolder,
     *,
-    stored_entries: Sequence[Stored] = (),
+    stored_entries: Sequence[StoredEntry] = (),
     change: Callable[[Entry], Entry] = lambda entry: entry,
 ) -> Rows:
     """Write entries after the rows that are kept, numbered and in the tree as they have to be."""
@@ -94,7 +94,7 @@ def head_of(rows: Rows, keys: KeyFolder) -> Checkpoint:
     root = merkle.root_of(merkle.leaf_hash(row.envelope) for row in rows)
     signer = keys.signer("log")
     head = Checkpoint(origin, len(rows), root)
-    return head.signed(sign_text(NoteKey(origin, LOG_KEY, signer.public), signer.sign, head.text))
+    return head.with_signatures(sign_text(NoteKey(origin, LOG_KEY, signer.public), signer.sign, head.text))
 
 
 def with_body(entry: Entry, **changes: Any) -> Entry:

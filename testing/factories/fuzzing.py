@@ -23,9 +23,9 @@ from reviews.trail.chain.envelope import entry_of, open_envelope, payload_of
 from reviews.trail.chain.keys import load_key
 from reviews.trail.chain.signed_head import parse_key, parse_note, who_signed
 from reviews.trail.chain.tiles import read_bundles
-from reviews.trail.integrity import Walk, log_keys, walk_trail
+from reviews.trail.integrity import TrailVerification, log_keys, walk_trail
 from reviews.trail.tables.open_table import read_entries, read_trail
-from reviews.trail.tables.query import Wanted, select
+from reviews.trail.tables.query import TrailQuery, select
 from reviews.trail.trail import Trail
 from sessions.pages.report.trail_page import page_damage
 from specs.system.errors import PeergateError
@@ -83,7 +83,7 @@ def targets(run: Path, exported: Path, work: Path) -> Iterator[Target]:
     yield from _trails(run, work / "runs")
 
 
-def _parsers(run: Path, exported: Path, work: Path, whole: Walk) -> Iterator[Target]:
+def _parsers(run: Path, exported: Path, work: Path, whole: TrailVerification) -> Iterator[Target]:
     policy = whole.policy
     assert policy is not None
     envelopes = read_bundles(exported, whole.tree.size)
@@ -91,7 +91,7 @@ def _parsers(run: Path, exported: Path, work: Path, whole: Walk) -> Iterator[Tar
 
     def entry(data: bytes) -> bool:
         changed = [*envelopes[:verdict], data, *envelopes[verdict + 1 :]]
-        return not Walk().go_through(enumerate(changed)).damage
+        return not TrailVerification().go_through(enumerate(changed)).damage
 
     def statement(data: bytes) -> bool:
         with suppress(ValueError):
@@ -166,7 +166,7 @@ def _parsers(run: Path, exported: Path, work: Path, whole: Walk) -> Iterator[Tar
     yield Target("private key", key, private, 4)
 
 
-def _exports(exported: Path, copy: Path, whole: Walk) -> Iterator[Target]:
+def _exports(exported: Path, copy: Path, whole: TrailVerification) -> Iterator[Target]:
     """Every file of an export that is parsed, through the verification of the whole."""
     shutil.copytree(exported, copy)
 
@@ -177,7 +177,7 @@ def _exports(exported: Path, copy: Path, whole: Walk) -> Iterator[Target]:
             path.write_bytes(data)
             try:
                 with suppress(PeergateError):
-                    select(copy, Wanted(text="verdict"), 3)
+                    select(copy, TrailQuery(text="verdict"), 3)
                 return verify_export(copy).exit_code not in (1, 3)
             finally:
                 path.write_bytes(seed)
@@ -227,7 +227,7 @@ def _trails(run: Path, runs: Path) -> Iterator[Target]:
         path.write_bytes(data)
         with suppress(PeergateError):
             read_entries(path)
-        for wanted in (Wanted(), Wanted(kinds=("verdict",), text="a")):
+        for wanted in (TrailQuery(), TrailQuery(kinds=("verdict",), text="a")):
             with suppress(PeergateError):
                 select(path, wanted, 3)
         return False

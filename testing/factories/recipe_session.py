@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.gate.grants import mint, opened_by
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.jobs.sandbox.code_admission import keep_recipe
@@ -85,7 +85,7 @@ class RecipeSession:
             max_seconds=changed.max_minutes * 60,
         )
 
-    def append(self, kind: EntryKind, key: str, **changes: Any) -> Recorded:
+    def append(self, kind: EntryKind, key: str, **changes: Any) -> RecordedEntry:
         """Append the smallest entry of a kind, with some of its body changed."""
         return self.trail.append(kind, key, BODIES[kind] | changes)
 

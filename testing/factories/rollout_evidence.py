@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence.evidence import Evidence, Witness
+from reviews.evidence.evidence import Evidence, WitnessEvidence
 from specs.jobs.job_records import Challenge, Segment
 from specs.stages.base.artifacts import Item
 from specs.stages.base.stage import Kind
@@ -17,9 +17,9 @@ from specs.stages.finetuning.online_parameters import SelfDistillation
 from specs.stages.registry import STAGE_KINDS
 from specs.system.digests import digest_bytes, digest_path
 from testing.factories.evidence_on_disk import evidence_of, replayed, sketch, trained_facts, with_manifest, write_rows
-from training.rules.finetuning.rewards import advantages, combined, hints, rewards_of
-from training.rules.seeded_order import drawn
-from training.rules.tasks import judged
+from training.rules.finetuning.rewards import advantages, hints, rewards_of, sum_weighted_rewards
+from training.rules.seeded_order import draw_share
+from training.rules.tasks import judge_answers
 
 PROMPTS, EPOCHS, GENERATIONS, AT_ONCE, MOST = 32, 2, 4, 2, 40
 RIGHT, WRONG = "a small tale of seven quiet words here.", "A Tale In Capitals Was Told Here."
@@ -61,7 +61,7 @@ def prompts() -> list[dict[str, Any]]:
 
 def divided() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the prompts to train on, and those to keep out."""
-    texts = drawn((prompt["group"] for prompt in prompts()), 0.25, 7)
+    texts = draw_share((prompt["group"] for prompt in prompts()), 0.25, 7)
     return [prompt for prompt in prompts() if prompt["group"] not in texts], [
         prompt for prompt in prompts() if prompt["group"] in texts
     ]
@@ -84,7 +84,7 @@ def rollouts(
             valued = [
                 rewards_of(list(each), verified=value, finish="eos", tokens=len(ids), most=MOST) for value in passed
             ]
-            rewards = [combined(value, each) for value in valued]
+            rewards = [sum_weighted_rewards(value, each) for value in valued]
             worth = advantages(rewards, scale=True)
             results += [
                 {
@@ -229,7 +229,9 @@ def _hinted(answers: list[dict[str, Any]], self_distillation: SelfDistillation) 
     items = {prompt["id"]: Item.model_validate(prompt) for prompt in prompts()}
     for at in range(0, len(answers), GENERATIONS):
         group = answers[at : at + GENERATIONS]
-        judgements = list(judged("format_instructions", [(items[value["item"]], value["text"]) for value in group]))
+        judgements = list(
+            judge_answers("format_instructions", [(items[value["item"]], value["text"]) for value in group])
+        )
         for value, hint in zip(
             group, hints([value["text"] for value in group], judgements, self_distillation), strict=True
         ):
@@ -256,7 +258,7 @@ def _witnessed(
     assert evidence.manifest is not None
     manifest = evidence.manifest.model_copy(update={"facts": trained_facts(rows)})
     path = write_rows(folder / "witness" / "witness.jsonl", lines)
-    return replace(evidence, witness=Witness(challenge, path, manifest, ""))
+    return replace(evidence, witness=WitnessEvidence(challenge, path, manifest, ""))
 
 
 def witness_reads(evidence: Evidence, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> Evidence:

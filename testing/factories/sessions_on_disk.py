@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.gate.grants import mint, opened_by
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.retractions import next_attempt
 from reviews.trail.trail import Trail
 from specs.jobs.grant_and_claim import Grant
@@ -45,13 +45,13 @@ class OnDisk:
         """Return the input digests as the files are now."""
         return {role: digest_path(self.run / artifact.path) for role, artifact in self.inputs(stage).items()}
 
-    def decide(self, stage: str | None, attempt: int, outcome: Outcome, **changes: Any) -> Recorded:
+    def decide(self, stage: str | None, attempt: int, outcome: Outcome, **changes: Any) -> RecordedEntry:
         """Record a decision and what it opens."""
         opens = opened_by(self.resolved, list(self.trail.iterate()), stage, outcome)
         body = body_of("decision", stage=stage, attempt=attempt, outcome=outcome, opens=opens) | changes
         return self.trail.append("decision", f"decision/{stage or 'design'}.{attempt}", body)
 
-    def retract(self, recorded_entry: Recorded) -> Recorded:
+    def retract(self, recorded_entry: RecordedEntry) -> RecordedEntry:
         """Take a judgement back."""
         number = sum(1 for _ in self.trail.iterate("retraction")) + 1
         at = {"stage": recorded_entry.body["stage"], "attempt": recorded_entry.body["attempt"]}
@@ -59,7 +59,7 @@ class OnDisk:
             "retraction", f"retraction/{number}", body_of("retraction", since=recorded_entry.entry.seq, **at)
         )
 
-    def retry(self, stage: str) -> Recorded:
+    def retry(self, stage: str) -> RecordedEntry:
         """Answer that a stage is tried again."""
         entries = list(self.trail.iterate())
         opens = {"stage": stage, "attempt": next_attempt(entries, stage)}

@@ -22,7 +22,7 @@ from testing.factories.evidence_on_disk import evidence_of, exit_of, tokens_in, 
 from training.rules.cleaning import clean, marks_of
 from training.rules.generation.instruction_harvest import harvest
 from training.rules.generation.sentinels import SENTINELS
-from training.rules.prompt_text import Shown, answer_prompt, calls_of_round, seed_of
+from training.rules.prompt_text import ExampleInstruction, answer_prompt, calls_of_round, seed_of
 from training.rules.sampling_quality import kept_of
 
 FOLLOWS = {
@@ -104,7 +104,7 @@ SELF_INSTRUCT = SelfInstructParameters(
 
 def instruct_rows(form: Form = "completion", *texts: str) -> list[dict[str, Any]]:
     """Return one call of each shard with three instructions, and the probes."""
-    seeds = [Shown(item.id, item.prompt) for item in seed_items()]
+    seeds = [ExampleInstruction(item.id, item.prompt) for item in seed_items()]
     rows: list[dict[str, Any]] = []
     written = list(texts or TEXTS)
     for shard in range(SELF_INSTRUCT.shards):
@@ -121,7 +121,7 @@ def instruct_rows(form: Form = "completion", *texts: str) -> list[dict[str, Any]
                 "seed": seed_of(0, shard, 0, ""),
                 "form": form,
                 "topic": call.topic,
-                "shown": [shown_state.id for shown_state in call.shown],
+                "shown": [shown_state.id for shown_state in call.examples],
                 "first": call.first,
                 "prompt": call.text if form == "completion" else f"<|start|>user\n{call.text}<|end|>",
                 "prompt_tokens": 50,
@@ -208,7 +208,7 @@ def text_evidence(
             parameters=SELF_INSTRUCT,
         )
         parsed = [SelfInstructRow.model_validate(row) for row in arguments]
-        items = harvest(parsed, [Shown(item.id, item.prompt) for item in seeds], SELF_INSTRUCT).items
+        items = harvest(parsed, [ExampleInstruction(item.id, item.prompt) for item in seeds], SELF_INSTRUCT).items
         outputs = {
             "rows": write_rows(out / "rows.jsonl", arguments),
             "instructions": write_rows(out / "instructions.jsonl", [item.model_dump() for item in items]),

@@ -12,13 +12,13 @@ from agents import conversation as conversations
 from agents import model_builder
 from agents.conversation import EXPECTED, IMAGE, SHORT, SIZES, Size, conversation
 from agents.providers.turn_request import UNREADABLE, readable, sendable_name, sendable_text, with_ids
-from agents.turns import Message, Stop, ToolCall, ToolResult, Turn
+from agents.turns import ConversationMessage, ModelTurn, Stop, ToolCall, ToolResult
 from agents.workbench_protocol import PastTurn
 from specs.system.digests import digest_bytes
 from specs.trail.builder_tools import TOOLS
 
 LONG = "row " * 500
-KEPT_TURNS = SIZES[0].kept
+KEPT_TURNS = SIZES[0].recent_turns
 PROMPT = (Path(model_builder.__file__).parent / "prompts" / "builder.md").read_text(encoding="utf-8")
 
 
@@ -29,11 +29,11 @@ def turn(number: int, *texts: str, stop: Stop = "tool_use") -> PastTurn:
         for index, _ in enumerate(texts)
     )
     results = tuple(ToolResult(call=call.id, text=text) for call, text in zip(calls, texts, strict=True))
-    said = Turn(text="", calls=calls, stop=stop, model="m", usage=None, usd=0, usd_is_measured=False)
+    said = ModelTurn(text="", calls=calls, stop=stop, model="m", usage=None, usd=0, usd_is_measured=False)
     return PastTurn(said, results)
 
 
-def texts(messages: tuple[Message, ...]) -> list[str]:
+def texts(messages: tuple[ConversationMessage, ...]) -> list[str]:
     return [result.text for message in messages for result in message.results]
 
 
@@ -100,7 +100,7 @@ def test_a_long_conversation_begins_with_the_same_bytes_from_turn_to_turn_but_fo
 def test_a_restart_sends_what_would_have_been_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversations, "SIZES", (Size(3 * len(LONG), KEPT_TURNS),))
     past = [turn(number, f"{number} {LONG}") for number in range(12)]
-    again = [PastTurn(Turn.model_validate_json(one.turn.model_dump_json()), one.results) for one in past]
+    again = [PastTurn(ModelTurn.model_validate_json(one.turn.model_dump_json()), one.results) for one in past]
     assert conversation("b", past) == conversation("b", again)
 
 

@@ -15,12 +15,12 @@ import pytest
 from agents import model_builder
 from agents.conversation import conversation
 from agents.model_builder import ModelBuilder
-from agents.turns import Message
+from agents.turns import ConversationMessage
 from agents.workbench_protocol import PastTurn
 from specs.system.errors import BuilderUnavailable
 from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import ENDPOINT_KEYS, KEYS
-from specs.system.vendors.parties import Builder, TokenPrice
+from specs.system.vendors.parties import BuilderSpec, TokenPrice
 from testing.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, failed
 from testing.fixtures.scripted_builder import Call, Played, call, calls, scripted_builder
 from testing.fixtures.small_bench import SmallBench
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.integration
 KEY = "sk-test-of-a-client"
 TWO = calls(Call("list_artifacts", {}), Call("read_spec", {"section": "/stages"}), text="I look.")
 LAUNCH = call("launch_stage", stage="sample", reason="the parameters of the spec")
-Spoil = Callable[[tuple[Message, ...]], tuple[Message, ...]]
+Spoil = Callable[[tuple[ConversationMessage, ...]], tuple[ConversationMessage, ...]]
 
 
 @pytest.fixture(params=[ANTHROPIC, OPENAI, CHAT])
@@ -45,7 +45,7 @@ def played_with(vendor: str, monkeypatch: pytest.MonkeyPatch, spoil: Spoil | Non
     monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
     if spoil is not None:
 
-        def spoilt(brief: str, past: Sequence[PastTurn], shortened: int) -> tuple[Message, ...]:
+        def spoilt(brief: str, past: Sequence[PastTurn], shortened: int) -> tuple[ConversationMessage, ...]:
             return spoil(conversation(brief, past, shortened))
 
         monkeypatch.setattr(model_builder, "conversation", spoilt)
@@ -60,20 +60,22 @@ def builder_at(played: Played, monkeypatch: pytest.MonkeyPatch) -> ModelBuilder:
     """Build the builder as a session does; only the address is the loopback server's."""
     spec: dict[str, Any] = {"model": "m", "usd_per_million_tokens": TokenPrice(input=1, output=2)}
     if played.vendor == CHAT:
-        return ModelBuilder(Builder(vendor=OPENAI, base_url=played.address, **spec), {ENDPOINT_KEYS["builder"]: KEY})
+        return ModelBuilder(
+            BuilderSpec(vendor=OPENAI, base_url=played.address, **spec), {ENDPOINT_KEYS["builder"]: KEY}
+        )
     monkeypatch.setitem(http_exchange.ADDRESSES, played.vendor, played.address)
-    return ModelBuilder(Builder.model_validate(spec | {"vendor": played.vendor}), {KEYS[played.vendor]: KEY})
+    return ModelBuilder(BuilderSpec.model_validate(spec | {"vendor": played.vendor}), {KEYS[played.vendor]: KEY})
 
 
-def in_the_last(change: Callable[[Message], Message]) -> Spoil:
+def in_the_last(change: Callable[[ConversationMessage], ConversationMessage]) -> Spoil:
     """Return what changes the last message of a request, once there is more than one."""
     return lambda messages: (*messages[:-1], change(messages[-1])) if len(messages) > 1 else messages
 
 
-def in_the_answer(change: Callable[[Message], Message]) -> Spoil:
+def in_the_answer(change: Callable[[ConversationMessage], ConversationMessage]) -> Spoil:
     """Return what changes the model's last answer as it is sent back, put together from its text and calls alone."""
 
-    def spoil(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    def spoil(messages: tuple[ConversationMessage, ...]) -> tuple[ConversationMessage, ...]:
         if len(messages) == 1:
             return messages
         return (*messages[:-2], change(messages[-2])._replace(verbatim=""), messages[-1])
@@ -81,22 +83,22 @@ def in_the_answer(change: Callable[[Message], Message]) -> Spoil:
     return spoil
 
 
-def other_arguments(message: Message) -> Message:
+def other_arguments(message: ConversationMessage) -> ConversationMessage:
     first, *rest = message.calls
     return message._replace(calls=(first, *(one.model_copy(update={"arguments": "{}"}) for one in rest)))
 
 
-def other_ids(message: Message) -> Message:
+def other_ids(message: ConversationMessage) -> ConversationMessage:
     return message._replace(results=tuple(one.model_copy(update={"call": "toolu_9_9"}) for one in message.results))
 
 
-def invented(message: Message) -> Message:
+def invented(message: ConversationMessage) -> ConversationMessage:
     return message._replace(calls=tuple(one.model_copy(update={"id": f"{one.id}x"}) for one in message.calls))
 
 
 SPOILT: dict[str, tuple[Spoil, str]] = {
     "a result dropped": (in_the_last(lambda one: one._replace(results=one.results[:1])), "asked were"),
-    "all results dropped": (in_the_last(lambda one: Message("user", text="go on")), "results of []"),
+    "all results dropped": (in_the_last(lambda one: ConversationMessage("user", text="go on")), "results of []"),
     "results in another order": (in_the_last(lambda one: one._replace(results=one.results[::-1])), "asked were"),
     "a result twice": (in_the_last(lambda one: one._replace(results=one.results * 2)), "asked were"),
     "a result of another id": (in_the_last(other_ids), "toolu_9_9"),
@@ -105,7 +107,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     "a call invented": (in_the_answer(invented), "was never made"),
     "the answer left out": (lambda messages: messages[:1] + messages[2:], "asked were []"),
     "the brief left out": (lambda messages: messages[1:] or messages, "does not begin with the user"),
-    "a question too many": (lambda messages: (*messages, Message("user", text="well?")), "two in a row"),
+    "a question too many": (lambda messages: (*messages, ConversationMessage("user", text="well?")), "two in a row"),
     "an empty text": (in_the_last(lambda one: one._replace(text=" ")), "empty text"),
     "the key in a text": (in_the_last(lambda one: one._replace(text=KEY)), "the key is in the body"),
 }

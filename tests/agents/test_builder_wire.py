@@ -14,14 +14,14 @@ import pytest
 from agents.conversation import Size
 from agents.model_builder import ModelBuilder
 from agents.providers import turn_model
-from agents.providers.turn_model import Counted
+from agents.providers.turn_model import TokenCount
 from agents.providers.turn_request import NO_TEXT
-from agents.turns import Message, ToolResult, Turn
+from agents.turns import ConversationMessage, ModelTurn, ToolResult
 from agents.workbench_protocol import PastTurn
 from specs.system.errors import BudgetExceeded, BuilderUnavailable, UserError
 from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import ENDPOINT_KEYS, KEYS
-from specs.system.vendors.parties import Builder, TokenPrice
+from specs.system.vendors.parties import BuilderSpec, TokenPrice
 from specs.trail.builder_tools import TOOLS
 from testing.fixtures import scripted_builder as scripted
 from testing.fixtures import strict_conversation
@@ -61,16 +61,18 @@ def builder_at(played: Played, vendor: str, monkeypatch: pytest.MonkeyPatch, **l
     """Build the builder as a session does; only the address is the loopback server's."""
     values: dict[str, Any] = {"model": MODELS[vendor], "usd_per_million_tokens": PRICE, "timeout_s": 20.0, **limits}
     if vendor == ENDPOINT:
-        return ModelBuilder(Builder(vendor=OPENAI, base_url=played.address, **values), {ENDPOINT_KEYS["builder"]: KEY})
+        return ModelBuilder(
+            BuilderSpec(vendor=OPENAI, base_url=played.address, **values), {ENDPOINT_KEYS["builder"]: KEY}
+        )
     monkeypatch.setitem(http_exchange.ADDRESSES, vendor, played.address)
-    return ModelBuilder(Builder.model_validate({"vendor": vendor, **values}), {KEYS[vendor]: KEY})
+    return ModelBuilder(BuilderSpec.model_validate({"vendor": vendor, **values}), {KEYS[vendor]: KEY})
 
 
 @pytest.mark.parametrize("vendor", [ANTHROPIC, CHAT])
 def test_an_endpoint_is_asked_in_the_form_of_its_vendor(vendor: str) -> None:
     with scripted_builder(vendor, [LAUNCH]) as played:
         named: Any = ANTHROPIC if vendor == ANTHROPIC else OPENAI
-        spec = Builder(vendor=named, model="m", base_url=played.address, usd_per_million_tokens=PRICE)
+        spec = BuilderSpec(vendor=named, model="m", base_url=played.address, usd_per_million_tokens=PRICE)
         bench = SmallBench()
         ModelBuilder(spec, {ENDPOINT_KEYS["builder"]: KEY, **dict.fromkeys(KEYS.values(), "of-a-vendor")}).work(bench)
         assert played.complaints() == [] and len(bench.kept) == 1
@@ -87,7 +89,7 @@ class Ran:
         self.error = error
 
     @property
-    def turns(self) -> list[Turn]:
+    def turns(self) -> list[ModelTurn]:
         return [one.turn for one in self.bench.kept]
 
 
@@ -164,7 +166,7 @@ def test_the_vendor_counts_before_a_turn_is_paid_for(sdk: str, monkeypatch: pyte
     with scripted_builder(WIRE[sdk], []) as played:
         played.api.tokens = 5000
         model = builder_at(played, sdk, monkeypatch).model
-        asking = model.asking("s" * 30_000, TOOLS, (Message("user", text="brief"),))
+        asking = model.asking("s" * 30_000, TOOLS, (ConversationMessage("user", text="brief"),))
         cap = model.cap_usd(asking)
         counts = [] if sdk == ENDPOINT else played.api.to_count
         assert len(counts) == len(played.api.to_count) and played.got == []
@@ -183,7 +185,7 @@ def test_the_vendor_counts_before_a_turn_is_paid_for(sdk: str, monkeypatch: pyte
 def test_an_endpoint_that_does_not_count_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted_builder(ANTHROPIC, []) as played:
         model = builder_at(played, ANTHROPIC, monkeypatch).model
-        asking = model.asking("s" * 30_000, TOOLS, (Message("user", text="brief"),))
+        asking = model.asking("s" * 30_000, TOOLS, (ConversationMessage("user", text="brief"),))
         assert model.cap_usd(asking) == model.cap_usd(asking)
         assert len(played.api.to_count) == 1
 
@@ -254,9 +256,9 @@ def test_an_answer_that_fills_the_window_shortens_the_next_request(monkeypatch: 
 def test_what_was_counted_of_another_conversation_bounds_nothing(vendor: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted_builder(WIRE[vendor], []) as played:
         model = builder_at(played, vendor, monkeypatch).model
-    said = [Message("user", text=text * 500) for text in "abc"]
+    said = [ConversationMessage("user", text=text * 500) for text in "abc"]
     asking = model.asking("system", TOOLS, (said[0], said[1]))
-    before = Counted((said[0],), 2000, 10)
+    before = TokenCount((said[0],), 2000, 10)
     assert model.cap_usd(asking, before) < model.cap_usd(asking)
     assert model.cap_usd(asking, before._replace(messages=(said[2],))) == model.cap_usd(asking)
 
@@ -733,26 +735,26 @@ def test_results_stand_between_markers_that_they_cannot_know(vendor: str, monkey
 @pytest.mark.parametrize(("given", "why"), [(OPENAI, "OPENAI_API_KEY"), (ANTHROPIC, "ANTHROPIC_API_KEY")])
 def test_a_vendor_without_its_key_is_told_by_name(given: str, why: str) -> None:
     with pytest.raises(UserError, match=f"{why} is not set"):
-        _ = ModelBuilder(Builder.model_validate({"vendor": given, "model": MODELS[given]}), {}).model
+        _ = ModelBuilder(BuilderSpec.model_validate({"vendor": given, "model": MODELS[given]}), {}).model
 
 
 @pytest.mark.parametrize("key", ["sk-one\nsk-two", "sk-one two", "sk-\u00fc", "sk-\x00"])
 def test_what_cannot_be_a_key_is_told_without_repeating_it(key: str) -> None:
     with pytest.raises(UserError, match="no key does") as raised:
-        _ = ModelBuilder(Builder(vendor=OPENAI, model=MODELS[OPENAI]), {KEYS[OPENAI]: key}).model
+        _ = ModelBuilder(BuilderSpec(vendor=OPENAI, model=MODELS[OPENAI]), {KEYS[OPENAI]: key}).model
     assert "sk-" not in str(raised.value)
 
 
 def test_a_model_without_a_price_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="no price is known of model 'nobody-knows-it'"):
-        _ = ModelBuilder(Builder(vendor=OPENAI, model="nobody-knows-it"), {KEYS[OPENAI]: KEY}).model
+        _ = ModelBuilder(BuilderSpec(vendor=OPENAI, model="nobody-knows-it"), {KEYS[OPENAI]: KEY}).model
 
 
 def test_an_endpoint_is_never_sent_a_vendors_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-another-secret")
     spec: dict[str, Any] = {"vendor": OPENAI, "model": "local", "usd_per_million_tokens": PRICE}
     with scripted_builder(CHAT, [LAUNCH], canaries=("sk-another-secret",)) as played:
-        ModelBuilder(Builder(**spec, base_url=played.address), dict(monkeypatch_environ())).work(SmallBench())
+        ModelBuilder(BuilderSpec(**spec, base_url=played.address), dict(monkeypatch_environ())).work(SmallBench())
         assert played.complaints() == []
         assert "sk-another-secret" not in "".join(played.got[0].headers.values())
 

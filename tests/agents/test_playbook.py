@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agents.playbook import Playbook, proposed
+from agents.playbook import Playbook, propose_plan
 from agents.turns import ToolCall, ToolResult
 from specs.jobs.grant_and_claim import StageView
 from specs.trail.builder_tools import AskPerson, LaunchStage
@@ -25,22 +25,22 @@ def view(**changes: Any) -> StageView:
 
 def test_a_stage_that_is_entered_anew_is_the_spec_to_the_letter() -> None:
     for attempt in (1, 3):
-        wish = proposed(view(opened_by="approval", attempt=attempt, required={}, changes={}))
+        wish = propose_plan(view(opened_by="approval", attempt=attempt, required={}, changes={}))
         assert isinstance(wish, LaunchStage) and (wish.stage, wish.changes) == ("train", {})
 
 
 def test_a_required_change_is_added_to_what_was_changed_before() -> None:
-    wish = proposed(view())
+    wish = propose_plan(view())
     assert isinstance(wish, LaunchStage) and wish.changes == {"epochs": 2, "learning_rate": 5e-5}
 
 
 def test_a_required_change_outside_the_ranges_goes_to_a_person() -> None:
     for required in ({"learning_rate": 1e-3}, {"batch_size": 4}, {}):
-        assert isinstance(proposed(view(required=required)), AskPerson)
+        assert isinstance(propose_plan(view(required=required)), AskPerson)
 
 
 def test_a_person_may_ask_for_the_same_again() -> None:
-    wish = proposed(view(opened_by="retry", required={}))
+    wish = propose_plan(view(opened_by="retry", required={}))
     assert isinstance(wish, LaunchStage) and wish.changes == {"epochs": 2}
 
 

@@ -14,10 +14,10 @@ import pytest
 
 from specs.stages.base.engine_choice import ENGINES, EngineName
 from testing.fixtures.small_text import WORDS, small_model
-from training.engines.batched import Output
-from training.engines.engine import Engine
+from training.engines.batched import Completion
+from training.engines.engine import CompletionEngine
 from training.engines.engine_factory import make_engine
-from training.engines.token_sampling import Sampling
+from training.engines.token_sampling import TokenSampling
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -56,19 +56,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def engine(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def engine(
+    request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[CompletionEngine]:
     made = make_engine(request.param, folder, ROWS, scratch=tmp_path_factory.mktemp("scratch"))
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def batched(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Engine:
+def batched(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> CompletionEngine:
     return make_engine("batched", folder, ROWS, scratch=tmp_path_factory.mktemp("scratch"))
 
 
 @pytest.fixture
-def exact(engine: Engine) -> Engine:
+def exact(engine: CompletionEngine) -> CompletionEngine:
     """Return the engine where it computes in float32; with 16 bits sums in another order choose other tokens."""
     if engine.dtype != "float32":
         pytest.skip(f"in {engine.dtype} greedy answers of two engines are not promised to be equal")
@@ -76,45 +78,47 @@ def exact(engine: Engine) -> Engine:
 
 
 @pytest.fixture(scope="module")
-def prompts(batched: Engine) -> list[list[int]]:
+def prompts(batched: CompletionEngine) -> list[list[int]]:
     texts = [f"{WORDS[n]} a {'short ' * ((5 * n) % 7)}tale about the {WORDS[11 + n]}" for n in range(7)]
     ids = [list(batched.tokenizer(text)["input_ids"]) for text in texts]
     assert len({len(one) for one in ids}) > 2 and len(ids) > ROWS
     return ids
 
 
-def greedy(engine: Engine, prompts: Sequence[Sequence[int]], limit: int = 12, **settings: Any) -> list[Output]:
-    return [output for (output,) in engine.complete(prompts, Sampling(limit, **settings))]
+def greedy(
+    engine: CompletionEngine, prompts: Sequence[Sequence[int]], limit: int = 12, **settings: Any
+) -> list[Completion]:
+    return [output for (output,) in engine.complete(prompts, TokenSampling(limit, **settings))]
 
 
-def test_it_says_what_it_is(engine: Engine, folder: Path) -> None:
-    assert engine.name in ENGINES and engine.told and engine.at_once >= 1
+def test_it_says_what_it_is(engine: CompletionEngine, folder: Path) -> None:
+    assert engine.name in ENGINES and engine.description and engine.at_once >= 1
     assert engine.device.partition(":")[0] in ("cpu", "cuda") and engine.dtype in ("float32", "bfloat16")
     assert engine.tokenizer.decode(engine.tokenizer("a tale")["input_ids"]) == "a tale"
 
 
 def test_greedy_answers_are_those_of_the_batched_engine(
-    exact: Engine, batched: Engine, prompts: list[list[int]]
+    exact: CompletionEngine, batched: CompletionEngine, prompts: list[list[int]]
 ) -> None:
     found = greedy(exact, prompts)
     assert found == greedy(batched, prompts)
     assert len({output.ids for output in found}) > 3, "the model says the same to all: nothing is compared"
 
 
-def test_the_limit_is_told(engine: Engine, prompts: list[list[int]]) -> None:
+def test_the_limit_is_told(engine: CompletionEngine, prompts: list[list[int]]) -> None:
     for limit in (1, 5):
         for output in greedy(engine, prompts, limit):
             assert (output.finish, output.truncated, len(output.ids), output.stop) == ("length", True, limit, None)
 
 
-def test_answers_come_in_the_order_of_the_prompts(engine: Engine, prompts: list[list[int]]) -> None:
+def test_answers_come_in_the_order_of_the_prompts(engine: CompletionEngine, prompts: list[list[int]]) -> None:
     forward = greedy(engine, prompts)
     assert greedy(engine, prompts[::-1]) == forward[::-1]
     assert greedy(engine, prompts[:1]) == forward[:1]
 
 
 def test_a_stop_string_ends_an_answer_wherever_its_tokens_end(
-    exact: Engine, batched: Engine, prompts: list[list[int]]
+    exact: CompletionEngine, batched: CompletionEngine, prompts: list[list[int]]
 ) -> None:
     whole = greedy(batched, prompts)
     pieces = [batched.tokenizer.decode(list(one.ids[:4])) for one in whole]
@@ -132,11 +136,11 @@ def test_a_stop_string_ends_an_answer_wherever_its_tokens_end(
     assert greedy(exact, prompts[:1], stops=(stop + "never written",))[0] == whole[0]
 
 
-def sampled(engine: Engine, prompts: list[list[int]], seed: int) -> list[list[Output]]:
-    return engine.complete(prompts, Sampling(10, 1.0, 0.95), samples=2, seed=seed)
+def sampled(engine: CompletionEngine, prompts: list[list[int]], seed: int) -> list[list[Completion]]:
+    return engine.complete(prompts, TokenSampling(10, 1.0, 0.95), samples=2, seed=seed)
 
 
-def test_seeds_decide_what_is_sampled(engine: Engine, prompts: list[list[int]]) -> None:
+def test_seeds_decide_what_is_sampled(engine: CompletionEngine, prompts: list[list[int]]) -> None:
     found = sampled(engine, prompts, 3)
     assert [len(some) for some in found] == [2] * len(prompts)
     assert sum(one == two for one, two in found) <= 1, "the samples of a prompt are drawn apart"
@@ -147,7 +151,7 @@ def test_seeds_decide_what_is_sampled(engine: Engine, prompts: list[list[int]]) 
         assert sampled(engine, prompts, 3) == found
 
 
-def test_sampling_leaves_the_numbers_of_others_alone(engine: Engine, prompts: list[list[int]]) -> None:
+def test_sampling_leaves_the_numbers_of_others_alone(engine: CompletionEngine, prompts: list[list[int]]) -> None:
     import torch
 
     torch.manual_seed(11)
@@ -157,13 +161,13 @@ def test_sampling_leaves_the_numbers_of_others_alone(engine: Engine, prompts: li
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_a_nucleus_of_one_token_is_greedy(engine: Engine, prompts: list[list[int]]) -> None:
-    outputs = engine.complete(prompts, Sampling(8, 1.0, 1e-6), seed=5)
+def test_a_nucleus_of_one_token_is_greedy(engine: CompletionEngine, prompts: list[list[int]]) -> None:
+    outputs = engine.complete(prompts, TokenSampling(8, 1.0, 1e-6), seed=5)
     assert [output for (output,) in outputs] == greedy(engine, prompts, 8)
 
 
 def test_a_repetition_penalty_is_that_of_the_batched_engine_or_refused(
-    exact: Engine, batched: Engine, prompts: list[list[int]]
+    exact: CompletionEngine, batched: CompletionEngine, prompts: list[list[int]]
 ) -> None:
     if not ENGINES[exact.name].penalty:
         with pytest.raises(ValueError, match=f"engine '{exact.name}' has no repetition penalty"):
@@ -174,19 +178,19 @@ def test_a_repetition_penalty_is_that_of_the_batched_engine_or_refused(
 
 
 def test_special_tokens_are_shown_where_that_is_asked_for(
-    exact: Engine, batched: Engine, prompts: list[list[int]]
+    exact: CompletionEngine, batched: CompletionEngine, prompts: list[list[int]]
 ) -> None:
     shown = greedy(exact, prompts, 40, keep_special=True)
     assert shown == greedy(batched, prompts, 40, keep_special=True)
 
 
-def test_progress_ends_with_all_prompts(engine: Engine, prompts: list[list[int]]) -> None:
+def test_progress_ends_with_all_prompts(engine: CompletionEngine, prompts: list[list[int]]) -> None:
     told: list[int] = []
-    engine.complete(prompts, Sampling(2), samples=2, on_batch=told.append)
+    engine.complete(prompts, TokenSampling(2), samples=2, on_batch=told.append)
     assert told == sorted(told) and told[-1] == len(prompts)
 
 
-def test_an_empty_stop_is_refused(engine: Engine, prompts: list[list[int]]) -> None:
+def test_an_empty_stop_is_refused(engine: CompletionEngine, prompts: list[list[int]]) -> None:
     with pytest.raises(ValueError, match="an empty stop string"):
         greedy(engine, prompts, stops=("",))
 
@@ -202,7 +206,7 @@ def with_end(folder: Path, target: Path, end: int) -> Path:
 
 
 def test_an_end_token_ends_an_answer_and_is_no_part_of_it(
-    exact: Engine, batched: Engine, folder: Path, prompts: list[list[int]], tmp_path: Path
+    exact: CompletionEngine, batched: CompletionEngine, folder: Path, prompts: list[list[int]], tmp_path: Path
 ) -> None:
     whole = greedy(batched, prompts)
     end = whole[0].ids[3]
@@ -216,7 +220,7 @@ def test_an_end_token_ends_an_answer_and_is_no_part_of_it(
         assert one == before or (one.finish == "eos" and before.ids[len(one.ids)] == end)
 
 
-def test_no_files_are_left(folder: Path, tmp_path: Path, engine: Engine) -> None:
+def test_no_files_are_left(folder: Path, tmp_path: Path, engine: CompletionEngine) -> None:
     make_engine(engine.name, folder, 1, scratch=tmp_path).close()
     assert list(tmp_path.iterdir()) == []
 

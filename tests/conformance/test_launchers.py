@@ -339,20 +339,20 @@ def test_a_job_that_never_begins_is_lost_after_as_long_as_it_may_wait(
     engine.queue = True
     launcher = impatient(house)(engine)
     launcher.start(folder)
-    assert "it is given up if it does not begin within 0.000555556 h" in launcher.poll(folder).told
+    assert "it is given up if it does not begin within 0.000555556 h" in launcher.poll(folder).message
     if engine_says == "unknown":
         engine.forget()
     engine.is_reachable = engine_says != "unreachable"
     state = settled(launcher, folder, 20)
     assert state == JobState("lost")
     told = {"pending": "processes says 'pending'", "unknown": "has nothing for it", "unreachable": "cannot be asked"}
-    assert state.told.startswith("not begun in 0.0") and told[engine_says] in state.told
+    assert state.message.startswith("not begun in 0.0") and told[engine_says] in state.message
     # Taken from the queue where there is one, and it never begins.
     assert len(engine.cancelled) == (engine_says == "pending")
     done = subprocess.run([house.python, "-P", "-m", "sessions.jobs.transfer.remote_entry", str(folder)], check=False)
     assert done.returncode == 0 and not (folder / "ran").exists()
     again = house.launcher().poll(folder)
-    assert (again.state, again.told) == ("lost", state.told)
+    assert (again.state, again.message) == ("lost", state.message)
 
 
 @planted
@@ -368,7 +368,7 @@ def test_a_machine_that_is_paid_for_begins_in_its_hours_or_is_ended(house: House
     assert until_then.poll(folder).state == "pending" and not engine.cancelled
     engine.rents = True
     state = settled(until_then, folder, 20)
-    assert state == JobState("lost") and state.told.startswith("its machine has not begun it in 0.0")
+    assert state == JobState("lost") and state.message.startswith("its machine has not begun it in 0.0")
     assert len(engine.cancelled) == 1
 
 
@@ -380,7 +380,7 @@ def test_a_machine_is_ended_though_who_gave_its_job_up_was_killed_before_that(ho
     impatient(house)(engine).start(folder)
     withdraw(folder, folder.name, "it never begins")
     state = impatient(house)(engine).poll(folder)
-    assert (state.state, state.told) == ("lost", "it never begins") and len(engine.cancelled) == 1
+    assert (state.state, state.message) == ("lost", "it never begins") and len(engine.cancelled) == 1
 
 
 @planted
@@ -401,7 +401,7 @@ def test_a_job_that_holds_its_machine_for_too_long_is_asked_to_end_and_then_lost
     stopped = running(launcher, stays)["wrapper"]
     os.kill(stopped, signal.SIGSTOP)
     state = settled(launcher, stays, 20)
-    assert state == JobState("lost") and "max_hours" in state.told and len(engine.cancelled) == 1
+    assert state == JobState("lost") and "max_hours" in state.message and len(engine.cancelled) == 1
     os.kill(stopped, signal.SIGCONT)
 
 
@@ -416,10 +416,10 @@ def test_a_wrapper_that_never_claims_is_lost_here_too(
     broken.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(broken))
     launcher.start(folder)
-    until(lambda: "no such environment" in launcher.poll(folder).told)
+    until(lambda: "no such environment" in launcher.poll(folder).message)
     monkeypatch.setattr("sessions.jobs.local_launcher.START_S", 1.0)
     state = settled(launcher, folder, 20)
-    assert state == JobState("lost") and state.told.endswith("its wrapper said: no such environment")
+    assert state == JobState("lost") and state.message.endswith("its wrapper said: no such environment")
     monkeypatch.setattr(sys, "executable", house.python)
     launcher.start(folder)
     assert house.launcher().poll(folder) == state and not (folder / "ran").exists()

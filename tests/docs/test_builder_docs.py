@@ -29,5 +29,5 @@ def test_there_are_examples() -> None:
 def test_names_and_numbers_are_those_of_the_code() -> None:
     assert all(f"`{name}`" in PAGE for name in (*KEYS.values(), ENDPOINT_KEYS["builder"]))
     assert f"{RETRIES} times at most" in PAGE and LONGEST_WAIT_S == 60 and "at most a minute" in PAGE
-    assert f"{SIZES[0].results:,} characters" in PAGE and SIZES[0].kept == 4 and "newest four turns" in PAGE
+    assert f"{SIZES[0].results:,} characters" in PAGE and SIZES[0].recent_turns == 4 and "newest four turns" in PAGE
     assert f"up to {SHORT} characters" in PAGE

@@ -16,7 +16,7 @@ from reviews.gate.gate_decision import settle
 from reviews.gate.measurer import measure
 from reviews.gate.packet import build_packet
 from reviews.gate.packet_derivation import derive_packet
-from reviews.gate.panel import Answer, merge
+from reviews.gate.panel import ReviewerAnswer, merge
 from reviews.reviewers.checklist import Checklist
 from reviews.stages.evaluation.scorer_admission import DEFAULTS, admission, labelled_cases, verdicts_on
 from reviews.statistics.mcnemar import benjamini_hochberg, cohens_h, exact_mcnemar, wilson
@@ -325,10 +325,10 @@ def test_failure_53_reviewers_that_disagree_do_not_open_a_gate(tmp_path: Path) -
     place = Span(artifact=digest, pointer="/sample_rows/0")
     found = Finding(id="f", severity="blocking", statement="this row is wrong", evidence=(place,))
     strict = kind.model_copy(update={"findings": (found,), "approve": False})
-    panel = merge([Answer("one", kind), Answer("two", strict)], quorum=1)
+    panel = merge([ReviewerAnswer("one", kind), ReviewerAnswer("two", strict)], quorum=1)
     decision = settle(evidence.resolved, packet, panel, 1)
     assert decision.outcome == "escalate" and "the reviewers disagree" in " ".join(decision.reasons)
-    both = merge([Answer("one", kind), Answer("two", kind)], quorum=2)
+    both = merge([ReviewerAnswer("one", kind), ReviewerAnswer("two", kind)], quorum=2)
     assert settle(evidence.resolved, packet, both, 1).outcome == "approve"
 
 

@@ -14,7 +14,7 @@ from testing.factories.critic_evidence import BEST_OF_N, Signed, alternating, ch
 from testing.factories.judged_evidence import results_of
 from tests.docs.test_failures import outcome_of
 from tests.stages.critique.test_critic_checks import only_a
-from training.rules.critique.pair_selection import divided, fault_in
+from training.rules.critique.pair_selection import assign_splits, fault_in
 from training.rules.critique.preference_pairs import revision_pairs
 
 
@@ -103,7 +103,8 @@ def test_failure_38_pairs_of_one_prompt_on_both_sides(tmp_path: Path) -> None:
     pairs = revision_pairs(chains())
     twice = [*pairs, *(one.model_copy(update={"group": f"again-{one.group}"}) for one in pairs)]
     sides = {
-        side: {one.prompt for one in divided(twice, 0.4, 1) if one.split == side} for side in ("train", "validation")
+        side: {one.prompt for one in assign_splits(twice, 0.4, 1) if one.split == side}
+        for side in ("train", "validation")
     }
     assert sides["train"] and sides["validation"] and not sides["train"] & sides["validation"]
 

@@ -31,7 +31,7 @@ from testing.factories.text_evidence import (
     text_evidence,
 )
 from testing.fixtures.small_text import word_tokenizer
-from training.engines.stop_strings import Watch
+from training.engines.stop_strings import StopWatcher
 from training.rules.cleaning import is_runaway, is_runaway_v1, leak_in, marks_of
 from training.rules.numbered_lists import parse, render
 
@@ -86,7 +86,7 @@ def test_failure_06_a_templated_prompt_is_told_from_a_trained_model(tmp_path: Pa
 def test_failure_16_a_stop_reduced_to_its_last_token() -> None:
     text = "Three colours: red, blue: and a heading ### of marks.\nUsers: two."
     tokenizer = word_tokenizer(f"{text} {' '.join(ROLE_STOPS)}", 350)
-    watch, ids = Watch(tokenizer, ROLE_STOPS, keep_special=True), tokenizer(text)["input_ids"]
+    watch, ids = StopWatcher(tokenizer, ROLE_STOPS, keep_special=True), tokenizer(text)["input_ids"]
     assert not any(watch.has_stopped(ids[:count]) for count in range(1, len(ids) + 1))
     # The control: the last tokens of the stops stand in this text.
     assert {tokenizer(stop)["input_ids"][-1] for stop in ROLE_STOPS} & set(ids)

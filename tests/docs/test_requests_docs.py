@@ -14,7 +14,7 @@ from reviews.requests.file_reading import FOR_MODEL, FOR_RULES
 from sessions.commands.cli import app
 from sessions.commands.lazy_group import commands_of
 from specs.system.masking import SHORTEST_VALUE
-from specs.system.vendors.parties import Effort, Efforts
+from specs.system.vendors.parties import Efforts, ReviewLimits
 from specs.trail.requested_review import MAX_WORDS
 
 HOME = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ def test_every_option_in_the_docs_exists_and_every_option_is_in_the_docs() -> No
 
 @pytest.mark.parametrize("tier", list(Efforts.model_fields))
 def test_efforts_are_those_of_the_docs(tier: str) -> None:
-    effort: Effort = getattr(Efforts(), tier)
+    effort: ReviewLimits = getattr(Efforts(), tier)
     (row,) = re.findall(rf"^\| {tier} \|.*\| (\d+) s, (\d\.\d\d) USD \|$", TEXT, re.MULTILINE)
     assert (float(row[0]), float(row[1])) == (effort.timeout_s, effort.max_cost_usd)
 

@@ -10,7 +10,7 @@ import pytest
 from reviews.reviewers.vendors.review_model import MOST_OUTPUT_TOKENS
 from specs.lint.party_rules import LATENCY_S
 from specs.system.vendors.api_keys import ENDPOINT_KEYS, KEYS
-from specs.system.vendors.parties import Efforts, Reviewer
+from specs.system.vendors.parties import Efforts, ReviewerSpec
 from testing.factories.spec_files import loads, write_spec
 
 DOCS = Path(__file__).parents[2] / "docs" / "how-to"
@@ -50,7 +50,7 @@ def test_the_table_of_efforts_is_the_one_in_force() -> None:
 def test_names_and_numbers_are_those_of_the_code() -> None:
     for name in (*KEYS.values(), ENDPOINT_KEYS["reviewer"]):
         assert f"`{name}`" in PAGE and f"`{name}`" in SPECS
-    minutes = Reviewer(vendor="openai", model="m").outage_s / 60
+    minutes = ReviewerSpec(vendor="openai", model="m").outage_s / 60
     assert f"within `outage_s` ({minutes:g} minutes)" in PAGE and f"{MOST_OUTPUT_TOKENS:,} tokens" in PAGE
     for tier, seconds in LATENCY_S.items():
         assert re.search(rf"{tier} {seconds}", SPECS.replace("\n", " "))

@@ -17,7 +17,7 @@ import pytest
 
 from sessions.commands.starters.starter import Template
 from sessions.pods.install import wheel_of_this
-from specs.loading.loading import shipped
+from specs.loading.loading import list_shipped_specs
 from specs.system.home import HOME, PACKAGES, SHARED_FILES
 from testing.fixtures.command_sessions import FEWER, write_small_spec
 
@@ -72,7 +72,7 @@ def test_both_wheels_hold_what_shipped_specs_name(wheel: Path) -> None:
         }
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", list_shipped_specs())
 def test_every_shipped_spec_is_checked(installed: Installed, tmp_path: Path, name: str) -> None:
     done = installed.peergate("spec", "check", name, cwd=tmp_path)
     expected = 3 if name == "demo_leaky" else 2 if name in WITH_KEY else 0

@@ -11,7 +11,7 @@ import pytest
 
 from reviews.audit.verify import verify_run
 from reviews.trail.chain.store import Store
-from sessions.pods.pod_record import Place, place_of
+from sessions.pods.pod_record import PodPlace, place_of
 from sessions.pods.pull import verify
 from specs.jobs.job_records import Manifest
 from testing.fixtures.command_sessions import CANARY, entries, environment, wait_for, write_small_spec
@@ -60,7 +60,7 @@ def test_a_session_on_a_pod_survives_the_loss_of_the_connection(tmp_path: Path, 
         assert not machine.processes("sessions.commands.cli") and CANARY not in said.read_text()
 
 
-def check_witnessed(place: Place) -> None:
+def check_witnessed(place: PodPlace) -> None:
     """Check that witnesses read every stage with a model on the pod again, and that the report says how much."""
     read, store = entries(place.run, "witness"), Store(place.run / "store")
     kinds = {"evaluate", "generate", "sft", "package"}

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from specs.jobs.job_records import Resumed
+from specs.jobs.job_records import ResumeStep
 from specs.stages.finetuning.rows import TrainingRow
 from specs.system.digests import digest_file, digest_path
 from testing.fixtures.tiny_training import opposites, tiny_checkpoint, training_job, write_lines
 from training.jobs.finetuning.sft import sft
 from training.jobs.job import Job
-from training.jobs.saved_steps import FOLDER, NotTheStep, offered, take_over
+from training.jobs.saved_steps import FOLDER, NotTheStep, find_resumable_step, take_over
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 # Four steps an epoch: the saved steps lie in the middle of one.
@@ -64,7 +64,7 @@ def killed_at(patched: pytest.MonkeyPatch, step: int) -> None:
     patched.setattr(Job, "progress", report)
 
 
-def job(run: Path, attempt: int, name: str, resumes: Resumed | None = None) -> Job:
+def job(run: Path, attempt: int, name: str, resumes: ResumeStep | None = None) -> Job:
     made = training_job(run / "jobs" / name, "sft", run / "model", run / "examples.jsonl", **SETTINGS)
     grant = made.order.grant.model_copy(update={"attempt": attempt})
     order = made.order.model_copy(update={"grant": grant, "key": grant.key(), "resumes": resumes})
@@ -85,7 +85,7 @@ def rows(folder: Path) -> list[TrainingRow]:
 def test_the_attempt_after_a_lost_one_ends_with_the_same_weights(
     ground: Path, undisturbed: Path, lost: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = offered(ground, lost, 1)
+    found = find_resumable_step(ground, lost, 1)
     assert found is not None and (found.step, found.attempt) == (6, 1)
     again = job(ground, 2, "again", found)
     taken, done = go_on(again)
@@ -97,7 +97,7 @@ def test_the_attempt_after_a_lost_one_ends_with_the_same_weights(
     assert f"resumes from step 6, saved by attempt 1 ({found.digest})" in capsys.readouterr().out
     # What was saved is of no use any more here, and what the lost attempt saved is as it was.
     assert not (again.folder / FOLDER).exists()
-    assert offered(ground, lost, 1) == found
+    assert find_resumable_step(ground, lost, 1) == found
 
 
 def test_without_the_state_of_the_optimizer_the_weights_would_be_others(
@@ -118,7 +118,7 @@ def test_without_the_state_of_the_optimizer_the_weights_would_be_others(
 
     (state.parent / "whole.json").unlink()
     mark(state.parent)
-    found = offered(ground, other, 1)
+    found = find_resumable_step(ground, other, 1)
     assert found is not None and found.step == 6
     again = job(ground, 2, "elsewhere", found)
     go_on(again)
@@ -150,10 +150,10 @@ def test_a_half_written_step_is_passed_over_for_the_one_before(
     half = ground / "jobs" / f"half.{spoil.__name__}"
     shutil.copytree(lost, half)
     spoil(half / FOLDER / "checkpoint-6")
-    found = offered(ground, half, 1)
+    found = find_resumable_step(ground, half, 1)
     assert found is not None and found.step == 3
     shutil.rmtree(half / FOLDER / "checkpoint-3")
-    assert offered(ground, half, 1) is None
+    assert find_resumable_step(ground, half, 1) is None
     shutil.rmtree(half)
 
 
@@ -161,14 +161,14 @@ def test_from_the_step_before_it_comes_to_the_same_weights(ground: Path, undistu
     half = ground / "jobs" / "half"
     shutil.copytree(lost, half)
     unmarked(half / FOLDER / "checkpoint-6")
-    again = job(ground, 2, "from-three", offered(ground, half, 1))
+    again = job(ground, 2, "from-three", find_resumable_step(ground, half, 1))
     taken, _ = go_on(again)
     assert taken["resumed"]["step"] == 3
     assert digest_path(again.out / "checkpoint") == digest_path(undisturbed / "out" / "checkpoint")
 
 
 def test_a_step_that_is_not_the_ordered_one_is_refused(ground: Path, lost: Path) -> None:
-    found = offered(ground, lost, 1)
+    found = find_resumable_step(ground, lost, 1)
     assert found is not None
     for n, wrong in enumerate(
         (

@@ -24,7 +24,7 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState, Launcher
 from sessions.run import run_layout
 from specs.jobs.job_records import ExitRecord
-from specs.system.errors import AuditDamage, EvidenceMissing, ExitCode, GrantRefused
+from specs.system.errors import AuditDamage, EvidenceMissing, ExitCode, InvalidGrant
 from testing.fixtures.fault_houses import (
     FILES,
     POSTGRES,
@@ -253,7 +253,7 @@ def test_a_grant_that_ran_out_while_the_clock_was_wrong_starts_no_job(
     run = stopped(house, tmp_path, "base")
     before = keys(run)
     hours[0] = 48
-    with pytest.raises(GrantRefused, match="the grant expired"):
+    with pytest.raises(InvalidGrant, match="the grant expired"):
         house.go_on(run)
     assert keys(run) == before
     hours[0] = 0

@@ -127,7 +127,7 @@ class ForkedProcess:
 
 
 def detached(words: list[str], log: Path, cwd: Path, env: dict[str, str]) -> ForkedProcess:
-    """Start a wrapper as ``sessions.jobs.orphans.detached`` does, forked."""
+    """Start a wrapper as ``sessions.jobs.orphans.start_detached`` does, forked."""
     with log.open("ab") as out:
         return ForkedProcess(
             words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=cwd, env=env, start_new_session=True

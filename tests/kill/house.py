@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from reviews.audit.verify import Audit, verify_run
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import keep_database
@@ -61,7 +61,7 @@ class House:
     wrapper_takes: float = 1.0
     """How much longer a wrapper lives than a forked one."""
 
-    def entries(self, run: Path) -> list[Recorded]:
+    def entries(self, run: Path) -> list[RecordedEntry]:
         """Read the trail."""
         return read_entries(run / "trail.sqlite")
 
@@ -86,12 +86,12 @@ def _no_postgres() -> str:
 @contextmanager
 def _with_postgres(house: House, _: Path) -> Generator[House]:
     """Start a server with one database, in which all sessions are, as those of a workspace are."""
-    from reviews.trail.tables.postgres_connection import connected
+    from reviews.trail.tables.postgres_connection import open_database
 
     with postgres_server.running() as server:
         address = server.new_database()
         # Held open: every look at a trail would connect anew.
-        database = connected(address)
+        database = open_database(address)
 
         def furnish(ground: Path) -> None:
             keep_database(ground / "runs", address)

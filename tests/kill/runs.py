@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.evidence.gather import accepted_attempt
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from sessions.pages.overview import is_waiting
 from specs.jobs.job_records import WITNESS
 from specs.stages.base.metric import MetricSet
@@ -235,7 +235,7 @@ def problems(house: House, ran: Ran, undisturbed: Result) -> list[str]:
     audit = house.audit(ran.run)
     if (audit.exit_code, audit.damage) != (0, []):
         found.append(f"the trail does not verify: {audit.exit_code}, {audit.damage}, {audit.notes}")
-    by_kind: dict[str, list[Recorded]] = {}
+    by_kind: dict[str, list[RecordedEntry]] = {}
     for one in entries:
         by_kind.setdefault(one.entry.kind, []).append(one)
     keys = [one.entry.key for one in entries]
@@ -252,7 +252,7 @@ def problems(house: House, ran: Ran, undisturbed: Result) -> list[str]:
     return found
 
 
-def _effects(house: House, ran: Ran, by_kind: dict[str, list[Recorded]]) -> list[str]:
+def _effects(house: House, ran: Ran, by_kind: dict[str, list[RecordedEntry]]) -> list[str]:
     """Every job that was launched had its effect once, or never began because it was killed before."""
     path = ran.ground / "effects"
     effects = path.read_text(encoding="utf-8").split() if path.exists() else []
@@ -268,10 +268,10 @@ def _effects(house: House, ran: Ran, by_kind: dict[str, list[Recorded]]) -> list
     return found
 
 
-def _ends(by_kind: dict[str, list[Recorded]], store: Any) -> list[str]:
+def _ends(by_kind: dict[str, list[RecordedEntry]], store: Any) -> list[str]:
     """Every job and witness has one end; one that was cut off is followed by a decision and the answer of a person."""
     found: list[str] = []
-    ends: dict[str, list[Recorded]] = {}
+    ends: dict[str, list[RecordedEntry]] = {}
     for one in (*by_kind.get("exit", []), *by_kind.get("lost", []), *by_kind.get("witness", [])):
         ends.setdefault(one.body["key"], []).append(one)
     decided = {(one.body["stage"], one.body["attempt"]): one for one in by_kind.get("decision", [])}
@@ -293,7 +293,7 @@ def _ends(by_kind: dict[str, list[Recorded]], store: Any) -> list[str]:
     return found
 
 
-def _reviews(by_kind: dict[str, list[Recorded]]) -> list[str]:
+def _reviews(by_kind: dict[str, list[RecordedEntry]]) -> list[str]:
     """Every packet has one verdict, and every reservation was settled once."""
     shown = [one.entry.key.removeprefix("packet/") for one in by_kind.get("packet", [])]
     judged = [one.entry.key.removeprefix("verdict/") for one in by_kind.get("verdict", [])]
@@ -306,7 +306,7 @@ def _reviews(by_kind: dict[str, list[Recorded]]) -> list[str]:
     return found
 
 
-def _one(entries: list[Recorded], key: str) -> Recorded:
+def _one(entries: list[RecordedEntry], key: str) -> RecordedEntry:
     found = [one for one in entries if one.entry.key == key]
     assert len(found) == 1, f"{len(found)} entries have the key {key}"
     return found[0]

@@ -80,7 +80,7 @@ def wire(weights: Path) -> None:
     def undrawn(*_: object) -> list[str]:
         return []
 
-    sessions.jobs.local_launcher.detached = detached  # type: ignore[assignment]
+    sessions.jobs.local_launcher.start_detached = detached  # type: ignore[assignment]
     reviews.reviewers.process.client.subprocess = as_subprocess()  # type: ignore[assignment]
     reviews.reviewers.process.confinement.is_confined = not_confined  # type: ignore[assignment]
     sessions.runtime.runtime.is_confined = not_confined  # type: ignore[assignment]

@@ -15,7 +15,7 @@ from reviews.gate.human_answers import answer_effect, last_question
 from reviews.gate.packet import DESIGN
 from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import reviewer_proxy
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
@@ -54,7 +54,7 @@ class Unwilling(Checklist):
         return super().review(packet, packet_digest).model_copy(update={"approve": False})
 
 
-def entries_of(run: Path) -> list[Recorded]:
+def entries_of(run: Path) -> list[RecordedEntry]:
     return read_entries(run / "trail.sqlite")
 
 
@@ -115,11 +115,11 @@ def test_a_design_that_was_judged_is_not_judged_again(tmp_path: Path) -> None:
     assert entries_of(run)[-1].body["decision"] == "stop"
 
 
-def without_error(verdict: Recorded) -> Recorded:
+def without_error(verdict: RecordedEntry) -> RecordedEntry:
     return verdict._replace(entry=verdict.entry.model_copy(update={"body": verdict.body | {"error": ""}}))
 
 
-def packets(*made: tuple[str, str, dict[str, Any]], of: list[Recorded]) -> list[str]:
+def packets(*made: tuple[str, str, dict[str, Any]], of: list[RecordedEntry]) -> list[str]:
     """Return what the audit says of a trail with these entries at its end, in the place of those that are there."""
     kept = [one for one in of if one.entry.kind not in ("human", "close") and not one.entry.key.endswith("/design.2")]
     for kind, key, body in made:

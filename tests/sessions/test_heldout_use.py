@@ -14,7 +14,7 @@ from reviews.evidence.gather import gather
 from reviews.gate.check_list import run_checks
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.nodes.heldout_use import _prompts, _shared, used_elsewhere  # pyright: ignore[reportPrivateUsage]
+from sessions.nodes.heldout_use import _has_overlap, _prompts, used_elsewhere  # pyright: ignore[reportPrivateUsage]
 from specs.stages.base.artifacts import Item
 from testing.fixtures.quick_session import drive, open_quick, quick_session
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.integration
 def test_a_split_that_shares_half_of_its_items_is_the_same(tmp_path: Path, ours: str, theirs: str, same: bool) -> None:
     store = Store(tmp_path / "store")
     one, other = (store.put(_lines(f"Write about {letter}." for letter in letters)) for letters in (ours, theirs))
-    assert _shared(_prompts(tmp_path, one), _prompts(tmp_path, other)) == same
+    assert _has_overlap(_prompts(tmp_path, one), _prompts(tmp_path, other)) == same
 
 
 def _lines(prompts: Iterable[str]) -> bytes:

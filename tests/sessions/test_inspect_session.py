@@ -13,7 +13,7 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.sandbox import code_admission, sandbox
 from specs.jobs.job_records import JobOrder, Manifest
 from specs.system.digests import digest_path
-from specs.system.errors import Blocked
+from specs.system.errors import BlockedError
 from testing.factories.benchmark_evidence import ENVIRONMENT, Raw, call, header, samples
 from testing.factories.evidence_on_disk import N, heldout_items
 from testing.fixtures.command_sessions import called, verify
@@ -170,7 +170,7 @@ def test_without_a_sandbox_no_task_starts(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(sandbox, "why_not", without)
     monkeypatch.setattr(code_admission.sandbox, "why_not", without)
-    with pytest.raises(Blocked, match="the task would run without a sandbox: bubblewrap is not here"):
+    with pytest.raises(BlockedError, match="the task would run without a sandbox: bubblewrap is not here"):
         drive(quick_session(run, launcher=Benchmarks()))
     assert not list(run.glob("jobs/*/recipe.py"))
 

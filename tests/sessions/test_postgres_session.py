@@ -23,7 +23,7 @@ from sessions.pages.report.live_display import Terminal
 from sessions.pages.report.trail_page import trail_page
 from sessions.run import pause
 from sessions.runtime import runtime
-from sessions.session import Cancelled, Paused, Session
+from sessions.session import CancelSignal, PauseSignal, Session
 from specs.system.errors import DatabaseUnreachable, UserError
 from testing.fixtures.postgres_server import CANARY, Server
 from testing.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
@@ -133,7 +133,7 @@ def test_a_session_in_postgres_is_paused_and_ended_like_any_other(tmp_path: Path
     run = open_quick(tmp_path)
     pause.ask_for(run, pause.PAUSE)
     session = quick_session(run, launcher=Watched(lambda: pause.ask_for(run, pause.PAUSE)))
-    with pytest.raises((Paused, Cancelled)):
+    with pytest.raises((PauseSignal, CancelSignal)):
         drive(session)
     assert overview(run).state == "paused"
 

@@ -15,7 +15,7 @@ from sessions.runtime import wiring
 from sessions.runtime.preflight import design_forecast, machine_warnings
 from specs.loading.loading import find_spec, list_profiles, load_spec
 from specs.system.confinement import bubblewrap
-from specs.system.errors import Blocked
+from specs.system.errors import BlockedError
 from testing.factories.spec_files import items, write_spec
 from testing.fixtures.command_sessions import called as peergate
 from testing.fixtures.command_sessions import environment
@@ -99,7 +99,7 @@ def test_a_machine_without_a_sandbox_is_named_before_the_start(tmp_path: Path, m
     (line,) = machine_warnings(load_spec(path))
     assert line.startswith("WARN look: no sandbox, so a person will be asked") and "bubblewrap" in line
     assert line in " ".join(peergate("spec", "check", path).stdout.split("\n  "))
-    with pytest.raises(Blocked, match="it runs another library's task in a sandbox: bubblewrap"):
+    with pytest.raises(BlockedError, match="it runs another library's task in a sandbox: bubblewrap"):
         wiring._require_sandbox("before", "it runs another library's task")  # pyright: ignore[reportPrivateUsage]
 
 

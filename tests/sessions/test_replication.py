@@ -13,9 +13,9 @@ import pytest
 
 from reviews.audit.verify import Audit, verify_run
 from reviews.checks import measuring_code
-from reviews.comparison.seed_comparison import OneSeed, Replication, Seeded, replicated
+from reviews.comparison.seed_comparison import ReplicationResult, SeedComparison, SeedOutcome, combine_seeds
 from reviews.evidence.gather import find, registered_spec
-from reviews.evidence.subgroups import Pair
+from reviews.evidence.subgroups import ArmPair
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
@@ -81,7 +81,7 @@ def counted(ended: Path, tmp_path: Path) -> Path:
     return shutil.copytree(ended, tmp_path / "counted") / "small"
 
 
-def all_seeds(run: Path, number: int = 3) -> replication.Counted:
+def all_seeds(run: Path, number: int = 3) -> replication.ReplicationProgress:
     plan_seeds(run, number, "ada")
     run_seeds(run, cast(Terminal, Silent()), lambda _: None)
     return record_seeds(run, "ada")
@@ -97,11 +97,11 @@ def test_further_seeds_are_registered_run_and_counted(counted: Path) -> None:
     assert plan and done and done.body["plan"] == plan.digest
     told = record_seeds(counted, "ada")
     assert len(read_entries(counted / "trail.sqlite")) == len(entries), "nothing is recorded twice"
-    found = told.found
+    found = told.result
     assert [one.seed for one in found.seeds] == [8, 9, 10] and not told.unfinished
     gains = [one.comparison.gain for one in found.seeds if one.comparison]
-    assert gains[0] < gains[1] == gains[2] and found.failed == 0 and found.is_replicated
-    assert f"{found.spread:.3f} between seeds, 0 failed" in found.told()
+    assert gains[0] < gains[1] == gains[2] and found.failures == 0 and found.is_replicated
+    assert f"{found.spread:.3f} between seeds, 0 failed" in found.describe()
     audit = audited(counted)
     assert not audit.damage and not [one for one in audit.notes if "seed" in one], (audit.damage, audit.notes)
     assert not [one for one in audit.not_covered if one.startswith("store/")]
@@ -109,7 +109,7 @@ def test_further_seeds_are_registered_run_and_counted(counted: Path) -> None:
         assert "replicated over 3 further seeds (8, 9, 10)" in peergate(*command, counted).stdout
     # The newest session is then one of the further seeds.
     shown = peergate("replicate", "--show", "--runs", counted.parent)
-    assert f"small: {found.told()}" in shown.stdout, shown.stderr
+    assert f"small: {found.describe()}" in shown.stdout, shown.stderr
     assert "is one of the further seeds of small" in shown.stderr
     for name in told.plan.sessions:
         opened = find(read_entries(counted.parent / name / "trail.sqlite"), "open")
@@ -129,17 +129,17 @@ def test_only_name_and_seed_differ(first: Path) -> None:
 
 
 def test_a_seed_that_is_dropped_or_swapped_counts_as_no_gain(counted: Path) -> None:
-    before = count_seeds(counted).found
+    before = count_seeds(counted).result
     nine, ten = counted.parent / "small-seed9", counted.parent / "small-seed10"
     nine.rename(counted.parent / "elsewhere")
     told = count_seeds(counted)
-    assert told.unfinished == (nine.name,) and told.found.failed == 1
-    assert told.found.seeds[1].why == "was not begun by this plan"
-    assert told.found.over.difference < before.over.difference
+    assert told.unfinished == (nine.name,) and told.result.failures == 1
+    assert told.result.seeds[1].why == "was not begun by this plan"
+    assert told.result.over.difference < before.over.difference
     audit = audited(counted)
     assert not audit.damage and [one for one in audit.notes if nine.name in one]
     shutil.copytree(ten, nine)
-    assert count_seeds(counted).found.seeds[1].why == "registered another design or seed"
+    assert count_seeds(counted).result.seeds[1].why == "registered another design or seed"
     assert any(nine.name in one for one in audited(counted).notes), "not the entries that were counted"
 
 
@@ -168,10 +168,10 @@ def test_other_measuring_code_is_refused(first: Path, monkeypatch: pytest.Monkey
 
 
 def test_figures_that_are_not_those_of_the_rows_are_damage(first: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def best(first: Seeded, seeds: list[OneSeed]) -> Replication:
-        return replicated(first, [seeds[-1]] * len(seeds))
+    def best(first: SeedComparison, seeds: list[SeedOutcome]) -> ReplicationResult:
+        return combine_seeds(first, [seeds[-1]] * len(seeds))
 
-    monkeypatch.setattr(replication, "replicated", best)
+    monkeypatch.setattr(replication, "combine_seeds", best)
     all_seeds(first, 2)
     assert ["the figures are not those of the raw rows" in one for one in audited(first).damage] == [True]
 
@@ -189,9 +189,9 @@ def test_the_command_shows_seeds_and_continues(first: Path) -> None:
     assert told["recorded"] and told["told"] in done.stdout
 
 
-def seeded_with(gains: int, of: int, seed: int = 1) -> Seeded:
-    pairs = tuple(Pair("a", str(place), False, place < gains) for place in range(of))
-    return Seeded("s", seed, "d", pairs, gains / of, 0.01, True, 0.25)
+def seeded_with(gains: int, of: int, seed: int = 1) -> SeedComparison:
+    pairs = tuple(ArmPair("a", str(place), False, place < gains) for place in range(of))
+    return SeedComparison("s", seed, "d", pairs, gains / of, 0.01, True, 0.25)
 
 
 @pytest.mark.parametrize(
@@ -207,6 +207,6 @@ def seeded_with(gains: int, of: int, seed: int = 1) -> Seeded:
 def test_the_rule(gains: tuple[int, ...], failed: int, is_replicated: bool) -> None:
     first = seeded_with(20, 20)
     read = [seeded_with(one, 20, seed) if one else None for seed, one in enumerate(gains, 2)]
-    found = replicated(first, [OneSeed(seed, f"s{seed}", one, "") for seed, one in enumerate(read, 2)])
-    assert (found.failed, found.is_replicated) == (failed, is_replicated), found.told()
+    found = combine_seeds(first, [SeedOutcome(seed, f"s{seed}", one, "") for seed, one in enumerate(read, 2)])
+    assert (found.failures, found.is_replicated) == (failed, is_replicated), found.describe()
     assert found.over.difference == pytest.approx(sum(gains) / 60)

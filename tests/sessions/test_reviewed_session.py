@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from reviews.audit.lookup_check import lookup_damage
-from reviews.evidence.readable_evidence import Answer, Shelf
-from reviews.trail.chain.envelope import Recorded
+from reviews.evidence.readable_evidence import EvidenceBrowser, ToolAnswer
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.jobs.job_records import JobOrder
 from testing.factories.evidence_on_disk import resolved_spec
@@ -49,7 +49,7 @@ def peergate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return called(*arguments, env=environment() | {"PEERGATE_REVIEWER_KEY": CANARY})
 
 
-def _with(one: Recorded, **changes: Any) -> Recorded:
+def _with(one: RecordedEntry, **changes: Any) -> RecordedEntry:
     return one._replace(entry=one.entry.model_copy(update={"body": one.body | changes}))
 
 
@@ -115,11 +115,11 @@ def test_what_a_reviewer_looked_up_is_in_the_trail_and_is_carried_out_again(
     assert damage(most=80) == ["what a reviewer looked up in look/design.1/1 has another answer"]
     assert damage(reviewer="openai:other")[-1].endswith("which its reviewer did not look up")
 
-    def other_rows(*_: object) -> Answer:
-        return Answer("6 x lowercase")
+    def other_rows(*_: object) -> ToolAnswer:
+        return ToolAnswer("6 x lowercase")
 
     with monkeypatch.context() as other_evidence:
-        other_evidence.setattr(Shelf, "answer", other_rows)
+        other_evidence.setattr(EvidenceBrowser, "answer", other_rows)
         code, told = verify(run)
         assert code == 1 and "look/design.1/1 has another answer" in json.dumps(told)
     kept.path(look.body["answer"]).unlink()

@@ -17,7 +17,7 @@ import pytest
 from reviews.audit.verify import verify_run
 from sessions.pages.overview import overview
 from sessions.run import pause
-from sessions.session import Paused
+from sessions.session import PauseSignal
 from testing.fixtures.postgres_server import Server
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
@@ -82,7 +82,7 @@ def one_session(folder: Path, how: str) -> int:
     """Run a session to its end, interrupted once; return how many entries it has."""
     run = open_quick(folder)
     if how:
-        with pytest.raises((Paused, Killed)):
+        with pytest.raises((PauseSignal, Killed)):
             drive(quick_session(run, launcher=Interrupting(how, run)))
     drive(quick_session(run))
     audit = verify_run(run, "trail.sqlite", "store")

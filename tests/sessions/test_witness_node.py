@@ -12,7 +12,7 @@ import pytest
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState
 from sessions.runtime import runtime
-from sessions.session import Paused
+from sessions.session import PauseSignal
 from specs.jobs.job_records import WITNESS, JobOrder
 from testing.factories.evidence_on_disk import witnessed, write_rows
 from testing.fixtures.command_sessions import called
@@ -34,7 +34,7 @@ class Telling(QuickLauncher):
 
     def poll(self, folder: Path) -> JobState:
         lost = (folder / "lost").exists()
-        return JobState("lost", told="the machine is gone") if lost else super().poll(folder)
+        return JobState("lost", message="the machine is gone") if lost else super().poll(folder)
 
 
 def _of_other_weights(folder: Path, order: JobOrder) -> None:
@@ -109,7 +109,7 @@ def test_a_session_that_is_cancelled_under_a_witness_ends_and_pays_for_it(tmp_pa
     run, launcher = open_quick(tmp_path), Held()
     session = quick_session(run, launcher=launcher)
     launcher.stop = session.stop
-    with pytest.raises(Paused):
+    with pytest.raises(PauseSignal):
         drive(session)
     kinds = [one.entry.kind for one in read_entries(run / "trail.sqlite")]
     assert kinds[-2:] == ["challenge", "pause"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from reviews.requests.file_reading import FOR_RULES, Reader
+from reviews.requests.file_reading import FOR_RULES, RequestReader
 from reviews.requests.rules.python_code import check_python
-from reviews.requests.rules.rule_findings import Material
+from reviews.requests.rules.rule_findings import RuleMaterial
 from specs.stages.recipes.script_file import require_script
 from specs.system.errors import UserError
 from specs.system.masking import Masker
@@ -54,7 +54,7 @@ def test_what_is_wrong_in_every_version_is_said_to_be(text: str) -> None:
 def test_a_requested_review_does_not_judge_what_it_cannot_read(tmp_path: Path) -> None:
     for place, (_, text) in enumerate(NEWER):
         (tmp_path / f"{place}.py").write_text(text, encoding="utf-8")
-    reader = Reader(Masker({}), lambda _: True, FOR_RULES)
+    reader = RequestReader(Masker({}), lambda _: True, FOR_RULES)
     reader.add(str(tmp_path), "file")
-    found = check_python(Material(reader.reading, reader.sources, lambda _: True, str))
+    found = check_python(RuleMaterial(reader.reading, reader.sources, lambda _: True, str))
     assert len(found.not_judged) == len(NEWER) and not found.issues

@@ -122,7 +122,7 @@ def _github_cells(row: str) -> list[str]:
 @patient
 @given(HOSTILE)
 def test_a_fenced_block_is_not_ended_by_what_is_in_it(text: str) -> None:
-    kinds = [kind for kind, _ in texts(f"{markdown.fenced(text, 5000)}\n\nafter")]
+    kinds = [kind for kind, _ in texts(f"{markdown.fence_text(text, 5000)}\n\nafter")]
     assert kinds == ["fence", "paragraph_open", "inline", "text", "paragraph_close"]
 
 

@@ -42,7 +42,9 @@ def test_the_judge_of_each_kind_measures_and_traces_what_the_kind_declares(kind:
     by_judge = [one for one in rows if one.value.of is None]
     assert (judge.measure is not None) == bool(by_judge) or not rows
     assert all(one.scope == declared.name for one in declared.metrics)
-    assert set(declared.rows) <= set(declared.outputs) | {name for one in declared.added for name in one.outputs}
+    assert set(declared.rows) <= set(declared.outputs) | {
+        name for one in declared.conditional_ports for name in one.outputs
+    }
     assert bool(declared.outcomes) == (judge.outcomes is not None)
 
 

@@ -78,7 +78,7 @@ def test_both_specs_come_to_their_ends_with_a_base_model(sessions: tuple[Session
         said = {one.body["stage"]: one.body["summary"] for one in entries if one.entry.kind == "checks"}
         for stage in load_spec(find_spec(session.run.name), "gpu").spec.stages:
             kind = STAGE_KINDS[stage.kind]
-            assert (said[stage.name].get("witness.answers") == "PASS") == bool(kind.asked), stage.name
+            assert (said[stage.name].get("witness.answers") == "PASS") == bool(kind.witness_prompts), stage.name
             scores = bool(kind.scores_of(stage.parameters))
             assert (said[stage.name].get("witness.scores") == "PASS") == scores, stage.name
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.tables.open_table import read_entries
-from specs.system.confinement.task_file import pinned
+from specs.system.confinement.task_file import pin_task
 from specs.system.home import HOME, PACKAGES
 from testing.fixtures.command_sessions import called
 from testing.fixtures.forked_commands import Peergate, forked_commands
@@ -177,7 +177,7 @@ def test_the_spec_to_try_a_kind_runs_its_stage_to_the_gate_first(peergate: Peerg
 
 def judged(
     peergate: Peergate, folder: Path, **changes: object
-) -> tuple[subprocess.CompletedProcess[str], list[Recorded]]:
+) -> tuple[subprocess.CompletedProcess[str], list[RecordedEntry]]:
     """Start a session that the reviewer of the other distribution judges; returns how it ended and its trail."""
     spec = house.write_session(folder / "spec", reviewer={"vendor": REVIEWER}, **changes)
     done = peergate("start", spec, "--runs", folder)
@@ -248,12 +248,12 @@ def test_a_task_beside_the_spec_is_registered_granted_and_verified(
         patched.setenv("PATH", str(beside))
         read = peergate("audit", "verify", beside / "third")
     assert read.returncode == 0 and read.stdout.count("would run without a sandbox") == 4, read.stdout
-    name = pinned("./verify.py", (house.HERE / "beside" / "verify.py").read_text(encoding="utf-8"))
+    name = pin_task("./verify.py", (house.HERE / "beside" / "verify.py").read_text(encoding="utf-8"))
     grants = [one.body for one in read_entries(beside / "third" / "trail.sqlite") if one.entry.kind == "grant"]
     assert {one["task"] for one in grants} == {name} and len(grants) == 3
     for folder in (beside / "third" / "jobs").iterdir():
         order = json.loads((folder / "order.json").read_text(encoding="utf-8"))
-        assert pinned("./verify.py", order["task_text"]) == order["task"] == name
+        assert pin_task("./verify.py", order["task_text"]) == order["task"] == name
 
 
 @pytest.mark.slow

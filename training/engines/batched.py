@@ -11,8 +11,8 @@ from os.path import commonprefix
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from specs.stages.base.answer_end import Finish
-from training.engines.stop_strings import Watch
-from training.engines.token_sampling import Penalty, Sampling, pick
+from training.engines.stop_strings import StopWatcher
+from training.engines.token_sampling import Penalty, TokenSampling, pick
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +23,7 @@ LEAST_SHARED = 16
 """Ids: a shorter common beginning is read with every prompt."""
 
 
-class Output(NamedTuple):
+class Completion(NamedTuple):
     """One completion: text, its token ids without the end token, and how it ended."""
 
     text: str
@@ -61,21 +61,21 @@ class Passes(Protocol):
         ...
 
 
-class Work(NamedTuple):
+class CompletionTask(NamedTuple):
     """Prompts to complete, ``samples`` times each."""
 
     prompts: Sequence[Sequence[int]]
-    sampling: Sampling
+    sampling: TokenSampling
     samples: int
     seed: int
     on_batch: Callable[[int], None]
     """Gets the number of prompts that are done."""
-    watch: Watch
+    watch: StopWatcher
 
 
 def in_batches(
-    work: Work, batch_size: int, written: Callable[[list[Sequence[int]]], list[Output]]
-) -> list[list[Output]]:
+    work: CompletionTask, batch_size: int, written: Callable[[list[Sequence[int]]], list[Completion]]
+) -> list[list[Completion]]:
     """Return the outputs of every prompt, written in batches of prompts sorted by length.
 
     ``batch_size`` counts prompts times samples.
@@ -83,7 +83,7 @@ def in_batches(
     prompts, samples = work.prompts, work.samples
     order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index))
     per_batch = max(1, batch_size // samples)
-    results: list[list[Output]] = [[] for _ in prompts]
+    results: list[list[Completion]] = [[] for _ in prompts]
     for start in range(0, len(order), per_batch):
         chosen = order[start : start + per_batch]
         rows = written([prompts[index] for index in chosen])
@@ -93,18 +93,18 @@ def in_batches(
     return results
 
 
-def output_of(ids: Sequence[int], finish: Finish, watch: Watch) -> Output:
+def output_of(ids: Sequence[int], finish: Finish, watch: StopWatcher) -> Completion:
     """Return an answer that has ended: its text without the stop string and what came after it."""
     result = watch.found_in(ids)
     text = watch.text_of(ids)
     if result is not None:
-        return Output(text[: result.at], tuple(ids), False, "stop", result.stop)
-    return Output(text, tuple(ids), finish == "length", finish, None)
+        return Completion(text[: result.at], tuple(ids), False, "stop", result.stop)
+    return Completion(text, tuple(ids), finish == "length", finish, None)
 
 
 def write(
-    passes: Passes, prompts: list[Sequence[int]], work: Work, ends: frozenset[int], generator: torch.Generator
-) -> list[Output]:
+    passes: Passes, prompts: list[Sequence[int]], work: CompletionTask, ends: frozenset[int], generator: torch.Generator
+) -> list[Completion]:
     """Complete the prompts of one batch; return one output per row."""
     import torch
 
@@ -155,7 +155,7 @@ def common(*prompts: Sequence[int]) -> int:
     return len(commonprefix([list(prompt) for prompt in prompts]))
 
 
-def padded(
+def pad_rows(
     rows: Sequence[Sequence[int]], device: torch.device, *, left: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return ids and the mask of what is no padding, [rows, longest]: what is read never looks at ids on its right."""
@@ -191,7 +191,7 @@ class Batch:
             self._cache.batch_repeat_interleave(len(prompts))
             prompts = [prompt[common:] for prompt in prompts]
         # The last position of every row is the one that predicts.
-        ids, mask = padded(prompts, model.device, left=True)
+        ids, mask = pad_rows(prompts, model.device, left=True)
         positions = common + (mask.cumsum(-1) - 1).clamp(min=0)
         self._mask = torch.cat([mask.new_ones((len(prompts), common)), mask], dim=1)
         self._last = positions[:, -1:]

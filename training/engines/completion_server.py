@@ -21,9 +21,9 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any, NamedTuple
 
-from training.engines.batched import Output
-from training.engines.engine import Engine
-from training.engines.token_sampling import Sampling
+from training.engines.batched import Completion
+from training.engines.engine import CompletionEngine
+from training.engines.token_sampling import TokenSampling
 
 PATH = "/v1/chat/completions"
 ROLES = ("system", "user", "assistant")
@@ -40,11 +40,11 @@ Message = dict[str, str]
 Encode = Callable[[Sequence[Message]], tuple[int, ...]]
 
 
-class Refused(Exception):
+class RequestRefusal(Exception):
     """The request is not answered; the message says why."""
 
 
-class Granted(NamedTuple):
+class CompletionLimits(NamedTuple):
     """What the stage may have the model do."""
 
     max_new_tokens: int
@@ -54,22 +54,22 @@ class Granted(NamedTuple):
     batch_size: int
 
 
-class Call(NamedTuple):
+class ServedCall(NamedTuple):
     """A request that was answered."""
 
     id: str
     messages: tuple[Message, ...]
     prompt: tuple[int, ...]
-    sampling: Sampling
-    output: Output
+    sampling: TokenSampling
+    output: Completion
 
 
-class _Wanted(NamedTuple):
+class _QueuedRequest(NamedTuple):
     messages: tuple[Message, ...]
     prompt: tuple[int, ...]
-    sampling: Sampling
+    sampling: TokenSampling
     seed: int
-    answer: Future[Call]
+    answer: Future[ServedCall]
 
 
 class CompletionServer:
@@ -77,9 +77,9 @@ class CompletionServer:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: CompletionEngine,
         encode: Encode,
-        granted: Granted,
+        granted: CompletionLimits,
         socket: Path,
         on_answers: Callable[[int], None] = lambda _: None,
     ) -> None:
@@ -89,10 +89,10 @@ class CompletionServer:
         """
         self._on_answers = on_answers
         self.key = secrets.token_urlsafe(32)
-        self.calls: dict[str, Call] = {}
+        self.calls: dict[str, ServedCall] = {}
         """By their id, in the order in which they were answered."""
         self._engine, self._encode, self._granted, self._socket = engine, encode, granted, socket
-        self._waiting: Queue[_Wanted | None] = Queue()
+        self._waiting: Queue[_QueuedRequest | None] = Queue()
         self._asked: Counter[tuple[int, ...]] = Counter()
         self._encoding = threading.Lock()
         self._decoder = threading.Thread(target=self._decode, daemon=True)
@@ -113,48 +113,48 @@ class CompletionServer:
         with suppress(FileNotFoundError):
             self._socket.unlink()
 
-    def answer(self, request: Any) -> Call:
+    def answer(self, request: Any) -> ServedCall:
         """Return the answer to a request, once it is written; raises Refused."""
-        wanted = self._wanted(request)
+        wanted = self._parse_request(request)
         self._waiting.put(wanted)
         return wanted.answer.result(ANSWER_S)
 
-    def _wanted(self, request: Any) -> _Wanted:
+    def _parse_request(self, request: Any) -> _QueuedRequest:
         if not isinstance(request, dict):
-            raise Refused("the request is no JSON object")
+            raise RequestRefusal("the request is no JSON object")
         for name, value in request.items():
             if name not in _KNOWN and value not in _ONLY.get(name, (None,)):
-                raise Refused(f"'{str(name)[:40]}' is not served here")
+                raise RequestRefusal(f"'{str(name)[:40]}' is not served here")
         messages = _messages(request.get("messages"))
         sampling = self._sampling(request)
         try:
             with self._encoding:
                 prompt = self._encode(messages)
         except Exception as error:
-            raise Refused(f"the messages cannot be encoded: {error}") from error
+            raise RequestRefusal(f"the messages cannot be encoded: {error}") from error
         longest = getattr(getattr(self._engine.model, "config", None), "max_position_embeddings", None)
         if longest is not None and len(prompt) + sampling.max_new_tokens > longest:
             room = f"{len(prompt)} tokens with {sampling.max_new_tokens} to answer"
-            raise Refused(f"the prompt has {room}, the model reads {longest}")
-        return _Wanted(messages, prompt, sampling, self._seed(request.get("seed"), prompt), Future())
+            raise RequestRefusal(f"the prompt has {room}, the model reads {longest}")
+        return _QueuedRequest(messages, prompt, sampling, self._seed(request.get("seed"), prompt), Future())
 
-    def _sampling(self, request: dict[str, Any]) -> Sampling:
+    def _sampling(self, request: dict[str, Any]) -> TokenSampling:
         granted = self._granted
         limits = [request.get(name) for name in ("max_tokens", "max_completion_tokens")]
         most = next((limit for limit in limits if limit is not None), granted.max_new_tokens)
         if not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= granted.max_new_tokens:
-            raise Refused(f"max_tokens is {most!r}, the stage grants max_new_tokens {granted.max_new_tokens}")
+            raise RequestRefusal(f"max_tokens is {most!r}, the stage grants max_new_tokens {granted.max_new_tokens}")
         temperature, nucleus = request.get("temperature"), request.get("top_p")
         if nucleus not in (None, 1):
-            raise Refused(f"top_p is {nucleus!r}, the stage samples from the whole distribution")
+            raise RequestRefusal(f"top_p is {nucleus!r}, the stage samples from the whole distribution")
         if temperature is not None and (temperature or None) != granted.temperature:
             text = f"temperature {granted.temperature}" if granted.temperature else "greedy decoding"
-            raise Refused(f"temperature is {temperature!r}, the stage grants {text}")
+            raise RequestRefusal(f"temperature is {temperature!r}, the stage grants {text}")
         stops = request.get("stop") or ()
         stops = (stops,) if isinstance(stops, str) else tuple(stops)
         if len(stops) > MOST_STOPS or not all(stop and type(stop) is str for stop in stops):
-            raise Refused(f"stop has to be up to {MOST_STOPS} texts")
-        return Sampling(most, granted.temperature, stops=stops)
+            raise RequestRefusal(f"stop has to be up to {MOST_STOPS} texts")
+        return TokenSampling(most, granted.temperature, stops=stops)
 
     def _seed(self, request: Any, prompt: tuple[int, ...]) -> int:
         """Draw a seed from what is asked and how often it was: no order of requests changes it."""
@@ -165,7 +165,7 @@ class CompletionServer:
 
     def _decode(self) -> None:
         """Answer requests in batches of those that ask for the same sampling."""
-        current: _Wanted | None = None
+        current: _QueuedRequest | None = None
         while True:
             first = current or self._waiting.get()
             if first is None:
@@ -185,16 +185,16 @@ class CompletionServer:
                 some.append(following)
             self._complete(some)
 
-    def _complete(self, some: list[_Wanted]) -> None:
+    def _complete(self, some: list[_QueuedRequest]) -> None:
         first = some[0]
         try:
             outputs = self._engine.complete([value.prompt for value in some], first.sampling, seed=first.seed)
         except Exception as error:
             for value in some:
-                value.answer.set_exception(Refused(f"the engine gave up: {error}"))
+                value.answer.set_exception(RequestRefusal(f"the engine gave up: {error}"))
             return
         for value, (output,) in zip(some, outputs, strict=True):
-            call = Call(f"call-{len(self.calls)}", value.messages, value.prompt, value.sampling, output)
+            call = ServedCall(f"call-{len(self.calls)}", value.messages, value.prompt, value.sampling, output)
             self.calls[call.id] = call
             value.answer.set_result(call)
         self._on_answers(len(self.calls))
@@ -202,12 +202,12 @@ class CompletionServer:
 
 def _messages(arguments: Any) -> tuple[Message, ...]:
     if not isinstance(arguments, list) or not arguments:
-        raise Refused("messages are missing")
+        raise RequestRefusal("messages are missing")
     messages: list[Message] = []
     for value in arguments:
         role, content = (value.get("role"), value.get("content")) if isinstance(value, dict) else (None, None)
         if role not in ROLES or not isinstance(content, str):
-            raise Refused(f"a message has to be a text of one of the roles {', '.join(ROLES)}")
+            raise RequestRefusal(f"a message has to be a text of one of the roles {', '.join(ROLES)}")
         messages.append({"role": role, "content": content})
     return tuple(messages)
 
@@ -241,7 +241,7 @@ def _handler(server: CompletionServer) -> type[BaseHTTPRequestHandler]:
         def _answer(self, body: bytes) -> None:
             try:
                 answered = _as_json(server.answer(json.loads(body)))
-            except (Refused, ValueError, RecursionError) as error:
+            except (RequestRefusal, ValueError, RecursionError) as error:
                 self._send(400, _error(str(error)))
             else:
                 self._send(200, answered)
@@ -268,7 +268,7 @@ def _error(message: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": "invalid_request_error"}}
 
 
-def _as_json(call: Call) -> dict[str, Any]:
+def _as_json(call: ServedCall) -> dict[str, Any]:
     answer = {"role": "assistant", "content": call.output.text}
     used = {"prompt_tokens": len(call.prompt), "completion_tokens": len(call.output.ids)}
     return {

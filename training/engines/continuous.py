@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specs.stages.base.engine_choice import require_penalty
-from training.engines.batched import Output, Work
+from training.engines.batched import Completion, CompletionTask
 from training.engines.checkpoint import device_of, load
-from training.engines.engine import Engine, NotWhole, ended, ends_of
-from training.engines.stop_strings import Watch
-from training.engines.token_sampling import Sampling
+from training.engines.engine import CompletionEngine, IncompleteCompletion, cut_at_end, ends_of
+from training.engines.stop_strings import StopWatcher
+from training.engines.token_sampling import TokenSampling
 
 if TYPE_CHECKING:
     from transformers.generation.continuous_batching.requests import RequestState
@@ -30,11 +30,11 @@ SILENT_S = 600.0
 """Without an answer for this long the engine counts as dead; no pass may take longer."""
 
 
-class Continuous(Engine):
+class Continuous(CompletionEngine):
     """Continuous batching of transformers in this process, at most ``batch_size`` rows at a time."""
 
     name = "continuous"
-    told = "transformers, continuous batching"
+    description = "transformers, continuous batching"
     at_once = 16
 
     def __init__(self, folder: Path, batch_size: int) -> None:
@@ -44,20 +44,20 @@ class Continuous(Engine):
         self._ends = ends_of(folder, self.tokenizer)
         self._rows = batch_size
 
-    def _complete(self, work: Work) -> list[list[Output]]:
+    def _complete(self, work: CompletionTask) -> list[list[Completion]]:
         import torch
 
         require_penalty(self.name, work.sampling.repetition_penalty)
         on_gpu = [self.model.device] if self.model.device.type == "cuda" else []
         # The library seeds and uses the global generator, which other code uses too.
         with torch.random.fork_rng(devices=on_gpu):
-            written = self._written(work)
+            written = self._generate_ids(work)
         return [
-            [ended(written[place, sample], self._ends, work) for sample in range(work.samples)]
+            [cut_at_end(written[place, sample], self._ends, work) for sample in range(work.samples)]
             for place in range(len(work.prompts))
         ]
 
-    def _written(self, work: Work) -> dict[tuple[int, int], list[int]]:
+    def _generate_ids(self, work: CompletionTask) -> dict[tuple[int, int], list[int]]:
         """Return the tokens of every answer by prompt and sample, its end token included."""
         request, prompts, sampling = _requests(), work.prompts, work.sampling
         manager: Any = self.model.init_continuous_batching(
@@ -97,12 +97,12 @@ class Continuous(Engine):
         try:
             result = manager.output_router.output_queue.get(timeout=SILENT_S)
         except queue.Empty as error:
-            raise NotWhole(f"continuous batching ended no answer in {SILENT_S:g} s") from error
+            raise IncompleteCompletion(f"continuous batching ended no answer in {SILENT_S:g} s") from error
         if result.error is not None:
-            raise NotWhole(f"continuous batching gave up on prompt {result.request_id}: {result.error}")
+            raise IncompleteCompletion(f"continuous batching gave up on prompt {result.request_id}: {result.error}")
         return result
 
-    def _decoding(self, sampling: Sampling) -> Any:
+    def _decoding(self, sampling: TokenSampling) -> Any:
         from transformers import GenerationConfig
 
         drawn: dict[str, Any] = {"do_sample": False}
@@ -113,7 +113,7 @@ class Continuous(Engine):
             max_new_tokens=sampling.max_new_tokens, eos_token_id=sorted(self._ends), pad_token_id=0, **drawn
         )
 
-    def _batching(self, work: Work) -> Any:
+    def _batching(self, work: CompletionTask) -> Any:
         from transformers import ContinuousBatchingConfig
 
         longest = max(map(len, work.prompts)) + work.sampling.max_new_tokens
@@ -142,8 +142,8 @@ def _requests() -> Callable[..., RequestState]:
     from transformers.generation.continuous_batching.requests import RequestState, RequestStatus
 
     @dataclass
-    class Watched(RequestState):
-        watch: Watch | None = None
+    class WatchedRequestState(RequestState):
+        watch: StopWatcher | None = None
 
         def update_and_check_completion(self, token_id: int, logprob: float | None) -> bool:
             if super().update_and_check_completion(token_id, logprob):
@@ -155,6 +155,6 @@ def _requests() -> Callable[..., RequestState]:
 
         def create_equivalent_initial_request(self) -> RequestState:
             # Only where the cache is too small, and it is not.
-            raise NotWhole(f"prompt {self.request_id} was put out of the cache")
+            raise IncompleteCompletion(f"prompt {self.request_id} was put out of the cache")
 
-    return Watched
+    return WatchedRequestState

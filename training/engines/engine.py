@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from specs.stages.base.engine_choice import EngineName
-from training.engines.batched import Batch, Output, Work, ends_in, in_batches, output_of, write
+from training.engines.batched import Batch, Completion, CompletionTask, ends_in, in_batches, output_of, write
 from training.engines.checkpoint import device_of
-from training.engines.stop_strings import Watch
-from training.engines.token_sampling import Sampling
+from training.engines.stop_strings import StopWatcher
+from training.engines.token_sampling import TokenSampling
 
 if TYPE_CHECKING:
     import torch
@@ -29,15 +29,15 @@ class EngineMissing(Exception):
         super().__init__(f"{why}; {hint}")
 
 
-class NotWhole(Exception):
+class IncompleteCompletion(Exception):
     """An engine gave up in the middle of an answer, or left answers out."""
 
 
-class Engine(ABC):
+class CompletionEngine(ABC):
     """Completes token ids. ``specs.stages.base.engine_choice.ENGINES`` says whether it repeats itself."""
 
     name: EngineName
-    told: str
+    description: str
     """What it is, for the manifest."""
     model: Any = None
     tokenizer: Any
@@ -52,29 +52,29 @@ class Engine(ABC):
     def complete(
         self,
         prompts: Sequence[Sequence[int]],
-        sampling: Sampling,
+        sampling: TokenSampling,
         *,
         samples: int = 1,
         seed: int = 0,
         on_batch: Callable[[int], None] = lambda _: None,
-    ) -> list[list[Output]]:
+    ) -> list[list[Completion]]:
         """Return one list of ``samples`` outputs per prompt, in their order; report how many prompts are done.
 
         Raises ValueError for an empty stop or a penalty that the engine lacks, NotWhole if it gave up on an answer.
         """
-        watch = Watch(self.tokenizer, sampling.stops, keep_special=sampling.keep_special)
-        return self._complete(Work(prompts, sampling, samples, seed, on_batch, watch))
+        watch = StopWatcher(self.tokenizer, sampling.stops, keep_special=sampling.keep_special)
+        return self._complete(CompletionTask(prompts, sampling, samples, seed, on_batch, watch))
 
     @abstractmethod
-    def _complete(self, work: Work) -> list[list[Output]]: ...
+    def _complete(self, work: CompletionTask) -> list[list[Completion]]: ...
 
     def close(self) -> None:
         """Release the weights."""
         self.model = None
 
-    def stated(self, broken_off: str = "") -> dict[str, Any]:
+    def describe_for_manifest(self, broken_off: str = "") -> dict[str, Any]:
         """Return what a manifest states of the engine beside its name, and why sampling stopped early, if it did."""
-        return {"engine": self.told, **self.facts} | ({"broken_off": broken_off} if broken_off else {})
+        return {"engine": self.description, **self.facts} | ({"broken_off": broken_off} if broken_off else {})
 
 
 @contextmanager
@@ -94,14 +94,14 @@ def without_plans() -> Generator[None]:
         torch.backends.cuda.enable_cudnn_sdp(before)
 
 
-class Batched(Engine):
+class BatchedEngine(CompletionEngine):
     """Transformers in this process: batches sorted by length, finished rows dropped.
 
     With ``share``, a batch's common beginning is read once for all prompts; sums are then taken in another order.
     """
 
     name = "batched"
-    told = "transformers, batched"
+    description = "transformers, batched"
 
     def __init__(self, model: Any, tokenizer: Any, batch_size: int, *, share: bool = True) -> None:
         self.model, self.tokenizer, self.batch_size = model, tokenizer, batch_size
@@ -110,20 +110,20 @@ class Batched(Engine):
         """Draws the samples if set, instead of a generator made of the seed."""
         self._share = share
 
-    def _complete(self, work: Work) -> list[list[Output]]:
+    def _complete(self, work: CompletionTask) -> list[list[Completion]]:
         import torch
 
         generator = self.generator or torch.Generator(device=self.model.device).manual_seed(work.seed)
         ends = ends_in(self.model.generation_config, self.tokenizer)
 
-        def written(some: list[Sequence[int]]) -> list[Output]:
+        def complete_batch(some: list[Sequence[int]]) -> list[Completion]:
             with torch.inference_mode(), without_plans():
                 return write(Batch(self.model, self._share), some, work, ends, generator)
 
-        return in_batches(work, self.batch_size, written)
+        return in_batches(work, self.batch_size, complete_batch)
 
 
-def ended(ids: Sequence[int], ends: frozenset[int], work: Work) -> Output:
+def cut_at_end(ids: Sequence[int], ends: frozenset[int], work: CompletionTask) -> Completion:
     """Return an answer up to its first end token, stop string or the limit, by one rule for every engine.
 
     Some engines write a few tokens more, which are cut. Raises NotWhole if nothing ended a shorter answer.
@@ -137,7 +137,7 @@ def ended(ids: Sequence[int], ends: frozenset[int], work: Work) -> Output:
         if work.watch.has_stopped(written):
             return output_of(written, "stop", work.watch)
     if len(written) < limit:
-        raise NotWhole(f"an answer has {len(written)} of {limit} tokens and no end")
+        raise IncompleteCompletion(f"an answer has {len(written)} of {limit} tokens and no end")
     return output_of(written, "length", work.watch)
 
 

@@ -7,15 +7,17 @@ from pathlib import Path
 from specs.stages.base.engine_choice import EngineName
 from training.engines.checkpoint import load
 from training.engines.continuous import Continuous
-from training.engines.engine import Batched, Engine
+from training.engines.engine import BatchedEngine, CompletionEngine
 from training.engines.llama import Llama
 from training.engines.vllm import Vllm
 
 
-def make_engine(name: EngineName, folder: Path, batch_size: int, *, scratch: Path, share: bool = True) -> Engine:
+def make_engine(
+    name: EngineName, folder: Path, batch_size: int, *, scratch: Path, share: bool = True
+) -> CompletionEngine:
     """Load a checkpoint into the engine of that name, which decodes at most ``batch_size`` rows together.
 
-    ``scratch`` is a folder for temporary files; only :class:`Batched` needs ``share``. Raises EngineMissing.
+    ``scratch`` is a folder for temporary files; only :class:`BatchedEngine` needs ``share``. Raises EngineMissing.
     """
     if name == "continuous":
         return Continuous(folder, batch_size)
@@ -23,4 +25,4 @@ def make_engine(name: EngineName, folder: Path, batch_size: int, *, scratch: Pat
         return Llama(folder, batch_size, scratch)
     if name == "vllm":
         return Vllm(folder, batch_size)
-    return Batched(*load(folder), batch_size, share=share)
+    return BatchedEngine(*load(folder), batch_size, share=share)

@@ -18,7 +18,7 @@ _BLOCK = 32
 _LARGEST_F16 = 65504.0
 
 
-class _Placed(NamedTuple):
+class _TensorPlacement(NamedTuple):
     file: Path
     tensor: str
     format: Format
@@ -52,12 +52,12 @@ def write_gguf(folder: Path, target: Path, format: Format = "f32", *, vocabulary
             add_vocabulary(writer, folder, config.vocab_size)
         else:
             writer.add_tokenizer_model("no_vocab")
-        placed = list(_announced(writer, folder, config, name, format))
+        placed = list(_announce_tensors(writer, folder, config, name, format))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         for value in placed:
-            writer.write_tensor_data(_encoded(values_in(value.file, value.tensor, config, name), value))
+            writer.write_tensor_data(_encode_values(values_in(value.file, value.tensor, config, name), value))
     except BaseException:
         writer.close()
         target.unlink(missing_ok=True)
@@ -66,7 +66,7 @@ def write_gguf(folder: Path, target: Path, format: Format = "f32", *, vocabulary
     return {text: sum(value.format == text for value in placed) for text in sorted({value.format for value in placed})}
 
 
-def _announced(writer: Any, folder: Path, config: Any, name: str, format: Format) -> Iterator[_Placed]:
+def _announce_tensors(writer: Any, folder: Path, config: Any, name: str, format: Format) -> Iterator[_TensorPlacement]:
     """Announce every tensor to the writer, and yield it; raises NoGguf for one that llama.cpp has no name for."""
     import gguf
 
@@ -76,7 +76,7 @@ def _announced(writer: Any, folder: Path, config: Any, name: str, format: Format
         called = names.get_name(tensor, try_suffixes=(".weight", ".bias"))
         if called is None:
             raise NoGguf(f"tensor '{tensor}' has no name in llama.cpp's '{name}'")
-        placed = _Placed(file, tensor, _format_of(shape, format))
+        placed = _TensorPlacement(file, tensor, _format_of(shape, format))
         _announce(writer, called, shape, placed.format)
         yield placed
 
@@ -101,7 +101,7 @@ def _announce(writer: Any, name: str, shape: tuple[int, ...], format: Format) ->
         writer.add_tensor_info(name, shape, width, count * width.itemsize)
 
 
-def _encoded(values: Any, value: _Placed) -> Any:
+def _encode_values(values: Any, value: _TensorPlacement) -> Any:
     import gguf
     import numpy
 

@@ -77,13 +77,13 @@ def values_in(file: Path, tensor: str, config: Any, name: str) -> Any:
     with safe_open(file, framework="pt") as opened:
         values: Any = opened.get_tensor(tensor).float().numpy()
     if name == "llama" and tensor.endswith("q_proj.weight"):
-        return _interleaved(values, config.num_attention_heads)
+        return _interleave_heads(values, config.num_attention_heads)
     if name == "llama" and tensor.endswith("k_proj.weight"):
-        return _interleaved(values, config.num_key_value_heads or config.num_attention_heads)
+        return _interleave_heads(values, config.num_key_value_heads or config.num_attention_heads)
     return values
 
 
-def _interleaved(values: Any, heads: int) -> Any:
+def _interleave_heads(values: Any, heads: int) -> Any:
     """Return rows with the two halves of each head interleaved. [heads * width, hidden] in and out.
 
     Transformers turns the first half of a head against the second; llama.cpp's ``llama`` turns neighbours.

@@ -15,7 +15,7 @@ from specs.system.digests import digest_bytes
 from training.engines.batched import shared_beginning
 from training.engines.prefix_reading import keeps_apart, last_logits, passes
 from training.rules.prompt_encoding import EncodingFault, encode_bare, encode_chat, prompt_ids
-from training.rules.rubric_prompts import Prompts
+from training.rules.rubric_prompts import JudgementPrompts
 
 SHARED_AT_LEAST = 8
 """Tokens: a shorter common beginning is not worth a cache."""
@@ -105,7 +105,14 @@ def score(
 
 
 def score_both(
-    model: Any, tokenizer: Any, prompts: Sequence[Prompts], *, form: Form, batch_size: int, alike: bool, margin: float
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[JudgementPrompts],
+    *,
+    form: Form,
+    batch_size: int,
+    alike: bool,
+    margin: float,
 ) -> list[tuple[Arrangement, Arrangement]]:
     """Return what follows from the scores of the plain and of the swapped prompts, as :func:`score` gives them.
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specs.system.digests import digest_file
 from specs.system.extras import install_hint
-from training.engines.batched import Output, Work, in_batches, shared_beginning, write
-from training.engines.engine import Engine, EngineMissing, NotWhole, ends_of
+from training.engines.batched import Completion, CompletionTask, in_batches, shared_beginning, write
+from training.engines.engine import CompletionEngine, EngineMissing, IncompleteCompletion, ends_of
 from training.engines.gguf_file import write_gguf
 from training.engines.gguf_weights import NoGguf
 
@@ -39,7 +39,7 @@ class _Token(NamedTuple):
     predicts: bool
 
 
-class Llama(Engine):
+class Llama(CompletionEngine):
     """llama.cpp in this process; the GGUF file is made from the checkpoint and removed once it is open."""
 
     name = "llama"
@@ -58,7 +58,7 @@ class Llama(Engine):
 
         logging.getLogger("llama-cpp-python").setLevel(logging.ERROR)
         self._library = library
-        self.told = f"llama.cpp, llama-cpp-python {library.__version__}"
+        self.description = f"llama.cpp, llama-cpp-python {library.__version__}"
         self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         self._ends = ends_of(folder, self.tokenizer)
         self._rows = min(batch_size, library.llama_max_parallel_sequences())
@@ -70,9 +70,9 @@ class Llama(Engine):
                 why = f"engine 'llama' cannot read these weights: {error}"
                 raise EngineMissing(why, "use another engine") from error
             self.facts = {"gguf": digest_file(file)}
-            self.model = self._opened(file)
+            self.model = self._open_model(file)
 
-    def _opened(self, file: Path) -> Any:
+    def _open_model(self, file: Path) -> Any:
         library = self._library
         library.llama_backend_init()
         wanted = library.llama_model_default_params()
@@ -88,17 +88,17 @@ class Llama(Engine):
             self._library.llama_model_free(self.model)
         super().close()
 
-    def _complete(self, work: Work) -> list[list[Output]]:
+    def _complete(self, work: CompletionTask) -> list[list[Completion]]:
         import torch
 
         generator = torch.Generator().manual_seed(work.seed)
 
-        def written(some: list[Sequence[int]]) -> list[Output]:
+        def complete_batch(some: list[Sequence[int]]) -> list[Completion]:
             longest = max(map(len, some)) + work.sampling.max_new_tokens
             with _Passes(self._library, self.model, len(some) * work.samples, longest) as passes:
                 return write(passes, some, work, self._ends, generator)
 
-        return in_batches(work, self._rows, written)
+        return in_batches(work, self._rows, complete_batch)
 
 
 class _Passes:
@@ -121,7 +121,7 @@ class _Passes:
         wanted.flash_attn_type = library.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self._context = library.llama_init_from_model(model, wanted)
         if not self._context:
-            raise NotWhole(f"llama.cpp has no context for {rows} rows of {longest} tokens")
+            raise IncompleteCompletion(f"llama.cpp has no context for {rows} rows of {longest} tokens")
         self._batch = library.llama_batch_init(READ_AT_ONCE, 0, 1)
         self._vocabulary = library.llama_vocab_n_tokens(library.llama_model_get_vocab(model))
 
@@ -178,7 +178,7 @@ class _Passes:
                 batch.logits[place] = token.predicts
             code = self._library.llama_decode(self._context, batch)
             if code != 0:
-                raise NotWhole(f"llama.cpp gave up on a pass of {len(some)} tokens with code {code}")
+                raise IncompleteCompletion(f"llama.cpp gave up on a pass of {len(some)} tokens with code {code}")
             for place, token in enumerate(some):
                 if token.predicts:
                     at = self._library.llama_get_logits_ith(self._context, place)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from training.engines.batched import common, padded
+from training.engines.batched import common, pad_rows
 from training.engines.checkpoint import apart, device_of, most_difference
 
 PASS_TOKENS = 512
@@ -20,7 +20,7 @@ PASS_TOKENS = 512
 _APART: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
-class Tree(NamedTuple):
+class PromptTree(NamedTuple):
     """Prompts laid out in one row; the root is in the cache."""
 
     ids: list[int]
@@ -32,7 +32,7 @@ class Tree(NamedTuple):
     """For each prompt how many tokens it shares with the one before it, and the places of all its tokens."""
 
 
-def planted(prompts: Sequence[Sequence[int]]) -> Tree:
+def build_prompt_tree(prompts: Sequence[Sequence[int]]) -> PromptTree:
     """Return the tree of prompts that are in lexicographic order and not empty."""
     ids: list[int] = []
     depths: list[int] = []
@@ -47,7 +47,7 @@ def planted(prompts: Sequence[Sequence[int]]) -> Tree:
         depths.extend(range(alike, len(prompt)))
         paths.append((alike, path))
         before = prompt
-    return Tree(ids, depths, [path[-1] for _, path in paths], paths)
+    return PromptTree(ids, depths, [path[-1] for _, path in paths], paths)
 
 
 def passes(prompts: Sequence[Sequence[int]], most: int) -> list[list[int]]:
@@ -89,11 +89,11 @@ def keeps_apart(model: Any, longest: int) -> bool:
     if any(window is not None and longest > window for window in windows):
         return False
     if model not in _APART:
-        _APART[model] = _probed(model, config.vocab_size)
+        _APART[model] = _supports_tree_attention(model, config.vocab_size)
     return _APART[model]
 
 
-def _probed(model: Any, vocabulary: int) -> bool:
+def _supports_tree_attention(model: Any, vocabulary: int) -> bool:
     import torch
 
     ids = [(7 * n + 3) % vocabulary for n in range(12)]
@@ -113,7 +113,7 @@ def _probed(model: Any, vocabulary: int) -> bool:
 def _as_tree(model: Any, prompts: Sequence[Sequence[int]], shared: int, before: Any) -> Any:
     import torch
 
-    tree = planted(prompts)
+    tree = build_prompt_tree(prompts)
     device, count = model.device, len(tree.ids)
     hidden = torch.finfo(model.dtype).min
     mask = torch.full((count, shared + count), hidden, dtype=model.dtype)
@@ -139,7 +139,7 @@ def _in_rows(model: Any, prompts: Sequence[Sequence[int]], shared: int, before: 
     import torch
 
     device = model.device
-    ids, mask = padded(prompts, device)
+    ids, mask = pad_rows(prompts, device)
     mask = torch.cat([mask.new_ones((len(prompts), shared)), mask], dim=1)
     ends = torch.tensor([len(prompt) - 1 for prompt in prompts], device=device)
     places, which = ends.unique(return_inverse=True)

@@ -12,20 +12,20 @@ SLACK = 8
 """Tokens before the window that is searched at each step: decoding from the middle can garble a first character."""
 
 
-class Found(NamedTuple):
+class StopMatch(NamedTuple):
     """Where a stop begins in a text, and which one it is."""
 
     at: int
     stop: str
 
 
-def find_stop(text: str, stops: Sequence[str]) -> Found | None:
+def find_stop(text: str, stops: Sequence[str]) -> StopMatch | None:
     """Return the stop that begins first, and of several there the one declared first."""
-    hits = [Found(at, stop) for stop in stops if (at := text.find(stop)) >= 0]
+    hits = [StopMatch(at, stop) for stop in stops if (at := text.find(stop)) >= 0]
     return min(hits, key=lambda hit: hit.at, default=None)
 
 
-class Watch:
+class StopWatcher:
     """Watches rows of token ids for stop strings while they are written; raises ValueError if one is empty."""
 
     def __init__(self, tokenizer: Any, stops: Sequence[str], *, keep_special: bool) -> None:
@@ -50,6 +50,6 @@ class Watch:
         # The window can show a stop that the whole text has not.
         return self.found_in(ids) is not None
 
-    def found_in(self, ids: Sequence[int]) -> Found | None:
+    def found_in(self, ids: Sequence[int]) -> StopMatch | None:
         """Return the first stop in the whole text."""
         return find_stop(self.text_of(ids), self._stops) if self._stops else None

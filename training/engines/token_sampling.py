@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class Sampling(NamedTuple):
+class TokenSampling(NamedTuple):
     """How one completion is drawn."""
 
     max_new_tokens: int
@@ -27,7 +27,7 @@ class Sampling(NamedTuple):
     """Whether special tokens other than the end token stay visible in the text."""
 
     @classmethod
-    def of(cls, arguments: Any, stops: tuple[str, ...]) -> Sampling:
+    def of(cls, arguments: Any, stops: tuple[str, ...]) -> TokenSampling:
         """Return the sampling that parameters of a stage grant, which shows special tokens."""
         penalty = arguments.repetition_penalty
         return cls(arguments.max_new_tokens, arguments.temperature, arguments.top_p, penalty, stops, keep_special=True)

@@ -12,9 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from training.engines.batched import Output, Work
+from training.engines.batched import Completion, CompletionTask
 from training.engines.checkpoint import free
-from training.engines.engine import Engine, EngineMissing, NotWhole, ended, ends_of
+from training.engines.engine import CompletionEngine, EngineMissing, IncompleteCompletion, cut_at_end, ends_of
 from training.rules.prompt_text import seed_of
 
 SETTINGS = {
@@ -28,7 +28,7 @@ SETTINGS = {
 }
 
 
-class Vllm(Engine):
+class Vllm(CompletionEngine):
     """vLLM in this process, with weights and cache in bfloat16 on a GPU, in float32 on a CPU, as other engines."""
 
     name = "vllm"
@@ -42,11 +42,11 @@ class Vllm(Engine):
                 "engine 'vllm' needs an NVIDIA GPU, and torch sees none here", "use another engine, or vLLM for CPUs"
             )
         self.device, self.dtype = ("cuda:0", "bfloat16") if gpu else ("cpu", "float32")
-        library = _imported("vllm")
+        library = _import_vllm_module("vllm")
         from transformers import AutoTokenizer
 
         self._library = library
-        self.told = f"vLLM {library.__version__}"
+        self.description = f"vLLM {library.__version__}"
         self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         self._ends = ends_of(folder, self.tokenizer)
         self.model = library.LLM(
@@ -67,7 +67,7 @@ class Vllm(Engine):
         self.model = None
         free()
 
-    def _complete(self, work: Work) -> list[list[Output]]:
+    def _complete(self, work: CompletionTask) -> list[list[Completion]]:
         import torch
 
         prompts, greedy = work.prompts, not work.sampling.temperature
@@ -79,18 +79,18 @@ class Vllm(Engine):
         # It draws from torch's own numbers beside those of each prompt's seed.
         with torch.random.fork_rng(devices=[0] if self.device == "cuda:0" else []):
             result = self.model.generate(counts, drawn, use_tqdm=False)
-        results: list[list[Output]] = []
+        results: list[list[Completion]] = []
         for value in result:
             if len(value.outputs) != samples:
-                raise NotWhole(f"vLLM gave {len(value.outputs)} of {samples} answers to a prompt")
+                raise IncompleteCompletion(f"vLLM gave {len(value.outputs)} of {samples} answers to a prompt")
             written = sorted(value.outputs, key=lambda output: output.index)
-            results.append([ended(self._ids(output), self._ends, work) for output in written] * copies)
+            results.append([cut_at_end(self._ids(output), self._ends, work) for output in written] * copies)
         if len(results) != len(prompts):
-            raise NotWhole(f"vLLM answered {len(results)} of {len(prompts)} prompts")
+            raise IncompleteCompletion(f"vLLM answered {len(results)} of {len(prompts)} prompts")
         work.on_batch(len(prompts))
         return results
 
-    def _sampling(self, work: Work, samples: int, seed: int) -> Any:
+    def _sampling(self, work: CompletionTask, samples: int, seed: int) -> Any:
         sampling = work.sampling
         return self._library.SamplingParams(
             n=samples,
@@ -108,7 +108,7 @@ class Vllm(Engine):
     def _ids(self, output: Any) -> list[int]:
         """Return an answer's tokens, with an end token last if one ended it."""
         if output.finish_reason not in ("stop", "length"):
-            raise NotWhole(f"vLLM ended an answer with '{output.finish_reason}'")
+            raise IncompleteCompletion(f"vLLM ended an answer with '{output.finish_reason}'")
         by_token = output.finish_reason == "stop" and not isinstance(output.stop_reason, str)
         return [*output.token_ids, *([min(self._ends)] if by_token else [])]
 
@@ -120,10 +120,10 @@ def _gpu() -> bool:
 
 
 def _built_for_a_cpu() -> bool:
-    return find_spec("vllm") is not None and _imported("vllm.platforms").current_platform.is_cpu()
+    return find_spec("vllm") is not None and _import_vllm_module("vllm.platforms").current_platform.is_cpu()
 
 
-def _imported(name: str) -> Any:
+def _import_vllm_module(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:

@@ -61,16 +61,16 @@ class _Session:
         return "".join(f"{json.dumps(record)}\n" for record in self.records)
 
 
-class Written(NamedTuple):
+class SessionTranscript(NamedTuple):
     """A transcript and its place below the folder."""
 
     path: str
     text: str
 
 
-def sessions() -> list[Written]:
+def sessions() -> list[SessionTranscript]:
     """Return the transcripts, the same every time."""
-    results: list[Written] = []
+    results: list[SessionTranscript] = []
     for number, (file, function, fault, mended) in enumerate(_CHORES):
         made = _Session(f"session-{number}")
         made.records.append({"type": "file-history-snapshot", "messageId": "m", "snapshot": {}})
@@ -91,13 +91,13 @@ def sessions() -> list[Written]:
             made.says(f"{file} was changed and tested.", isCompactSummary=True, isVisibleInTranscriptOnly=True)
         made.answers(f"Done: {mended}, and the test passes.")
         made.add("system", subtype="turn_duration", durationMs=1200)
-        results.append(Written(f"{made.name}.jsonl", made.lines()))
+        results.append(SessionTranscript(f"{made.name}.jsonl", made.lines()))
     helper = _Session("session-0", agentId="helper", isSidechain=True)
     helper.name = "helper"
     helper.says("Find where greet is called.")
     helper.answers("I search.", ("Grep", {"pattern": "greet("}, "main.py:3: greet(name)"))
     helper.answers("It is called in main.py, line 3.")
-    results.append(Written("session-0/subagents/agent-helper.jsonl", helper.lines()))
+    results.append(SessionTranscript("session-0/subagents/agent-helper.jsonl", helper.lines()))
     return results
 
 

@@ -129,7 +129,9 @@ def build(each: int, seed: int = 0) -> list[Item]:
     """Return ``each`` different conversations of each kind, patterns in turn; raises ValueError if there are fewer."""
     matching_items: list[Item] = []
     for kind in KINDS:
-        pools = [_filled(pattern, number, seed) for number, pattern in enumerate(PATTERNS) if pattern.kind == kind]
+        pools = [
+            _expand_pattern(pattern, number, seed) for number, pattern in enumerate(PATTERNS) if pattern.kind == kind
+        ]
         turns = itertools.chain.from_iterable(itertools.zip_longest(*pools))
         items = [item for item in turns if item is not None]
         if len(items) < each:
@@ -138,7 +140,7 @@ def build(each: int, seed: int = 0) -> list[Item]:
     return matching_items
 
 
-def _filled(pattern: Pattern, number: int, seed: int) -> list[Item]:
+def _expand_pattern(pattern: Pattern, number: int, seed: int) -> list[Item]:
     """Return a pattern with all choices of words, each once, in an order that the seed gives."""
     items: dict[str, Item] = {}
     for chosen in itertools.product(*pattern.words.values()):

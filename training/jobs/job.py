@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from typing_extensions import TypeVar
 
 from specs.jobs.code_state import CodeState, MachineUse
-from specs.jobs.job_records import LEFT, JobOrder, Manifest, Progress
+from specs.jobs.job_records import LEFT, JobOrder, JobProgress, Manifest
 from specs.stages.base.stage import FOLDERS, ArtifactKind
 from specs.stages.base.witness import ROWS
 from specs.stages.registry import STAGE_KINDS, outputs_of
@@ -51,7 +51,7 @@ WITNESSING = "training.jobs.witness.witness:bear_witness"
 
 
 @dataclass(frozen=True)
-class Done:
+class StageResult:
     """What a stage reports: what it ran on, and the settings read back from the objects that did the work."""
 
     device: str
@@ -86,7 +86,7 @@ class Job(Generic[P]):
         if done < total and now - self._last_progress < PROGRESS_EVERY_S:
             return
         self._last_progress = now
-        line = Progress(time=round(now, 3), done=done, total=total, unit=unit, note=note)
+        line = JobProgress(time=round(now, 3), done=done, total=total, unit=unit, note=note)
         with (self.folder / "progress.jsonl").open("a", encoding="utf-8") as handle:
             handle.write(line.model_dump_json() + "\n")
 
@@ -150,8 +150,8 @@ def main() -> NoReturn:
 
         torch.manual_seed(job.parameters.seed)
     # Imported only now, when the grant has been compared: a plug-in's module is code of another distribution.
-    module, _, function = ((kind.replayed or WITNESSING) if job.order.challenge else kind.job).partition(":")
-    work: Callable[[Job], Done] = getattr(import_module(module), function)
+    module, _, function = ((kind.replay_job or WITNESSING) if job.order.challenge else kind.job).partition(":")
+    work: Callable[[Job], StageResult] = getattr(import_module(module), function)
     try:
         resumed = take_over(job.order, job.run, job.folder)
         done = work(job)
@@ -245,7 +245,7 @@ def _inputs_compared(job: Job) -> Generator[None]:
             refuse(f"{order.key}: input '{role}' is {text}, granted was {due_digests[role]}")
 
 
-def read_back(granted: dict[str, Any], done: Done) -> dict[str, Any]:
+def read_back(granted: dict[str, Any], done: StageResult) -> dict[str, Any]:
     """Return the effective settings, which the gate compares with the granted ones; a device is where weights were."""
     return done.effective | ({"device": done.device.partition(":")[0]} if "device" in granted else {})
 
@@ -272,7 +272,7 @@ def refuse(why: str) -> NoReturn:
     raise SystemExit(int(ExitCode.BLOCKED))
 
 
-def _write_manifest(job: Job, done: Done, resumed: dict[str, Any], started: float, state: CodeState) -> None:
+def _write_manifest(job: Job, done: StageResult, resumed: dict[str, Any], started: float, state: CodeState) -> None:
     outputs = {
         name: digest_path(job.out / (name if kind in FOLDERS else f"{name}.jsonl"))
         for name, kind in _outputs(job).items()

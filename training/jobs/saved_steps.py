@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from specs.jobs.job_records import JobOrder, Resumed
+from specs.jobs.job_records import JobOrder, ResumeStep
 from specs.system.digests import digest_path
 from training.jobs.row_files import write_durably
 
@@ -93,13 +93,13 @@ class NotTheStep(Exception):
     """The saved step is not the ordered one."""
 
 
-def offered(run: Path, job_folder: Path, attempt: int) -> Resumed | None:
+def find_resumable_step(run: Path, job_folder: Path, attempt: int) -> ResumeStep | None:
     """Return the newest whole step of a job, or None; raises OSError or ValueError if it cannot be digested."""
     newest = newest_whole(job_folder / FOLDER)
     if newest is None:
         return None
     path = newest.relative_to(run).as_posix()
-    return Resumed(attempt=attempt, step=step_of(newest), path=path, digest=digest_path(newest))
+    return ResumeStep(attempt=attempt, step=step_of(newest), path=path, digest=digest_path(newest))
 
 
 def take_over(order: JobOrder, run: Path, job_folder: Path) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def has_template(folder: Path) -> bool:
         return True
 
 
-class Fault(NamedTuple):
+class DataFitFault(NamedTuple):
     """What does not fit, at a place of the spec; one that is not ``closing`` is a warning."""
 
     loc: Loc
@@ -50,7 +50,7 @@ class Fault(NamedTuple):
     closing: bool = True
 
 
-class Unchecked(Exception):
+class TokenizerUnavailable(Exception):
     """The model's tokenizer is not at hand, or cannot be read; the message names the model."""
 
 
@@ -64,7 +64,7 @@ class _Model:
     def folder(self) -> Path:
         path = self._folder() or self._convert()
         if path is None:
-            raise Unchecked(self._source)
+            raise TokenizerUnavailable(self._source)
         return path
 
     @cached_property
@@ -74,10 +74,10 @@ class _Model:
 
             return tokenizer_in(self.folder)
         except (ImportError, OSError, ValueError) as error:
-            raise Unchecked(self._source) from error
+            raise TokenizerUnavailable(self._source) from error
 
     @cached_property
-    def added(self) -> frozenset[str] | None:
+    def added_tokens(self) -> frozenset[str] | None:
         """The texts of all tokens that were added to the vocabulary, from the files: the library takes seconds to load.
 
         Every token of a template is one of them. None where the files do not say.
@@ -114,7 +114,7 @@ def data_faults(
     data: dict[str, bytes],
     folder: Callable[[], Path | None],
     convert: Callable[[], Path | None] = lambda: None,
-) -> Iterator[Fault]:
+) -> Iterator[DataFitFault]:
     """Yield what does not fit, of registered ``data`` by name.
 
     ``folder`` returns where the model lies, None where it is still to be fetched or converted; ``convert`` then makes a
@@ -128,7 +128,7 @@ def data_faults(
         path = folder()
         if path is not None and not has_template(path):
             hint = "kind: base, or a model with a template"
-            yield Fault(
+            yield DataFitFault(
                 ("model", "kind"), "the model is declared instruct, and its tokenizer has no chat template", hint
             )
             return
@@ -145,21 +145,21 @@ def data_faults(
         if texts and not kind_of(stage).plugin and reference.startswith("data."):
             form: type[Row] = Example if trains == "examples" else Preference
             rows = _rows(data[reference.removeprefix("data.")], form)
-            yield from _trained(spec, index, stage, rows, model)
+            yield from _find_training_faults(spec, index, stage, rows, model)
         elif kind_of(stage).arm is not None and kind_of(stage).reads_turns and stage.inputs.get("items") == "heldout":
-            path = list(_asked(spec, index, stage, _rows(data["heldout"], Item), model))
+            path = list(_find_heldout_faults(spec, index, stage, _rows(data["heldout"], Item), model))
             # Both arms are asked the same.
             yield from (call_fault for call_fault in path if call_fault.message not in reported_texts)
             reported_texts |= {call_fault.message for call_fault in path}
 
 
-def _template_faults(data: dict[str, bytes], spec: SessionSpec, folder: Path) -> Iterator[Fault]:
+def _template_faults(data: dict[str, bytes], spec: SessionSpec, folder: Path) -> Iterator[DataFitFault]:
     """Yield what is wrong with the model's chat template for the registered rows: their first, and their longest."""
     place: Loc = ("model", "source")
     try:
         template = ChatTemplate.read(folder)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        yield Fault(place, f"the tokenizer's files cannot be read: {_short(error)}", "copy them again")
+        yield DataFitFault(place, f"the tokenizer's files cannot be read: {_short(error)}", "copy them again")
         return
     talks: list[list[dict[str, str]]] = []
     for name in ("heldout", *spec.data):
@@ -172,14 +172,16 @@ def _template_faults(data: dict[str, bytes], spec: SessionSpec, folder: Path) ->
         return
     if spec.model.template_date is not None and not template.writes_date:
         hint = "remove the line"
-        yield Fault(("model", "template_date"), "the model's chat template writes no date that can be fixed", hint)
+        yield DataFitFault(
+            ("model", "template_date"), "the model's chat template writes no date that can be fixed", hint
+        )
     try:
         faults = template_faults(template.with_date(spec.model.template_date), talks)
     except PluginFault as error:
-        yield Fault(place, error.message, "choose a model with another template")
+        yield DataFitFault(place, error.message, "choose a model with another template")
         return
     for fault in faults:
-        yield Fault(place, fault.message, fault.hint, fault.closing)
+        yield DataFitFault(place, fault.message, fault.hint, fault.closing)
 
 
 def _turns(row: Row) -> list[dict[str, str]]:
@@ -192,18 +194,20 @@ def _rows(data: bytes, form: type[Row]) -> list[Row]:
     return [form.model_validate_json(line) for line in data.splitlines() if line.strip()]
 
 
-def _trained(spec: SessionSpec, index: int, stage: Stage, rows: list[Row], model: _Model) -> Iterator[Fault]:
+def _find_training_faults(
+    spec: SessionSpec, index: int, stage: Stage, rows: list[Row], model: _Model
+) -> Iterator[DataFitFault]:
     place: Loc = ("stages", index, "inputs", kind_of(stage).trains)
     most = stage.parameters.max_length
     sides = [(row, _responses(row)) for row in rows]
     long = [(row, texts) for row, texts in sides if _bytes(row, max(texts, key=len)) > most]
     marked, turned = [row for row in rows if _MARK.search(_text(row))], _first_by_roles(rows)
     if long or turned:
-        yield from _untrained(spec, index, stage, len(rows), turned, long, model)
+        yield from _find_untrainable_rows(spec, index, stage, len(rows), turned, long, model)
     yield from _marks(place, marked, model)
 
 
-def _untrained(
+def _find_untrainable_rows(
     spec: SessionSpec,
     index: int,
     stage: Stage,
@@ -211,24 +215,26 @@ def _untrained(
     turned: Sequence[Row],
     long: Sequence[tuple[Row, tuple[str, ...]]],
     model: _Model,
-) -> Iterator[Fault]:
+) -> Iterator[DataFitFault]:
     """Yield turns that the template refuses, else rows that are cut."""
-    from training.jobs.finetuning.training_texts import Sides, style_of
+    from training.jobs.finetuning.training_texts import PromptWithResponses, style_of
 
     place: Loc = ("stages", index, "inputs", kind_of(stage).trains)
     most = stage.parameters.max_length
     try:
         style = style_of(model.tokenizer, stage.parameters, spec.model.kind)
     except EncodingFault as error:
-        yield Fault(place, str(error), "declare the model base, or take one with a template")
+        yield DataFitFault(place, str(error), "declare the model base, or take one with a template")
         return
     for row in turned:
         try:
-            Sides(style, row.prompt, _responses(row)[:1], row.before).encoded(model.tokenizer)
+            PromptWithResponses(style, row.prompt, _responses(row)[:1], row.before).encode_sides(model.tokenizer)
         except Exception as error:  # A template is code of the model's, and raises what it likes.
-            yield Fault(place, f"the model's chat template refuses {_roles(row)}: {_short(error)}", _OTHER_TURNS)
+            yield DataFitFault(place, f"the model's chat template refuses {_roles(row)}: {_short(error)}", _OTHER_TURNS)
             return
-    encoded = [Sides(style, row.prompt, texts, row.before).encoded(model.tokenizer) for row, texts in long]
+    encoded = [
+        PromptWithResponses(style, row.prompt, texts, row.before).encode_sides(model.tokenizer) for row, texts in long
+    ]
     equal = sum(
         len(encoded_prompt.wholes) == 2 and encoded_prompt.wholes[0][:most] == encoded_prompt.wholes[1][:most]
         for encoded_prompt in encoded
@@ -244,20 +250,24 @@ def _untrained(
         message = f"max_length {longest} would do" if context is None or longest <= context else _shorter(context)
         loc: Loc = ("stages", index, "parameters", "max_length")
         if dropped:
-            yield Fault(
+            yield DataFitFault(
                 loc, f"{dropped} of {count} prompts alone fill {most} tokens: nothing would be learned", message
             )
         elif equal:
             equals = f"{equal} of {count} pairs are equal once cut to {most} tokens: nothing would be learned from them"
-            yield Fault(loc, equals, message)
+            yield DataFitFault(loc, equals, message)
         else:
-            yield Fault(loc, f"{cut} of {count} rows are longer than {most} tokens and lose their end", message, False)
+            yield DataFitFault(
+                loc, f"{cut} of {count} rows are longer than {most} tokens and lose their end", message, False
+            )
 
 
 _OTHER_TURNS = "leave the system's turn out, or choose a model whose template has it"
 
 
-def _asked(spec: SessionSpec, index: int, stage: Stage, rows: list[Row], model: _Model) -> Iterator[Fault]:
+def _find_heldout_faults(
+    spec: SessionSpec, index: int, stage: Stage, rows: list[Row], model: _Model
+) -> Iterator[DataFitFault]:
     """Yield held-out items that the model cannot read, or not answer within its context."""
     items = [row for row in rows if isinstance(row, Item)]
     turned, new = _first_by_roles(rows), stage.parameters.max_new_tokens
@@ -278,27 +288,27 @@ def _unread(
     turned: Sequence[Row],
     long: list[Item],
     model: _Model,
-) -> Iterator[Fault]:
+) -> Iterator[DataFitFault]:
     """Yield turns that the template refuses, else items that leave no room for an answer."""
     tokenizer, form, new = model.tokenizer, form_of(spec.model.kind), stage.parameters.max_new_tokens
     try:
         for item in (row for row in turned if isinstance(row, Item)):
             item_ids(tokenizer, item, stage.parameters, form)
     except Exception as error:
-        yield Fault(place, f"the model cannot be asked: {_short(error)}", _OTHER_TURNS)
+        yield DataFitFault(place, f"the model cannot be asked: {_short(error)}", _OTHER_TURNS)
         return
     if (context := model.context) is not None:
         sizes = [len(item_ids(tokenizer, item, stage.parameters, form)) for item in long]
         over = [size for size in sizes if size + new > context]
         if over:
             message = f"{len(over)} of {len(items)} items take up to {max(over)} tokens and {new} to answer"
-            yield Fault(place, f"{message}, the model's context has {context}", _shorter(context))
+            yield DataFitFault(place, f"{message}, the model's context has {context}", _shorter(context))
 
 
-def _marks(place: Loc, rows: Sequence[Row], model: _Model) -> Iterator[Fault]:
+def _marks(place: Loc, rows: Sequence[Row], model: _Model) -> Iterator[DataFitFault]:
     """Warn of rows whose text holds a token of the template: the model reads it as the end or beginning of a turn."""
-    if rows and model.added is not None:
-        rows = [row for row in rows if any(token in _text(row) for token in model.added)]
+    if rows and model.added_tokens is not None:
+        rows = [row for row in rows if any(token in _text(row) for token in model.added_tokens)]
     if not rows:
         return
     reserved = template_tokens(model.tokenizer)
@@ -307,7 +317,7 @@ def _marks(place: Loc, rows: Sequence[Row], model: _Model) -> Iterator[Fault]:
     if any(texts):
         count, first = sum(map(bool, texts)), next(filter(None, texts))
         message = f"{count} rows hold tokens of the chat template, such as {first}, which the model reads as such"
-        yield Fault(place, message, "take them out, unless they are meant", False)
+        yield DataFitFault(place, message, "take them out, unless they are meant", False)
 
 
 def _shorter(context: int) -> str:

@@ -25,7 +25,7 @@ _EXPORTED = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32}
 """Bytes a parameter, by the format of an export."""
 
 
-class Range(NamedTuple):
+class ByteRange(NamedTuple):
     """Bytes: at least, and at most."""
 
     least: float
@@ -36,8 +36,8 @@ class StageDisk(NamedTuple):
     """What one attempt of a stage leaves in bytes; None where it is not known."""
 
     stage: str
-    weights: Range | None
-    snapshots: Range | None
+    weights: ByteRange | None
+    snapshots: ByteRange | None
     steps: float
     """Of saved steps from which it could resume, at most; they are deleted at its end."""
 
@@ -56,11 +56,11 @@ class Disk(NamedTuple):
 
     stages: tuple[StageDisk, ...]
 
-    def total(self) -> Range:
+    def total(self) -> ByteRange:
         """Return the sum of what is known; saved steps count once, those of the stage with most."""
         known = [value for each in self.stages for value in (each.weights, each.snapshots) if value is not None]
         passing = max((stage.steps for stage in self.stages), default=0.0)
-        return Range(sum(value.least for value in known), sum(value.most for value in known) + passing)
+        return ByteRange(sum(value.least for value in known), sum(value.most for value in known) + passing)
 
     def unknown(self) -> list[str]:
         """Return the stages of which something is not known."""
@@ -82,15 +82,15 @@ def _stage(spec: SessionSpec, stage: Stage, origin: Path) -> StageDisk:
     weights = _weights(spec, stage, origin)
     texts = _as_texts(stage.parameters)
     if not isinstance(texts, SftParameters | DpoParameters):
-        return StageDisk(stage.name, weights, Range(0, 0), 0.0)
+        return StageDisk(stage.name, weights, ByteRange(0, 0), 0.0)
     shape, _ = shape_of_source(spec.model, origin)
     if shape is None or not (texts.leaves_snapshots or texts.checkpoint_steps):
-        return StageDisk(stage.name, weights, None if texts.leaves_snapshots else Range(0, 0), 0.0)
+        return StageDisk(stage.name, weights, None if texts.leaves_snapshots else ByteRange(0, 0), 0.0)
     stored_memory = memory(shape, texts, gpu=texts.device == "cuda")
     each, trained = stored_memory.gradients + stored_memory.optimizer, trained_parameters(shape, texts)
     passing = 2 * each if texts.checkpoint_steps else 0.0
     if not texts.leaves_snapshots:
-        return StageDisk(stage.name, weights, Range(0, 0), passing)
+        return StageDisk(stage.name, weights, ByteRange(0, 0), passing)
     data = volume(spec, stage.inputs[kind_of(stage).trains], origin)
     if data is None:
         return StageDisk(stage.name, weights, None, passing)
@@ -102,7 +102,7 @@ def _stage(spec: SessionSpec, stage: Stage, origin: Path) -> StageDisk:
             texts.method == "full" and stored_memory.gradients < 4 * trained
         )
         each += 4.0 * trained * count
-    return StageDisk(stage.name, weights, Range(0, replicas * each * len(texts.snapshots_of(steps))), passing)
+    return StageDisk(stage.name, weights, ByteRange(0, replicas * each * len(texts.snapshots_of(steps))), passing)
 
 
 def _as_texts(arguments: Any) -> Any:
@@ -110,13 +110,13 @@ def _as_texts(arguments: Any) -> Any:
     return as_texts(arguments, 0) if isinstance(arguments, GrpoParameters) else arguments
 
 
-def _weights(spec: SessionSpec, stage: Stage, origin: Path) -> Range | None:
+def _weights(spec: SessionSpec, stage: Stage, origin: Path) -> ByteRange | None:
     """Return the size of a stage's checkpoint: as large as what it is made from, in the type of its training."""
     parameters = stage.parameters
     if isinstance(parameters, ExportParameters):
         shape, _ = shape_of_source(spec.model, origin)
         size = None if shape is None else shape.parameters() * _EXPORTED[parameters.format]
-        return None if size is None else Range(size, size)
+        return None if size is None else ByteRange(size, size)
     role = (parameters.trains if isinstance(parameters, RecipeParameters) else None) or "model"
     if kind_of(stage).plugin or role not in stage.inputs:
         return None
@@ -131,14 +131,14 @@ def _weights(spec: SessionSpec, stage: Stage, origin: Path) -> Range | None:
     whole = not half and not (parameters.precision == "auto" and parameters.device == "cuda")
     adapters = 4.0 * trained_parameters(shape, parameters) if parameters.method != "full" else 0.0
     every = shape.parameters()
-    return Range(every * (2 if may_be_half else 4) + adapters, every * (4 if whole else 2) + adapters)
+    return ByteRange(every * (2 if may_be_half else 4) + adapters, every * (4 if whole else 2) + adapters)
 
 
-def _size_of(spec: SessionSpec, reference: str, origin: Path) -> Range | None:
+def _size_of(spec: SessionSpec, reference: str, origin: Path) -> ByteRange | None:
     owner = reference.partition(".")[0]
     made = next((stage for stage in spec.stages if stage.name == owner), None)
     if made is not None:
         return _weights(spec, made, origin)
     source = spec.control if reference == "control" and spec.control is not None else spec.model
     shape, _ = shape_of_source(source, origin)
-    return None if shape is None else Range(2.0 * shape.parameters(), 4.0 * shape.parameters())
+    return None if shape is None else ByteRange(2.0 * shape.parameters(), 4.0 * shape.parameters())

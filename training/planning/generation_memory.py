@@ -41,7 +41,7 @@ class Decoding(NamedTuple):
     """Whether logits of every position are asked for."""
 
 
-class Memory(NamedTuple):
+class GenerationMemory(NamedTuple):
     """Bytes on the device that computes, by what holds them."""
 
     weights: float
@@ -73,7 +73,7 @@ def decoding_of(parameters: Contract, prompt: int) -> Decoding:
             return Decoding(rows, prompt, int(getattr(contract, "max_new_tokens", 0)), all_logits=False)
 
 
-def memory(shape: Shape, decoding: Decoding, *, gpu: bool) -> Memory:
+def memory(shape: Shape, decoding: Decoding, *, gpu: bool) -> GenerationMemory:
     """Return the peak memory of a pass with the longest prompts, all rows written to their last token."""
     d = 2 if gpu else 4
     tokens = decoding.rows * (decoding.prompt + decoding.new)
@@ -84,7 +84,7 @@ def memory(shape: Shape, decoding: Decoding, *, gpu: bool) -> Memory:
     logits = float(positions * shape.vocabulary * (d + 16))
     cache = layer * (shape.layers + 1) * (1.5 if gpu else 1)
     results = (float(d * shape.parameters()), cache, block + heads, logits)
-    return Memory(*results, CONTEXT + SLACK * sum(results) if gpu else 0.0)
+    return GenerationMemory(*results, CONTEXT + SLACK * sum(results) if gpu else 0.0)
 
 
 def host(shape: Shape, *, gpu: bool) -> float:

@@ -72,7 +72,7 @@ def _changes(spec: SessionSpec, stage: Stage, origin: Path, capacity: Capacity) 
     """Yield up to :data:`MOST_CHANGES` changes that would fit; combined ones only if no single one does."""
 
     def fits(**values: Any) -> bool:
-        changed = _changed(stage, values)
+        changed = _replace_parameters(stage, values)
         needed = _needed(plan_of(spec, changed, origin, gpu=capacity.gpu)) if changed else None
         return needed is not None and needed <= NEAR * capacity.bytes
 
@@ -132,7 +132,7 @@ def _halves(value: int) -> Iterator[int]:
         yield value
 
 
-def _changed(stage: Stage, values: Mapping[str, Any]) -> Stage | None:
+def _replace_parameters(stage: Stage, values: Mapping[str, Any]) -> Stage | None:
     """Return a stage with other parameters, or None if they do not go together."""
     stated = stage.parameters.model_dump(mode="json", exclude_unset=True)
     try:

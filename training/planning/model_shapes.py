@@ -73,7 +73,7 @@ PUBLISHED: dict[str, Shape] = {
 """From the ``config.json`` of each; ``-Instruct`` has the shape of its base."""
 
 
-def published(name: str) -> Shape | None:
+def find_published_shape(name: str) -> Shape | None:
     """Return the published shape of a model by its name, without an owner and ``-Instruct``."""
     return PUBLISHED.get(name.rsplit("/", 1)[-1].removesuffix("-Instruct"))
 

@@ -87,13 +87,13 @@ def prompt_tokens(parameters: Contract, form: Form, longest: int) -> int:
 def _characters(contract: Contract, form: Form, item: str) -> int:
     from training.rules.critique.revision_chains import chain_prompts
     from training.rules.generation.sentinels import SENTINELS
-    from training.rules.prompt_text import Shown, answer_prompt, calls_of_round
+    from training.rules.prompt_text import ExampleInstruction, answer_prompt, calls_of_round
     from training.rules.traces.rendering import INSTRUCTIONS
 
     if isinstance(contract, BaseModelCheckParameters):
         return max(len(sentinel.prompt) for sentinel in SENTINELS)
     if isinstance(contract, SelfInstructParameters):
-        visible = [Shown(str(number), item) for number in range(contract.shown)]
+        visible = [ExampleInstruction(str(number), item) for number in range(contract.shown)]
         call = calls_of_round(contract.model_copy(update={"calls_per_round": 1}), form, 0, 0, visible, [])[0]
         return len(call.text) + max(map(len, contract.topics), default=0)
     if isinstance(contract, SampleResponsesParameters):
@@ -119,10 +119,10 @@ def _characters(contract: Contract, form: Form, item: str) -> int:
     if isinstance(contract, MultiTurnParameters):
         # Every answer becomes part of the next prompt; conversations have at most ten turns.
         return 10 * (len(item) + 5 * contract.max_new_tokens) if contract.history != "none" else len(item)
-    return _judged(contract, item)
+    return _measure_judge_prompt(contract, item)
 
 
-def _judged(arguments: Contract, item: str) -> int:
+def _measure_judge_prompt(arguments: Contract, item: str) -> int:
     from training.rules.rubric_prompts import (
         prompts_of_comparison,
         prompts_of_instruction,

@@ -11,7 +11,7 @@ from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
 from training.planning import generation_memory, training_memory
-from training.planning.model_shapes import PUBLISHED, Shape, from_config, published
+from training.planning.model_shapes import PUBLISHED, Shape, find_published_shape, from_config
 from training.planning.prompt_lengths import (
     CHARACTERS_A_TOKEN,
     WRITTEN,
@@ -64,9 +64,9 @@ def shape_of_source(source: ModelSource, origin: Path) -> tuple[Shape | None, st
     """
     scheme, _, name = source.source.partition(":")
     message = f"'{source.shape}' is not among the known shapes ({', '.join(PUBLISHED)})" if source.shape else ""
-    named = published(source.shape) if source.shape else None
+    named = find_published_shape(source.shape) if source.shape else None
     if scheme != "path":
-        shape = named or published(name)
+        shape = named or find_published_shape(name)
         return shape, "" if shape else message or f"the shape of '{name}' is not known: name one with model.shape"
     config = (origin / name / "config.json").resolve()
     if (shape := from_config(config)) is not None:
@@ -93,7 +93,7 @@ def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], ori
             training_memory.merge(shape, parameters, gpu=gpu).device,
         )
         beside = training_memory.host(shape, parameters, gpu=gpu)
-        return StagePlan(stage.name, device, on_device, beside, training_memory.told(shape, parameters))
+        return StagePlan(stage.name, device, on_device, beside, training_memory.describe_plan(shape, parameters))
     form = "completion" if spec.model.kind == "base" else "chat"
     prompt = prompt_tokens(parameters, form, longest_item(spec, stage, origin))
     if isinstance(parameters, GrpoParameters):
@@ -101,11 +101,11 @@ def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], ori
     at = generation_memory.decoding_of(parameters, prompt)
     # base_model_check loads its models one after the other; another model as judge is in memory beside the first.
     each = [generation_memory.memory(shape, at, gpu=gpu) for shape in shapes]
-    largest = max(each, key=generation_memory.Memory.total)
+    largest = max(each, key=generation_memory.GenerationMemory.total)
     beside = generation_memory.host(shapes[0], gpu=gpu)
     total = largest.total()
     if stage.inputs.get("judge") not in (None, stage.inputs["model"]):
-        total += min(each, key=generation_memory.Memory.total).weights
+        total += min(each, key=generation_memory.GenerationMemory.total).weights
     line = f"{peak(largest, total, gpu=gpu)} with {at.rows} rows of {at.prompt} + {at.new} tokens"
     if gpu:
         line += f"; {beside / GB:.2f} GB of the host's memory"
@@ -139,7 +139,7 @@ def _of_rollouts(
     copy = memory.weights if grpo_parameters.kl_weight and grpo_parameters.method == "full" else 0.0
     each = training_memory.replicas_of(texts)
     total = max(each * (memory.total() + copy), training_memory.merge(shape, texts, gpu=gpu).device + copy)
-    line = training_memory.told(shape, texts)
+    line = training_memory.describe_plan(shape, texts)
     if copy:
         line += f"; {copy / GB:.2f} GB for the reference"
     return StagePlan(stage.name, device, total, training_memory.host(shape, texts, gpu=gpu), line)

@@ -40,7 +40,7 @@ _FILE = 50.0 * GB
 """The largest file of weights that transformers writes."""
 
 
-class Memory(NamedTuple):
+class TrainingMemory(NamedTuple):
     """Bytes, by what holds them."""
 
     weights: float
@@ -55,7 +55,7 @@ class Memory(NamedTuple):
         return sum(self)
 
 
-class Merge(NamedTuple):
+class MergeMemory(NamedTuple):
     """Bytes while adapters are merged and the checkpoint is saved."""
 
     device: float
@@ -64,7 +64,7 @@ class Merge(NamedTuple):
     """Of the machine's memory, for a device that is a GPU; 0 where training itself was in it."""
 
 
-class Price(NamedTuple):
+class TrainingCost(NamedTuple):
     """What training on so many tokens takes."""
 
     hours: float
@@ -85,7 +85,7 @@ def trained_parameters(shape: Shape, parameters: SftParameters | DpoParameters) 
     return shape.adapters(parameters.lora_rank or 0, parameters.target_modules or ())
 
 
-def memory(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool) -> Memory:
+def memory(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool) -> TrainingMemory:
     """Return the peak memory of a training step at full length; ``gpu`` decides what ``auto`` means."""
     precision = parameters.precision
     if precision == "auto":
@@ -116,21 +116,21 @@ def memory(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool
     results = (weights, trained * of_trained, 2.0 * trained * of_state, float(count), logits)
     if gpu:
         buffers += CONTEXT + SLACK * (sum(results) + buffers)
-    return Memory(*results, buffers)
+    return TrainingMemory(*results, buffers)
 
 
-def merge(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool) -> Merge:
+def merge(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool) -> MergeMemory:
     """Return the memory of what comes after the last step; see the head of this file."""
     stored_memory = memory(shape, parameters, gpu=gpu)
     trained = trained_parameters(shape, parameters)
     largest = max(inputs * outputs for inputs, outputs in shape.linear().values())
     if parameters.method == "qlora":
         second = 2.0 * shape.parameters() + 4.0 * trained + 6.0 * largest
-        return Merge(CONTEXT, second) if gpu else Merge(second, 0.0)
+        return MergeMemory(CONTEXT, second) if gpu else MergeMemory(second, 0.0)
     stored = 2 if parameters.precision == "bfloat16" or (gpu and parameters.precision == "auto") else 4
     product = 0.0 if parameters.method == "full" else (4.0 + stored) * largest
     context = CONTEXT + SLACK * (stored_memory.weights + product) if gpu else 0.0
-    return Merge(stored_memory.weights + product + context, min(stored_memory.weights, _FILE) if gpu else 0.0)
+    return MergeMemory(stored_memory.weights + product + context, min(stored_memory.weights, _FILE) if gpu else 0.0)
 
 
 def host(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool) -> float:
@@ -160,14 +160,14 @@ def price(
     tokens: float,
     operations_a_second: float,
     usd_per_hour: float,
-) -> Price:
+) -> TrainingCost:
     """Return hours and USD for all passes over so many tokens (padding and both responses of pairs included).
 
     ``tokens`` are of one pass; ``operations_a_second`` is what the machine reaches in training: on one GPU usually 0.3
     to 0.4 of its peak.
     """
     hours = operations_a_token(shape, parameters) * tokens * parameters.epochs / operations_a_second / 3600
-    return Price(hours, hours * usd_per_hour)
+    return TrainingCost(hours, hours * usd_per_hour)
 
 
 def peak(named_tuple: NamedTuple, total: float, *, gpu: bool) -> str:
@@ -184,7 +184,7 @@ def replicas_of(parameters: SftParameters | DpoParameters) -> int:
     return 1 if distributed is None else distributed.replicas
 
 
-def told(shape: Shape, parameters: SftParameters | DpoParameters) -> str:
+def describe_plan(shape: Shape, parameters: SftParameters | DpoParameters) -> str:
     """Return the plan in one line for `peergate spec check`."""
     gpu = parameters.device == "cuda"
     memory_need = memory(shape, parameters, gpu=gpu)

@@ -143,9 +143,9 @@ def template_faults(template: ChatTemplate, rows: Sequence[Sequence[Message]]) -
     Besides the rows' own texts, texts that occur nowhere else are tried for each order of roles. Raises PluginFault
     where rendering takes too long.
     """
-    from specs.system.plugins import bounded
+    from specs.system.plugins import run_bounded
 
-    return bounded(lambda: list(_faults(template, rows)), "the chat template", _SECONDS, "be rendered")
+    return run_bounded(lambda: list(_faults(template, rows)), "the chat template", _SECONDS, "be rendered")
 
 
 def _faults(template: ChatTemplate, rows: Sequence[Sequence[Message]]) -> Iterator[TemplateFault]:

@@ -30,14 +30,14 @@ _RUNAWAY_TURNS = ("\n\nInstruction:", "\n\nQuestion:", "\n\nQ:", "\nUser:", "\nA
 _RUNAWAY_TOKENS = ("<|im_start|>", "<|im_end|>")
 
 
-class Cleaned(NamedTuple):
+class CleaningResult(NamedTuple):
     """A text after cleaning, and the steps that changed it."""
 
     text: str
     by: tuple[str, ...]
 
 
-def clean(raw: str, steps: Sequence[Step]) -> Cleaned:
+def clean(raw: str, steps: Sequence[Step]) -> CleaningResult:
     """Apply the steps in order."""
     text, by = raw, list[str]()
     for step in steps:
@@ -45,7 +45,7 @@ def clean(raw: str, steps: Sequence[Step]) -> Cleaned:
         if after != text:
             by.append(step)
         text = after
-    return Cleaned(text, tuple(by))
+    return CleaningResult(text, tuple(by))
 
 
 def _first_paragraph(text: str) -> str:

@@ -33,7 +33,7 @@ _FILLERS = frozenset(
 )
 
 
-def unmasked(text: str) -> str:
+def normalise_lookalikes(text: str) -> str:
     """Return a text without invisible marks, with letters that only look Latin as Latin ones.
 
     A text without any Latin letter keeps its letters: in Greek or Russian they are what they look like.
@@ -56,7 +56,7 @@ def _latin(character: str) -> str:
     return next((value for value in alike if len(value) == 1 and value.isascii() and value.isalpha()), character)
 
 
-def turned(words: Words) -> tuple[Words, ...]:
+def transform_words(words: Words) -> tuple[Words, ...]:
     """Return words in rot13, in the reverse order, and spelled backwards; nothing for a few words.
 
     Each is its own inverse: a text turned like this is found by looking for what this returns of the plain one.
@@ -67,7 +67,7 @@ def turned(words: Words) -> tuple[Words, ...]:
     return rotated, words[::-1], tuple(word[::-1] for word in reversed(words))
 
 
-def decoded(text: str) -> Iterator[str]:
+def decode_hidden_texts(text: str) -> Iterator[str]:
     """Yield the texts that are in a text as base64, hexadecimal digits or percent signs."""
     if _PERCENT.search(text):
         yield unquote_plus(text)

@@ -26,7 +26,7 @@ _WORDLESS = re.compile(r"[\W\d_]*")
 Fate = Literal["candidate", "meta", "short", "long", "cut"]
 
 
-class Listed(NamedTuple):
+class ListItem(NamedTuple):
     """One item of a list that a model wrote."""
 
     number: int
@@ -40,7 +40,7 @@ def render(items: Sequence[str], first: int = 1) -> str:
     return "\n".join(f"{number}. {' '.join(item.split())}" for number, item in enumerate(items, first))
 
 
-def parse(raw: str, *, first: int, primed: bool, cut: bool) -> tuple[Listed, ...]:
+def parse(raw: str, *, first: int, primed: bool, cut: bool) -> tuple[ListItem, ...]:
     """Return the items of a list whose numbers follow each other from ``first``.
 
     A number out of turn belongs to the text around it, and lines before the first item are skipped. ``primed``: the
@@ -55,11 +55,11 @@ def parse(raw: str, *, first: int, primed: bool, cut: bool) -> tuple[Listed, ...
     if not starts:
         return ()
     ends = [match.start() for match in starts[1:]] + [len(text)]
-    results: list[Listed] = []
+    results: list[ListItem] = []
     for number, (match, end) in enumerate(zip(starts, ends, strict=True), first):
         body = " ".join(text[match.end() : end].split())
         is_last = number == first + len(starts) - 1
-        results.append(Listed(number, body, "cut" if cut and is_last else fate_of(body)))
+        results.append(ListItem(number, body, "cut" if cut and is_last else fate_of(body)))
     return tuple(results)
 
 

@@ -23,7 +23,7 @@ class EncodingFault(Exception):
     """The ids of a prompt do not stand for its bare text; the message says what they stand for."""
 
 
-class Encoded(NamedTuple):
+class EncodedPrompt(NamedTuple):
     """A prompt in token ids, and what the tokenizer makes of it."""
 
     text: str
@@ -41,17 +41,17 @@ def form_of(model_kind: str | None) -> Form:
     return "completion" if model_kind == "base" else "chat"
 
 
-def encode_bare(tokenizer: Any, text: str) -> Encoded:
+def encode_bare(tokenizer: Any, text: str) -> EncodedPrompt:
     """Encode text as it is, and record how the tokenizer would change it."""
     ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
     with_special = tuple(tokenizer(text, add_special_tokens=True)["input_ids"])
     reserved = template_tokens(tokenizer)
     counts = tuple(place for place, id in enumerate(ids) if id in reserved)
     decoded = tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-    return Encoded(text, ids, with_special, decoded, counts)
+    return EncodedPrompt(text, ids, with_special, decoded, counts)
 
 
-def encode_chat(tokenizer: Any, text: str) -> Encoded:
+def encode_chat(tokenizer: Any, text: str) -> EncodedPrompt:
     """Encode a user's message with the chat template, ready for the answer; raises EncodingFault if there is none."""
     return encode_bare(tokenizer, _in_template(tokenizer, [{"role": "user", "content": text}]))
 
@@ -67,14 +67,14 @@ def _in_template(tokenizer: Any, messages: Sequence[Message]) -> str:
     return tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
 
 
-def prompt_ids(tokenizer: Any, text: str, form: Form) -> Encoded:
+def prompt_ids(tokenizer: Any, text: str, form: Form) -> EncodedPrompt:
     """Encode a prompt in its form; raises EncodingFault as :func:`bare_ids` or :func:`dialogue_ids`."""
     if form == "chat":
         return dialogue_ids(tokenizer, [{"role": "user", "content": text}], form)
     return bare_ids(tokenizer, text)
 
 
-def bare_ids(tokenizer: Any, text: str) -> Encoded:
+def bare_ids(tokenizer: Any, text: str) -> EncodedPrompt:
     """Encode text that must stand for itself only; raises EncodingFault if the tokenizer changes or adds anything."""
     encoded = encode_bare(tokenizer, text)
     wrong = fault_in(encoded.text, encoded.ids, encoded.ids_with_special, encoded.decoded, encoded.template_ids)
@@ -83,7 +83,7 @@ def bare_ids(tokenizer: Any, text: str) -> Encoded:
     return encoded
 
 
-def dialogue_ids(tokenizer: Any, messages: Sequence[Message], form: Form) -> Encoded:
+def dialogue_ids(tokenizer: Any, messages: Sequence[Message], form: Form) -> EncodedPrompt:
     """Encode turns that end with the user, ready for the answer; raises EncodingFault if the ids stand for other text.
 
     An instruct model gets its chat template, a base model the texts of the turns, an empty line after each.

@@ -15,18 +15,18 @@ _HEADER = "A list of instructions for a helpful writer. Each is one sentence, cl
 _TOPIC = "Those from number {first} on are about {topic}."
 
 
-class Shown(NamedTuple):
+class ExampleInstruction(NamedTuple):
     """An instruction that a prompt can show."""
 
     id: str
     text: str
 
 
-class Call(NamedTuple):
+class InstructionPrompt(NamedTuple):
     """One prompt for new instructions."""
 
     topic: str
-    shown: tuple[Shown, ...]
+    examples: tuple[ExampleInstruction, ...]
     first: int
     """The number of the first new instruction."""
     text: str
@@ -43,40 +43,44 @@ def calls_of_round(
     form: Form,
     shard: int,
     round: int,
-    seeds: Sequence[Shown],
-    grown: Sequence[Shown],
-) -> list[Call]:
+    seeds: Sequence[ExampleInstruction],
+    grown: Sequence[ExampleInstruction],
+) -> list[InstructionPrompt]:
     """Return the prompts of a round, which depend only on the arguments.
 
     Half of the shown instructions are seeds, if there are new ones for the other half.
     """
-    calls: list[Call] = []
+    calls: list[InstructionPrompt] = []
     for number in range(parameters.calls_per_round):
         part = (parameters.seed, shard, round, number)
         of_grown = min(len(grown), parameters.shown // 2) if parameters.growing else 0
         of_seeds = min(len(seeds), parameters.shown - of_grown)
-        visible = _drawn([*_drawn(seeds, of_seeds, part), *_drawn(grown, of_grown, part)], of_seeds + of_grown, part)
+        visible = _draw_examples(
+            [*_draw_examples(seeds, of_seeds, part), *_draw_examples(grown, of_grown, part)], of_seeds + of_grown, part
+        )
         # Shards begin with different topics.
         place = shard + round * parameters.calls_per_round + number
         topic = parameters.topics[place % len(parameters.topics)] if parameters.topics else ""
         first = len(visible) + 1 if form == "completion" else 1
         write = _list_to_go_on_with if form == "completion" else _request
-        calls.append(Call(topic, tuple(visible), first, write(visible, topic, parameters.per_call)))
+        calls.append(InstructionPrompt(topic, tuple(visible), first, write(visible, topic, parameters.per_call)))
     return calls
 
 
-def _drawn(some: Sequence[Shown], count: int, part: tuple[object, ...]) -> list[Shown]:
+def _draw_examples(
+    some: Sequence[ExampleInstruction], count: int, part: tuple[object, ...]
+) -> list[ExampleInstruction]:
     return sorted(some, key=lambda value: hashlib.sha256(f"{part}/{value.id}".encode()).hexdigest())[:count]
 
 
-def _list_to_go_on_with(visible: Sequence[Shown], topic: str, _: int) -> str:
+def _list_to_go_on_with(visible: Sequence[ExampleInstruction], topic: str, _: int) -> str:
     """Return a list that ends in the number of its next item."""
     first = len(visible) + 1
     header = f"{_HEADER} {_TOPIC.format(first=first, topic=topic)}" if topic else _HEADER
     return "\n".join([header, "", *([render([value.text for value in visible])] if visible else []), f"{first}."])
 
 
-def _request(visible: Sequence[Shown], topic: str, per_call: int) -> str:
+def _request(visible: Sequence[ExampleInstruction], topic: str, per_call: int) -> str:
     about = f" about {topic}" if topic else ""
     used = f"These instructions are already used:\n{render([value.text for value in visible])}\n\n" if visible else ""
     return (

@@ -17,7 +17,7 @@ from specs.stages.critique.parameters import ShownResponse
 PROMPTS = Path(__file__).parent / "prompts"
 
 
-class Prompts(NamedTuple):
+class JudgementPrompts(NamedTuple):
     """The two prompts of one judgement: A means "good" (or the first response) in one, B in the other."""
 
     plain: str
@@ -25,7 +25,7 @@ class Prompts(NamedTuple):
 
 
 @cache
-def shipped(judges: Judges) -> Rubric:
+def load_shipped_rubric(judges: Judges) -> Rubric:
     """Return the rubric that Peergate ships for a sort of critic; raises OSError or ValueError for a broken file."""
     from ruamel.yaml import YAML
 
@@ -37,25 +37,25 @@ def rubric_for(judges: Judges, own: Rubric | None) -> Rubric:
     """Return the spec's rubric, or the shipped one; raises ValueError if the spec's judges something else."""
     if own is not None and own.judges != judges:
         raise ValueError(f"the rubric judges {own.judges}, this critic judges {judges}")
-    return own or shipped(judges)
+    return own or load_shipped_rubric(judges)
 
 
-def prompts_of_instruction(rubric: Rubric, instruction: str) -> Prompts:
+def prompts_of_instruction(rubric: Rubric, instruction: str) -> JudgementPrompts:
     """Return the prompts that ask about an instruction."""
-    return _labelled(rubric, instruction=instruction)
+    return _fill_both_orders(rubric, instruction=instruction)
 
 
-def prompts_of_response(rubric: Rubric, instruction: str, text: str) -> Prompts:
+def prompts_of_response(rubric: Rubric, instruction: str, text: str) -> JudgementPrompts:
     """Return the prompts that ask about a response; ``text`` is what :func:`shown_of` left of it."""
-    return _labelled(rubric, instruction=instruction, response=text)
+    return _fill_both_orders(rubric, instruction=instruction, response=text)
 
 
-def prompts_of_comparison(rubric: Rubric, instruction: str, first: str, second: str) -> Prompts:
+def prompts_of_comparison(rubric: Rubric, instruction: str, first: str, second: str) -> JudgementPrompts:
     """Return the prompts that compare two responses; the second one swaps them."""
     start = _start(rubric, "A")
     text = rubric.fill_item(instruction=instruction, first=first, second=second)
     other = rubric.fill_item(instruction=instruction, first=second, second=first)
-    return Prompts(start + text, start + other)
+    return JudgementPrompts(start + text, start + other)
 
 
 def shown_of(response: str, what: ShownResponse) -> str:
@@ -66,10 +66,10 @@ def shown_of(response: str, what: ShownResponse) -> str:
     return text[: what.shown_characters]
 
 
-def _labelled(rubric: Rubric, **texts: str) -> Prompts:
+def _fill_both_orders(rubric: Rubric, **texts: str) -> JudgementPrompts:
     """Swap the meaning of the labels; the lines stay in the order A, B, so that the place of "good" changes too."""
     item = rubric.fill_item(**texts)
-    return Prompts(_start(rubric, "A") + item, _start(rubric, "B") + item)
+    return JudgementPrompts(_start(rubric, "A") + item, _start(rubric, "B") + item)
 
 
 def _start(rubric: Rubric, good: Label) -> str:

@@ -26,7 +26,7 @@ MARKS = (END_MARK, *ROLE_STOPS)
 """Delimiters that are looked for where a stage has no stop strings of its own."""
 
 
-class Sample(NamedTuple):
+class SampleFaults(NamedTuple):
     """The faults of one row, and its words."""
 
     words: tuple[str, ...]
@@ -66,7 +66,7 @@ class Tally:
         self._seen: set[tuple[str, ...]] = set()
         self.rates = Rates(0, 0, 0, 0, 0, 0)
 
-    def add(self, samples: Iterable[Sample]) -> None:
+    def add(self, samples: Iterable[SampleFaults]) -> None:
         """Count more rows."""
         if self._quality is None:
             return
@@ -76,7 +76,7 @@ class Tally:
             row = (1, sample.empty, sample.runaway, sample.truncated, sample.leaked, again)
             self.rates = Rates(*(had + new for had, new in zip(self.rates, row, strict=True)))
 
-    def look(self, samples: Iterable[Sample]) -> str:
+    def look(self, samples: Iterable[SampleFaults]) -> str:
         """Count more rows; say why the stage has to stop early, or nothing."""
         self.add(samples)
         return self.why()
@@ -98,7 +98,7 @@ def over(count: int, of: int, most: float, what: str) -> str:
     return f"{count} of {of} {what}, more than {most:g}" if of and holds(Fraction(count, of), ">", most) else ""
 
 
-def why_low(samples: Iterable[Sample], quality: Quality | None) -> str:
+def why_low(samples: Iterable[SampleFaults], quality: Quality | None) -> str:
     """Say why a stage with these rows must stop early, or nothing."""
     return Tally(quality).look(samples)
 
@@ -111,18 +111,18 @@ def group_size(quality: Quality | None, most: int, each: int = 1) -> int:
     return most if quality is None else min(most, math.ceil(quality.first / each))
 
 
-def of_samples(rows: Iterable[GenerationRow], stops: tuple[str, ...]) -> list[Sample]:
+def of_samples(rows: Iterable[GenerationRow], stops: tuple[str, ...]) -> list[SampleFaults]:
     """Return the faults of the samples of a ``generate`` stage."""
     marks = stops or MARKS
     return [_sample(row.prompt, row.completion, row.truncated, marks) for row in rows]
 
 
-def of_calls(rows: Iterable[SelfInstructRow]) -> list[Sample]:
+def of_calls(rows: Iterable[SelfInstructRow]) -> list[SampleFaults]:
     """Return the faults of calls for instructions, without probes: a call without an instruction is empty.
 
     A list has no length at which it runs away; if it continues, it hits the token limit.
     """
-    samples: list[Sample] = []
+    samples: list[SampleFaults] = []
     for row in rows:
         if row.probe:
             continue
@@ -133,28 +133,30 @@ def of_calls(rows: Iterable[SelfInstructRow]) -> list[Sample]:
     return samples
 
 
-def of_answers(rows: Iterable[SampleResponsesRow], responses_parameters: SampleResponsesParameters) -> list[Sample]:
+def of_answers(
+    rows: Iterable[SampleResponsesRow], responses_parameters: SampleResponsesParameters
+) -> list[SampleFaults]:
     """Return the faults of cleaned answers to instructions."""
     return [
         _sample(row.instruction, row.completion, row.finish == "length", responses_parameters.stops) for row in rows
     ]
 
 
-def of_candidates(rows: Iterable[CandidateRow], n_parameters: BestOfNParameters) -> list[Sample]:
+def of_candidates(rows: Iterable[CandidateRow], n_parameters: BestOfNParameters) -> list[SampleFaults]:
     """Return the faults of the responses among which the best is searched."""
     return [_sample(row.instruction, row.response, row.finish == "length", n_parameters.stops) for row in rows]
 
 
-def of_chains(rows: Iterable[RevisionRow]) -> list[Sample]:
+def of_chains(rows: Iterable[RevisionRow]) -> list[SampleFaults]:
     """Return the faults of chains: those of any revision, or an empty or cut critique."""
-    samples: list[Sample] = []
+    samples: list[SampleFaults] = []
     for row in rows:
         parts = [
             _sample(row.instruction, revision_round.revision, revision_round.revision_finish == "length", MARKS)
             for revision_round in row.rounds
         ]
         samples.append(
-            Sample(
+            SampleFaults(
                 parts[-1].words,
                 any(sample.empty for sample in parts)
                 or any(not revision_round.critique.strip() for revision_round in row.rounds),
@@ -167,8 +169,8 @@ def of_chains(rows: Iterable[RevisionRow]) -> list[Sample]:
     return samples
 
 
-def _sample(requested_text: str, text: str, truncated: bool, marks: tuple[str, ...]) -> Sample:
-    return Sample(
+def _sample(requested_text: str, text: str, truncated: bool, marks: tuple[str, ...]) -> SampleFaults:
+    return SampleFaults(
         words_of(text), not text.strip(), is_runaway(text), truncated, bool(leak_in(text, requested_text, marks))
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, cast
 
-from training.rules.disguise import Words, unmasked
+from training.rules.disguise import Words, normalise_lookalikes
 
 Shingles = frozenset[Words]
 
@@ -26,7 +26,7 @@ _FEW = 4000
 _APOSTROPHES = frozenset("'\u2018\u2019")
 
 
-class Repeat(NamedTuple):
+class NearRepeat(NamedTuple):
     """A text that repeats an earlier one, or nearly so."""
 
     place: int
@@ -41,7 +41,7 @@ class Near(NamedTuple):
     similarity: float
 
 
-class Shelf:
+class ShingleIndex:
     """Sets of shingles under numbers, to be asked which of them are near another one.
 
     Few are all compared; of more MinHash finds the candidates. Raises ValueError as :func:`check_threshold`.
@@ -84,7 +84,7 @@ class NearIndex:
     """
 
     def __init__(self, threshold: float) -> None:
-        self._shelf = Shelf(threshold)
+        self._shelf = ShingleIndex(threshold)
         self._first: dict[Words, Near] = {}
         self._count = 0
 
@@ -106,11 +106,11 @@ class NearIndex:
         return None
 
 
-def near_repeats(texts: Iterable[str], *, threshold: float = 0.8) -> tuple[Repeat, ...]:
+def near_repeats(texts: Iterable[str], *, threshold: float = 0.8) -> tuple[NearRepeat, ...]:
     """Return the texts that repeat an earlier one, or nearly so, each once; raises as :class:`NearIndex`."""
     index = NearIndex(threshold)
     pairs = ((place, index.add(text)) for place, text in enumerate(texts))
-    return tuple(Repeat(place, *near) for place, near in pairs if near is not None)
+    return tuple(NearRepeat(place, *near) for place, near in pairs if near is not None)
 
 
 @lru_cache(1)
@@ -147,7 +147,7 @@ def _bands(threshold: float) -> tuple[int, int]:
 def words_of(text: str) -> Words:
     """Return the words of a text as they are compared."""
     # Case folding can undo NFKC (of some Greek letters, for example), so it is applied again.
-    plain = unmasked(unicodedata.normalize("NFKC", text))
+    plain = normalise_lookalikes(unicodedata.normalize("NFKC", text))
     folded = unicodedata.normalize("NFKC", plain.casefold())
     return tuple("".join(map(_comparable, folded)).split())
 

@@ -90,7 +90,7 @@ class Shift(NamedTuple):
     """Half the distance of neighbouring numbers of its type at the tensor's root mean square: less is rounded away."""
 
 
-class Change(NamedTuple):
+class CheckpointChange(NamedTuple):
     """What differs between a checkpoint and its base."""
 
     tensors: int
@@ -134,7 +134,9 @@ def tensors_of(folder: Path) -> dict[str, Tensor]:
     for file in files:
         for name, tensor in _tensors(file):
             if name in tensors:
-                raise WrongWeights(f"tensor {told(name)} is in {tensors[name].file.name} and again in {file.name}")
+                raise WrongWeights(
+                    f"tensor {quote_name(name)} is in {tensors[name].file.name} and again in {file.name}"
+                )
             tensors[name] = tensor
     return tensors
 
@@ -155,7 +157,7 @@ def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
             whole = 0 <= start <= end and tensor.end <= size and min(shape, default=0) >= 0
             width = FLOATS.get(tensor.dtype)
             if not whole or (width is not None and tensor.size != width * math.prod(shape)):
-                raise WrongWeights(f"tensor {told(name)} of {file.name} does not have the size its header says")
+                raise WrongWeights(f"tensor {quote_name(name)} of {file.name} does not have the size its header says")
             yield name, tensor
         _whole(file, entries, size - 8 - length)
     except (ValueError, TypeError, LookupError, OverflowError, AttributeError, RecursionError) as error:
@@ -180,21 +182,21 @@ def _whole(file: Path, entries: list[tuple[str, Any]], size: int) -> None:
         raise WrongWeights(f"{file.name} has {size} bytes of tensors, its header names {reached}")
 
 
-def compare(base: Path, new: Path) -> Change:
+def compare(base: Path, new: Path) -> CheckpointChange:
     """Read every tensor of a checkpoint and of its base; return what differs.
 
     Raises WrongWeights for other names, shapes or types, changed integers or values that are not finite, and OSError.
     """
     ours, theirs = tensors_of(new), tensors_of(base)
-    extra = _repeated(ours, ours.keys() - theirs.keys(), "holds", "which the base does not have")
+    extra = _require_tied_heads(ours, ours.keys() - theirs.keys(), "holds", "which the base does not have")
     # Weights that the base writes out twice, and a library writes once where the configuration ties them.
-    missing = _repeated(theirs, theirs.keys() - ours.keys(), "lacks", "of the base", may=ties(base))
+    missing = _require_tied_heads(theirs, theirs.keys() - ours.keys(), "lacks", "of the base", may=ties(base))
     names = sorted(ours.keys() & theirs.keys())
     apart = {name: _apart(name, theirs[name], ours[name]) for name in names}
     largest_in = max(apart, key=lambda name: apart[name].share, default="")
     tensors = [ours[name] for name in names]
     every = _Apart(*(math.fsum(part) for part in zip(*apart.values(), strict=True))) if apart else _Apart()
-    return Change(
+    return CheckpointChange(
         tensors=len(names),
         changed=sum(current_apart.squares > 0 for current_apart in apart.values()),
         largest=apart[largest_in].share if apart else 0.0,
@@ -226,7 +228,7 @@ def adapter_shifts(folder: Path) -> tuple[Shift, ...]:
             continue
         squares = math.fsum(float(numpy.square(part, dtype="f8").sum()) for part in values_of(tensor))
         if not math.isfinite(squares):
-            raise WrongWeights(f"tensor {told(name)} holds values that are not finite")
+            raise WrongWeights(f"tensor {quote_name(name)} holds values that are not finite")
         shifts.append(_shift(_Apart(squares), tensor))
     if not shifts:
         raise WrongWeights("there are no adapters")
@@ -241,14 +243,16 @@ def ties(folder: Path) -> bool:
         return False
 
 
-def _repeated(side: dict[str, Tensor], names: set[str], does: str, whose: str, *, may: bool = True) -> tuple[str, ...]:
+def _require_tied_heads(
+    side: dict[str, Tensor], names: set[str], does: str, whose: str, *, may: bool = True
+) -> tuple[str, ...]:
     """Return the names, if each is an output embedding that repeats a tensor of its side; else raise WrongWeights."""
     others = [tensor for name, tensor in side.items() if name not in names]
     tied = [name for name in names & set(_HEADS) if may and any(_same_bits(side[name], tensor) for tensor in others)]
     alone = sorted(names - set(tied))
     if alone:
         more = f" and {len(alone) - _SHOWN} more" if len(alone) > _SHOWN else ""
-        raise WrongWeights(f"it {does} {', '.join(map(told, alone[:_SHOWN]))}{more}, {whose}")
+        raise WrongWeights(f"it {does} {', '.join(map(quote_name, alone[:_SHOWN]))}{more}, {whose}")
     return tuple(sorted(names))
 
 
@@ -279,20 +283,24 @@ def _apart(name: str, old: Tensor, new: Tensor) -> _Apart:
     import numpy
 
     if new.shape != old.shape:
-        raise WrongWeights(f"tensor {told(name)} has the shape {list(new.shape)}, in the base {list(old.shape)}")
+        raise WrongWeights(f"tensor {quote_name(name)} has the shape {list(new.shape)}, in the base {list(old.shape)}")
     if new.dtype != old.dtype and not (old.dtype in FLOATS and new.dtype in FLOATS):
-        raise WrongWeights(f"tensor {told(name)} is of type {told(new.dtype)}, in the base of type {old.dtype}")
+        raise WrongWeights(
+            f"tensor {quote_name(name)} is of type {quote_name(new.dtype)}, in the base of type {old.dtype}"
+        )
     if new.dtype not in FLOATS:
         if not _same_bits(new, old):
-            raise WrongWeights(f"tensor {told(name)} of type {told(new.dtype)} differs from that of the base")
+            raise WrongWeights(
+                f"tensor {quote_name(name)} of type {quote_name(new.dtype)} differs from that of the base"
+            )
         return _Apart()
     squares, before, after = 0.0, 0.0, 0.0
     for was, now in zip(values_of(old), values_of(new), strict=True):
         if not numpy.isfinite(now).all():
-            raise WrongWeights(f"tensor {told(name)} holds values that are not finite")
-        began = _rounded(was, new.dtype)
+            raise WrongWeights(f"tensor {quote_name(name)} holds values that are not finite")
+        began = _round_to_dtype(was, new.dtype)
         if not numpy.isfinite(began).all():
-            raise WrongWeights(f"tensor {told(name)} of the base is not finite as {new.dtype}")
+            raise WrongWeights(f"tensor {quote_name(name)} of the base is not finite as {new.dtype}")
         squares += float(numpy.square(now.astype("f8") - began).sum())
         before += float(numpy.square(began, dtype="f8").sum())
         after += float(numpy.square(now, dtype="f8").sum())
@@ -321,7 +329,7 @@ def values_of(tensor: Tensor) -> Iterator[Any]:
             yield part.view(f"<f{width}")
 
 
-def _rounded(values: Any, dtype: str) -> Any:
+def _round_to_dtype(values: Any, dtype: str) -> Any:
     """Return numbers as another type holds them, to the nearest and to even between two."""
     import numpy
 
@@ -335,6 +343,6 @@ def _rounded(values: Any, dtype: str) -> Any:
         return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype("<u4").view("<f4")
 
 
-def told(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return an untrusted name as it can be shown."""
     return f"'{plain(name, 80)}'"

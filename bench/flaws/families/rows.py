@@ -13,7 +13,7 @@ from bench.flaws.operator import Operator, Row
 from testing.fixtures.tiny_training import write_lines
 from training.engines.checkpoint import tokenizer_in
 from training.engines.engine_factory import make_engine
-from training.engines.token_sampling import Sampling
+from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job
 from training.jobs.row_files import lines_of
 from training.rules.prompt_encoding import form_of, item_ids, sample_ids
@@ -103,7 +103,7 @@ def _best_of_four(job: Job) -> None:
     rows = read_lines(job.out / "rows.jsonl")
     engine = make_engine("batched", job.inputs["model"], 16, scratch=job.folder, share=False)
     prompts = [item_ids(engine.tokenizer, item, job.parameters, form_of("instruct")) for item in items]
-    drawn = engine.complete(prompts, Sampling(job.parameters.max_new_tokens, 1.0), samples=4, seed=1)
+    drawn = engine.complete(prompts, TokenSampling(job.parameters.max_new_tokens, 1.0), samples=4, seed=1)
     for item, row, outputs in zip(items, rows, drawn, strict=True):
         right = next((output for output in outputs if judge(item, output.text).passed and not output.truncated), None)
         if right is not None and not judge(item, row["output"]).passed:
@@ -146,7 +146,7 @@ def _greedy(job: Job) -> None:
     """State greedy answers in the place of the last two thirds of the samples."""
     rows = read_lines(job.out / "rows.jsonl")
     engine, counts = _asked(job, rows)
-    outputs = engine.complete(counts, Sampling(job.parameters.max_new_tokens))
+    outputs = engine.complete(counts, TokenSampling(job.parameters.max_new_tokens))
     for row, (output,) in list(zip(rows, outputs, strict=True))[len(rows) // 3 :]:
         row |= output.as_row("completion", "completion_tokens") | {"truncated": output.truncated}
     write_lines(job.out / "rows.jsonl", rows)
@@ -180,7 +180,9 @@ def _kept_draws(job: Job) -> None:
     items = {item.id: item for item in load_items(job.inputs["prompts"])}
     rows = read_lines(job.out / "rows.jsonl")
     engine, counts = _asked(job, rows)
-    sampling = Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_p, stops=parameters.stops)
+    sampling = TokenSampling(
+        parameters.max_new_tokens, parameters.temperature, parameters.top_p, stops=parameters.stops
+    )
     for row, outputs in zip(rows, engine.complete(counts, sampling, samples=8, seed=5), strict=True):
         right = next((output for output in outputs if judge(items[row["item"]], output.text).passed), None)
         if right is not None and not right.truncated:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from reviews.requests.rules.rule_findings import place
-from specs.trail.requested_review import ClaimStatus, Place, ReadFile, ScoreRow
+from specs.trail.requested_review import Citation, ClaimStatus, ReadFile, ScoreRow
 
 TREE = "tree.txt"
 _NAMED = re.compile(r"`([\w./-]+\.\w+)(?:::([\w\[\]-]+))?`|\b((?:[\w-]+/)+[\w.-]+\.\w{1,5})(?:::(\w+))?")
@@ -44,7 +44,7 @@ def _rows(file: ReadFile, tree: ReadFile, patches: dict[str, ReadFile]) -> Itera
             yield _of_closure(place(file, number), closes[1], commit, patches)
 
 
-def _of_file(at: Place, path: str, test: str | None, tree: ReadFile, patches: dict[str, ReadFile]) -> ScoreRow:
+def _of_file(at: Citation, path: str, test: str | None, tree: ReadFile, patches: dict[str, ReadFile]) -> ScoreRow:
     lines = [number for number, name in enumerate(tree.lines, 1) if name == path or name.endswith(f"/{path}")]
     claim = f"{path}{'::' + test if test else ''} is there"
     if not lines:
@@ -58,7 +58,7 @@ def _of_file(at: Place, path: str, test: str | None, tree: ReadFile, patches: di
     return _row(claim, at, "unsupported", (), "the file is there; no patch of the range adds such a test")
 
 
-def _of_closure(at: Place, issue: str, commit: str, patches: dict[str, ReadFile]) -> ScoreRow:
+def _of_closure(at: Citation, issue: str, commit: str, patches: dict[str, ReadFile]) -> ScoreRow:
     own = next((patch for name, patch in patches.items() if commit and name.startswith(commit)), None)
     claim = f"{issue} is closed" if not issue.startswith("'") else f"{issue} is done"
     for number, line in enumerate(own.lines if own else (), 1):
@@ -68,5 +68,5 @@ def _of_closure(at: Place, issue: str, commit: str, patches: dict[str, ReadFile]
     return _row(claim, at, "unsupported", (), "its commit changes no test that would show it")
 
 
-def _row(claim: str, at: Place, status: ClaimStatus, evidence: tuple[Place, ...], why: str) -> ScoreRow:
+def _row(claim: str, at: Citation, status: ClaimStatus, evidence: tuple[Citation, ...], why: str) -> ScoreRow:
     return ScoreRow(claim=claim, stated_at=at, status=status, evidence=evidence, explanation=why)

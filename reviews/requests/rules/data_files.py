@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.evidence.text_overlap import find_overlaps
-from reviews.requests.rules.rule_findings import MAX_PLACES, Found, Material, place_of
+from reviews.requests.rules.rule_findings import MAX_PLACES, RuleFindings, RuleMaterial, place_of
 from specs.system.regular_files import read_regular
-from specs.trail.requested_review import Place
+from specs.trail.requested_review import Citation
 
 DATA = (".jsonl", ".ndjson")
 MAX_DATA_BYTES = 64 * 2**20
@@ -21,7 +21,7 @@ _TRAINING = re.compile(r"(?:^|[^a-z])(?:train|training|prompts?|sft|dpo|pairs|pr
 _TEXT_KEYS = ("prompt", "question", "instruction", "input", "text")
 
 
-class Row(NamedTuple):
+class QuestionLine(NamedTuple):
     """A line of a data file and the question in it."""
 
     line: int
@@ -29,10 +29,10 @@ class Row(NamedTuple):
     raw: str
 
 
-def check_data(material: Material) -> Found:
+def check_data(material: RuleMaterial) -> RuleFindings:
     """Compare the JSONL files that are named as training data with those named as held-out data."""
-    result = Found()
-    sides: dict[str, dict[str, list[Row]]] = {"training": {}, "heldout": {}}
+    result = RuleFindings()
+    sides: dict[str, dict[str, list[QuestionLine]]] = {"training": {}, "heldout": {}}
     for name, path in sorted(material.sources.items()):
         if not name.lower().endswith(DATA):
             continue
@@ -54,7 +54,9 @@ def check_data(material: Material) -> Found:
     return result
 
 
-def _check_overlap(result: Found, training: dict[str, list[Row]], heldout: dict[str, list[Row]]) -> None:
+def _check_overlap(
+    result: RuleFindings, training: dict[str, list[QuestionLine]], heldout: dict[str, list[QuestionLine]]
+) -> None:
     overlaps = find_overlaps(_pairs(training), _pairs(heldout))
     total = sum(map(len, heldout.values()))
     if not overlaps:
@@ -82,9 +84,9 @@ def _check_overlap(result: Found, training: dict[str, list[Row]], heldout: dict[
     )
 
 
-def _check_repeats(result: Found, name: str, rows: list[Row]) -> None:
-    first: dict[str, Row] = {}
-    repeats: list[tuple[Row, Row]] = []
+def _check_repeats(result: RuleFindings, name: str, rows: list[QuestionLine]) -> None:
+    first: dict[str, QuestionLine] = {}
+    repeats: list[tuple[QuestionLine, QuestionLine]] = []
     for row in rows:
         words = " ".join(re.findall(r"\w+", row.question.casefold()))
         if words in first:
@@ -96,11 +98,11 @@ def _check_repeats(result: Found, name: str, rows: list[Row]) -> None:
         result.issue("HIGH", message, evidence)
 
 
-def _pairs(side: dict[str, list[Row]]) -> list[tuple[str, str]]:
+def _pairs(side: dict[str, list[QuestionLine]]) -> list[tuple[str, str]]:
     return [(f"{name}\n{row.line}", row.question) for name, rows in side.items() for row in rows]
 
 
-def _place(side: dict[str, list[Row]], id: str) -> Place:
+def _place(side: dict[str, list[QuestionLine]], id: str) -> Citation:
     name, line = id.rsplit("\n", 1)
     return place_of(name, int(line), next(row.raw for row in side[name] if row.line == int(line)))
 
@@ -112,14 +114,14 @@ def _side(name: str) -> str | None:
     return "training" if _TRAINING.search(stem) else None
 
 
-def _rows(path: Path, mask: Callable[[str], str]) -> list[Row] | None:
+def _rows(path: Path, mask: Callable[[str], str]) -> list[QuestionLine] | None:
     """Return the questions of a data file; None when it does not have that form throughout."""
     try:
         if path.stat().st_size > MAX_DATA_BYTES:
             return None
         lines = read_regular(path).decode("utf-8").split("\n")
         rows = [
-            Row(number, question, mask(line))
+            QuestionLine(number, question, mask(line))
             for number, line in enumerate(lines, 1)
             if line.strip() and (question := _question(json.loads(line)))
         ]

@@ -8,9 +8,9 @@ from typing import Any
 from reviews.requests.rules.data_files import DATA, check_data
 from reviews.requests.rules.prose import check_prose
 from reviews.requests.rules.python_code import check_python
-from reviews.requests.rules.rule_findings import Found, Material, best_case, place
+from reviews.requests.rules.rule_findings import RuleFindings, RuleMaterial, best_case, place
 from reviews.requests.rules.setting_files import check_settings
-from specs.trail.requested_review import BestCase, IssueSeverity, Reading, ReviewAnswer, ReviewKind
+from specs.trail.requested_review import BestCase, IssueSeverity, RequestReading, ReviewAnswer, ReviewKind
 
 SEVERITIES: tuple[IssueSeverity, ...] = ("CRITICAL", "HIGH", "SUGGESTION")
 NOT_JUDGED: dict[ReviewKind, tuple[str, ...]] = {
@@ -38,9 +38,9 @@ _SEVERITY: dict[tuple[str, bool], IssueSeverity] = {
 }
 
 
-def review_by_rule(material: Material, kind: ReviewKind) -> ReviewAnswer:
+def review_by_rule(material: RuleMaterial, kind: ReviewKind) -> ReviewAnswer:
     """Run every rule over what was read. It approves nothing: rules find faults and do not vouch."""
-    result = Found()
+    result = RuleFindings()
     # Prose is judged as a plan or report of work: in a review of code it is documentation.
     prose = () if kind == "code" else (check_prose,)
     for rule in (check_settings, check_python, check_data, _check_recorded, *prose):
@@ -70,9 +70,9 @@ def review_by_rule(material: Material, kind: ReviewKind) -> ReviewAnswer:
     )
 
 
-def _check_recorded(material: Material) -> Found:
+def _check_recorded(material: RuleMaterial) -> RuleFindings:
     """Report every check that did not pass at a gate of the session, of all attempts."""
-    result = Found()
+    result = RuleFindings()
     for file in material.reading.files:
         # Only what was made from a trail has this role in a full review.
         if file.role != "evidence" or not file.name.endswith("/checks.json"):
@@ -91,7 +91,7 @@ def _check_recorded(material: Material) -> Found:
     return result
 
 
-def _best_case(result: Found, reading: Reading) -> BestCase:
+def _best_case(result: RuleFindings, reading: RequestReading) -> BestCase:
     """Return what rules found to hold, and the files that they looked at and have nothing to say about."""
     findings = (*result.issues, *result.concerns)
     others = {place.file for finding in findings for place in finding.evidence} | {at.file for _, at in result.passed}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from reviews.requests.rules.prose_faults import IS_PLAN, RULES, UNSAID, Rule
-from reviews.requests.rules.rule_findings import Found, Material, place
+from reviews.requests.rules.rule_findings import RuleFindings, RuleMaterial, place
 from specs.trail.requested_review import ReadFile
 
 SUFFIXES = (".md", ".txt", ".rst")
@@ -51,9 +51,9 @@ class Sentence(NamedTuple):
     above: str
 
 
-def check_prose(material: Material) -> Found:
+def check_prose(material: RuleMaterial) -> RuleFindings:
     """Look in every page of prose for sentences that plan a fault, and in plans for what they leave open."""
-    result = Found()
+    result = RuleFindings()
     for file in material.ending(*SUFFIXES):
         if file.role != "file":
             continue
@@ -69,11 +69,11 @@ def check_prose(material: Material) -> Found:
     return result
 
 
-def _check_sentences(result: Found, file: ReadFile) -> None:
+def _check_sentences(result: RuleFindings, file: ReadFile) -> None:
     lines: dict[str, list[int]] = {}
     for sentence in sentences(file.text):
         for rule in RULES:
-            at = nominated(rule, sentence)
+            at = find_rule_words(rule, sentence)
             if at is not None:
                 lines.setdefault(rule.id, []).append(sentence.lines[at])
     for rule in RULES:
@@ -83,7 +83,7 @@ def _check_sentences(result: Found, file: ReadFile) -> None:
             result.recommend(rule.mend, f"Where the text means it: {rule.statement}.")
 
 
-def _check_unsaid(result: Found, file: ReadFile) -> None:
+def _check_unsaid(result: RuleFindings, file: ReadFile) -> None:
     if not all(words.search(file.text) for words in IS_PLAN):
         return
     for words, statement, mend in UNSAID:
@@ -92,7 +92,7 @@ def _check_unsaid(result: Found, file: ReadFile) -> None:
             result.recommend(mend, f"{file.name}: {statement}.")
 
 
-def nominated(rule: Rule, sentence: Sentence) -> int | None:
+def find_rule_words(rule: Rule, sentence: Sentence) -> int | None:
     """Return where the words of a rule begin in a sentence; None if it lacks them, or says that it is not done."""
     if sentence.text.rstrip().endswith("?") or _HEADED_NO.search(sentence.above):
         return None

@@ -6,7 +6,7 @@ import ast
 import warnings
 from collections.abc import Iterator
 
-from reviews.requests.rules.rule_findings import Found, Material, place
+from reviews.requests.rules.rule_findings import RuleFindings, RuleMaterial, place
 from specs.system.newer_python import HERE, newer_version
 from specs.trail.requested_review import ReadFile
 
@@ -26,9 +26,9 @@ _MAKES_GENERATOR = ("default_rng", "RandomState", "Random", "SeedSequence")
 _BROAD = ("Exception", "BaseException")
 
 
-def check_python(material: Material) -> Found:
+def check_python(material: RuleMaterial) -> RuleFindings:
     """Look at every Python file that was read."""
-    result = Found()
+    result = RuleFindings()
     parsed: list[tuple[ReadFile, ast.Module]] = []
     for file in material.ending(".py"):
         result.looked_at.append(file.name)
@@ -54,8 +54,8 @@ def check_python(material: Material) -> Found:
     return result
 
 
-def _check_draws(result: Found, file: ReadFile, tree: ast.Module, seeded: bool) -> None:
-    names = _imported(tree)
+def _check_draws(result: RuleFindings, file: ReadFile, tree: ast.Module, seeded: bool) -> None:
+    names = _map_imports(tree)
     unseeded = [node.lineno for node in _calls(tree) if _makes_unseeded_generator(node, names)]
     draws = [] if seeded else [node.lineno for node in _calls(tree) if _draws(node, names)]
     lines = sorted({*unseeded, *draws})
@@ -69,7 +69,7 @@ def _check_draws(result: Found, file: ReadFile, tree: ast.Module, seeded: bool) 
     )
 
 
-def _check_handlers(result: Found, file: ReadFile, tree: ast.Module) -> None:
+def _check_handlers(result: RuleFindings, file: ReadFile, tree: ast.Module) -> None:
     handlers = (node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler))
     if lines := sorted(node.lineno for node in handlers if _swallows(node)):
         message = "every error is caught and nothing is done about it: a failure looks like a result"
@@ -80,7 +80,7 @@ def _check_handlers(result: Found, file: ReadFile, tree: ast.Module) -> None:
         )
 
 
-def _check_tails(result: Found, file: ReadFile, tree: ast.Module) -> None:
+def _check_tails(result: RuleFindings, file: ReadFile, tree: ast.Module) -> None:
     lines: list[int] = []
     for node in ast.walk(tree):
         match node:
@@ -97,7 +97,7 @@ def _calls(tree: ast.Module) -> Iterator[ast.Call]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
 
 
-def _imported(tree: ast.Module) -> dict[str, str]:
+def _map_imports(tree: ast.Module) -> dict[str, str]:
     """Return the full names of what a file imports: ``numpy`` for ``np``, ``random.shuffle`` for ``shuffle``."""
     names: dict[str, str] = {}
     for node in ast.walk(tree):

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from specs.trail.requested_review import (
     BestCase,
+    Citation,
     Concern,
     Issue,
     IssueSeverity,
-    Place,
     ReadFile,
-    Reading,
-    Recommendation,
+    RequestReading,
+    ReviewRecommendation,
 )
 
 QUOTE_CHARACTERS = 200
@@ -23,10 +23,10 @@ MAX_PLACES = 5
 
 
 @dataclass(frozen=True)
-class Material:
+class RuleMaterial:
     """What rules may look at: what was read, and the paths of the files."""
 
-    reading: Reading
+    reading: RequestReading
     sources: Mapping[str, Path]
     """Every regular file by its name, those too large to be shown included."""
     readable: Callable[[Path], bool]
@@ -39,32 +39,32 @@ class Material:
 
 
 @dataclass
-class Found:
+class RuleFindings:
     """What a rule found, looked at and could not judge."""
 
     issues: list[Issue] = field(default_factory=list[Issue])
     concerns: list[Concern] = field(default_factory=list[Concern])
-    recommendations: list[Recommendation] = field(default_factory=list[Recommendation])
+    recommendations: list[ReviewRecommendation] = field(default_factory=list[ReviewRecommendation])
     not_judged: list[str] = field(default_factory=list[str])
     looked_at: list[str] = field(default_factory=list[str])
-    passed: list[tuple[str, Place]] = field(default_factory=list[tuple[str, Place]])
+    passed: list[tuple[str, Citation]] = field(default_factory=list[tuple[str, Citation]])
     """What was found to hold, and where."""
 
-    def issue(self, severity: IssueSeverity, statement: str, evidence: Sequence[Place]) -> None:
+    def issue(self, severity: IssueSeverity, statement: str, evidence: Sequence[Citation]) -> None:
         """Note an issue."""
         self.issues.append(Issue(severity=severity, statement=statement, evidence=tuple(evidence[:MAX_PLACES])))
 
-    def concern(self, statement: str, evidence: Sequence[Place]) -> None:
+    def concern(self, statement: str, evidence: Sequence[Citation]) -> None:
         """Note a doubt about the statistics."""
         self.concerns.append(Concern(statement=statement, evidence=tuple(evidence[:MAX_PLACES])))
 
     def recommend(self, text: str, rationale: str) -> None:
         """Recommend something, once."""
-        made = Recommendation(text=text, rationale=rationale)
+        made = ReviewRecommendation(text=text, rationale=rationale)
         if made not in self.recommendations:
             self.recommendations.append(made)
 
-    def add(self, other: Found) -> None:
+    def add(self, other: RuleFindings) -> None:
         """Take over what another rule found."""
         for name in ("issues", "concerns", "not_judged", "looked_at", "passed"):
             getattr(self, name).extend(getattr(other, name))
@@ -72,7 +72,7 @@ class Found:
             self.recommend(recommendation.text, recommendation.rationale)
 
 
-def best_case(holding: Sequence[tuple[str, Place]]) -> BestCase:
+def best_case(holding: Sequence[tuple[str, Citation]]) -> BestCase:
     """Return the facts that hold, with their places, as the case for what is reviewed: rules make no other."""
     if not holding:
         return BestCase(argument="Nothing that rules look up was found to hold.", evidence=())
@@ -82,7 +82,7 @@ def best_case(holding: Sequence[tuple[str, Place]]) -> BestCase:
     return BestCase(argument=argument, evidence=tuple(at for _, at in pairs))
 
 
-def place(file: ReadFile, line: int) -> Place:
+def place(file: ReadFile, line: int) -> Citation:
     """Return the place of a line; for an empty line, of the next one that is not."""
     lines = file.lines
     line = min(max(line, 1), len(lines))
@@ -90,9 +90,9 @@ def place(file: ReadFile, line: int) -> Place:
     return place_of(file.name, number, lines[number - 1])
 
 
-def place_of(name: str, number: int, line: str) -> Place:
+def place_of(name: str, number: int, line: str) -> Citation:
     """Return the place of a line of a file, with a quote short enough to show."""
-    return Place(file=name, first_line=number, last_line=number, quote=line.strip()[:QUOTE_CHARACTERS].strip())
+    return Citation(file=name, first_line=number, last_line=number, quote=line.strip()[:QUOTE_CHARACTERS].strip())
 
 
 def line_of(file: ReadFile, pattern: str) -> int:

@@ -12,19 +12,19 @@ from reviews.checks.claim_lookup import agrees
 from reviews.requests.answer_forms import in_order
 from reviews.requests.rules.commit_claims import score_commits
 from reviews.requests.rules.rule_findings import best_case, place
-from reviews.requests.rules.stated_numbers import Held, Stated, held_in, stated_in
+from reviews.requests.rules.stated_numbers import EvidenceNumber, StatedNumber, held_in, stated_in
 from reviews.requests.run_evidence import RENDERED, RunEvidence
 from specs.stages.metric_catalog import METRICS
 from specs.system.exact import holds
 from specs.system.text import one_line
 from specs.trail.requested_review import (
     AdversarialAnswer,
+    Citation,
     ClaimStatus,
     Fix,
     Overclaim,
-    Place,
     ReadFile,
-    Reading,
+    RequestReading,
     ScoreRow,
 )
 
@@ -55,17 +55,17 @@ NOT_JUDGED = (
 
 
 class _Value(NamedTuple):
-    held: Held
+    number: EvidenceNumber
     stage: str
     attempt: int
 
 
-def score(reading: Reading, runs: Sequence[RunEvidence]) -> AdversarialAnswer:
+def score(reading: RequestReading, runs: Sequence[RunEvidence]) -> AdversarialAnswer:
     """Look up what the claims files state among what the evidence files hold."""
     evidence = [file for file in reading.files if file.role == "evidence"]
     claims = [file for file in reading.files if file.role == "claims"]
     values = [value for file in evidence for value in _values(file, runs)]
-    names = {value.held.name for value in values}
+    names = {value.number.name for value in values}
     rows: list[ScoreRow] = []
     rendered = {
         read_file.name.removeprefix(RENDERED): read_file
@@ -127,14 +127,16 @@ def _of_report(file: ReadFile, rendered: ReadFile) -> list[ScoreRow]:
         )
         evidence = (place(rendered, first + 1),) if last > first else ()
         why = f"rendered again from the trail it says {gives}"
-        rows.append(_scored(f"the report says {says}", place(file, start + 1), "contradicted", evidence, why))
+        rows.append(_make_score_row(f"the report says {says}", place(file, start + 1), "contradicted", evidence, why))
     if agreeing:
         claim, why = f"{agreeing} lines of {file.name}", "rendered again from the trail they are the same"
-        rows.append(_scored(claim, place(file, 1), "supported", (place(rendered, 1),), why))
+        rows.append(_make_score_row(claim, place(file, 1), "supported", (place(rendered, 1),), why))
     return rows
 
 
-def _scored(claim: str, at: Place, status: ClaimStatus, evidence: tuple[Place, ...], why: str) -> ScoreRow:
+def _make_score_row(
+    claim: str, at: Citation, status: ClaimStatus, evidence: tuple[Citation, ...], why: str
+) -> ScoreRow:
     return ScoreRow(claim=claim, stated_at=at, status=status, evidence=evidence, explanation=why)
 
 
@@ -159,43 +161,45 @@ def _of_text(
     return rows + _significance(file, values, runs)
 
 
-def _row(stated: Stated, candidates: list[_Value], evidence: list[ReadFile], runs: Sequence[RunEvidence]) -> ScoreRow:
-    agreeing = [candidate for candidate in candidates if _holds(stated, candidate.held.value)]
-    registered = _registered(stated, evidence, runs)
+def _row(
+    stated: StatedNumber, candidates: list[_Value], evidence: list[ReadFile], runs: Sequence[RunEvidence]
+) -> ScoreRow:
+    agreeing = [candidate for candidate in candidates if _holds(stated, candidate.number.value)]
+    registered = _find_registered_bound(stated, evidence, runs)
     status: ClaimStatus = "supported"
     if agreeing:
         values = agreeing
-        explanation = f"the evidence holds {_told(agreeing)}"
+        explanation = f"the evidence holds {_format_values(agreeing)}"
     elif registered is not None:
         return _score(stated, "supported", (registered,), "that is the registered criterion, not a result")
     elif candidates:
         status, values = "contradicted", candidates
-        explanation = f"the evidence holds {_told(candidates)}: none of these is {stated.text!r}"
+        explanation = f"the evidence holds {_format_values(candidates)}: none of these is {stated.text!r}"
     else:
         status, values = "unsupported", []
         explanation = f"no evidence file holds a value of {stated.name}"
-    return _score(stated, status, tuple(value.held.place for value in values[:MAX_EVIDENCE]), explanation)
+    return _score(stated, status, tuple(value.number.place for value in values[:MAX_EVIDENCE]), explanation)
 
 
-def _score(stated: Stated, status: ClaimStatus, evidence: tuple[Place, ...], explanation: str) -> ScoreRow:
+def _score(stated: StatedNumber, status: ClaimStatus, evidence: tuple[Citation, ...], explanation: str) -> ScoreRow:
     sign = "" if stated.sign == "=" else f"{stated.sign} "
     claim = f"{stated.name} {'is ' if not sign else ''}{sign}{stated.value:.6g}"
-    return _scored(claim, stated.place, status, evidence, explanation)
+    return _make_score_row(claim, stated.place, status, evidence, explanation)
 
 
-def _candidates(stated: Stated, stage: str, values: list[_Value]) -> list[_Value]:
+def _candidates(stated: StatedNumber, stage: str, values: list[_Value]) -> list[_Value]:
     """Return the values of a name, of the stage that is spoken of where it has one."""
-    every = [value for value in values if value.held.name == stated.name]
+    every = [value for value in values if value.number.name == stated.name]
     return [value for value in every if stage and value.stage == stage] or every
 
 
-def _holds(stated: Stated, value: float) -> bool:
+def _holds(stated: StatedNumber, value: float) -> bool:
     if compare := _COMPARED.get(stated.sign):
         return compare(value, stated.value)
     return agrees(stated.value, value, stated.tolerance)
 
 
-def _as_fraction(stated: Stated) -> Stated:
+def _as_fraction(stated: StatedNumber) -> StatedNumber:
     """Read "accuracy 53" as 53 %: a fraction has no such value."""
     known = METRICS.get(stated.name)
     if known is None or known.unit != "fraction" or abs(stated.value) <= 1:
@@ -204,7 +208,9 @@ def _as_fraction(stated: Stated) -> Stated:
     return stated._replace(value=stated.value / 100, tolerance=tolerance)
 
 
-def _registered(stated: Stated, evidence: list[ReadFile], runs: Sequence[RunEvidence]) -> Place | None:
+def _find_registered_bound(
+    stated: StatedNumber, evidence: list[ReadFile], runs: Sequence[RunEvidence]
+) -> Citation | None:
     """Return where a stated bound is registered as a criterion, if it is."""
     for run in runs:
         analysis = run.resolved.spec.analysis
@@ -213,7 +219,7 @@ def _registered(stated: Stated, evidence: list[ReadFile], runs: Sequence[RunEvid
             *(criterion for stage in run.resolved.spec.stages for criterion in stage.gate.criteria),
         ]
         for criterion in criteria:
-            sign, limit = criterion.bound()
+            sign, limit = criterion.get_bound()
             # "powered for a gain of 0.15" names the bound without its sign.
             if criterion.metric == stated.name and stated.sign in (sign, "=") and stated.value == limit:
                 file = next(read_file for read_file in evidence if read_file.name == f"{run.name}/registered.json")
@@ -226,20 +232,20 @@ def _registered(stated: Stated, evidence: list[ReadFile], runs: Sequence[RunEvid
 
 def _significance(file: ReadFile, values: list[_Value], runs: Sequence[RunEvidence]) -> list[ScoreRow]:
     """Compare the word "significant" with the registered test."""
-    measured = [value for value in values if value.held.name == "mcnemar_p" and value.stage]
+    measured = [value for value in values if value.number.name == "mcnemar_p" and value.stage]
     if not measured or not runs:
         return []
     alpha = runs[0].resolved.spec.analysis.alpha
-    is_so = any(holds(value.held.value, "<", alpha) for value in measured)
-    evidence = tuple(value.held.place for value in measured[:MAX_EVIDENCE])
-    why = f"the registered test: {_told(measured)}, alpha is {alpha:g}"
+    is_so = any(holds(value.number.value, "<", alpha) for value in measured)
+    evidence = tuple(value.number.place for value in measured[:MAX_EVIDENCE])
+    why = f"the registered test: {_format_values(measured)}, alpha is {alpha:g}"
     rows: list[ScoreRow] = []
     for number, line in enumerate(file.lines, 1):
         for match in _SIGNIFICANT.finditer(line):
             negated = bool(_NEGATED.search(line[: match.start()]))
             claim = "the result is not significant" if negated else "the result is significant"
             status: ClaimStatus = "supported" if is_so != negated else "contradicted"
-            rows.append(_scored(claim, place(file, number), status, evidence, why))
+            rows.append(_make_score_row(claim, place(file, number), status, evidence, why))
     return rows
 
 
@@ -273,9 +279,9 @@ def _fixes(rows: Sequence[ScoreRow], overclaimed: Sequence[Overclaim]) -> list[F
     ]
 
 
-def _told(values: Sequence[_Value]) -> str:
+def _format_values(values: Sequence[_Value]) -> str:
     texts = [
-        f"{value.held.name}{f' of {value.stage}.{value.attempt}' if value.stage else ''} = {value.held.value:.6g}"
+        f"{value.number.name}{f' of {value.stage}.{value.attempt}' if value.stage else ''} = {value.number.value:.6g}"
         for value in values[:MAX_EVIDENCE]
     ]
     more = f" and {len(values) - MAX_EVIDENCE} more" if len(values) > MAX_EVIDENCE else ""

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from reviews.gate.packet_derivation import check_design_files
-from reviews.requests.rules.rule_findings import Found, Material, line_of, place
+from reviews.requests.rules.rule_findings import RuleFindings, RuleMaterial, line_of, place
 from specs.loading.loading import load_spec
 from specs.system.errors import PeergateError, SpecError
 from specs.system.yaml.yaml_positions import UnreadableError, read_yaml
-from specs.trail.requested_review import Place, ReadFile
+from specs.trail.requested_review import Citation, ReadFile
 from specs.trail.verdict import CheckResult
 
 _PLACES = {
@@ -28,9 +28,9 @@ _TRAINING = ("learning_rate", "num_train_epochs", "gradient_accumulation_steps",
 _SEED = re.compile(r"(?:^|_)seeds?$")
 
 
-def check_settings(material: Material) -> Found:
+def check_settings(material: RuleMaterial) -> RuleFindings:
     """Look at every YAML and JSON file that was read."""
-    result = Found()
+    result = RuleFindings()
     for file in material.ending(".yaml", ".yml", ".json"):
         data = _data(file)
         if not isinstance(data, dict):
@@ -47,7 +47,7 @@ def check_settings(material: Material) -> Found:
     return result
 
 
-def _check_spec(result: Found, file: ReadFile, material: Material) -> None:
+def _check_spec(result: RuleFindings, file: ReadFile, material: RuleMaterial) -> None:
     """Load a session spec as `peergate spec check` does, and check its design as the design gate does."""
     path = material.sources[file.name]
     named = _named_files(path, _data(file))
@@ -73,7 +73,7 @@ def _check_spec(result: Found, file: ReadFile, material: Material) -> None:
         _take(result, file, check)
 
 
-def _take(result: Found, file: ReadFile, check: CheckResult) -> None:
+def _take(result: RuleFindings, file: ReadFile, check: CheckResult) -> None:
     where = [place(file, line_of(file, _PLACES.get(check.id, r"\s*heldout\s*:")))]
     fact = f"design check {check.id} is {check.status}"
     message = f"{fact}: {check.detail}"
@@ -109,7 +109,7 @@ def _named_files(path: Path, data: dict[str, Any]) -> list[Path]:
     return [(path.parent / value).resolve() for value in named if isinstance(value, str) and "\x00" not in value]
 
 
-def _naming(file: ReadFile, other: Path) -> Place:
+def _naming(file: ReadFile, other: Path) -> Citation:
     """Return the line of a spec that names another file."""
     return place(file, line_of(file, rf".*{re.escape(other.name)}"))
 

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from reviews.requests.rules.rule_findings import place
 from specs.stages.metric_catalog import METRICS
-from specs.trail.requested_review import Place, ReadFile
+from specs.trail.requested_review import Citation, ReadFile
 
 Sign = Literal["=", "<", "<=", ">", ">="]
 
@@ -46,7 +46,7 @@ _OPENS = re.compile(r'"(?P<name>[A-Za-z_][\w .-]{0,63})"\s*:\s*\{')
 _NO_NAMES = ("n", "value", "schema_version", "attempt", "seq", "bytes", "line")
 
 
-class Stated(NamedTuple):
+class StatedNumber(NamedTuple):
     """A number that a text states."""
 
     name: str
@@ -56,35 +56,35 @@ class Stated(NamedTuple):
     """Half a unit of the last digit: what rounding may have taken."""
     text: str
     line: int
-    place: Place
+    place: Citation
 
 
-class Held(NamedTuple):
+class EvidenceNumber(NamedTuple):
     """A number that evidence holds."""
 
     name: str
     value: float
-    place: Place
+    place: Citation
 
 
-def stated_in(file: ReadFile, names: Iterable[str]) -> Iterator[Stated]:
+def stated_in(file: ReadFile, names: Iterable[str]) -> Iterator[StatedNumber]:
     """Yield the numbers a text states for some names, in order."""
     pattern = _pattern_of(names)
     for number, line in enumerate(file.lines, 1):
         for match in pattern.finditer(line):
-            yield from _stated(match, file, number)
+            yield from _read_stated_numbers(match, file, number)
 
 
-def held_in(file: ReadFile) -> Iterator[Held]:
+def held_in(file: ReadFile) -> Iterator[EvidenceNumber]:
     """Yield the numbers a JSON text holds, by their keys; ``{"x": {"value": 1}}`` holds 1 for x."""
-    results: dict[str, list[Held]] = {}
+    results: dict[str, list[EvidenceNumber]] = {}
     around = ""
     for number, line in enumerate(file.lines, 1):
         for match in _IN_JSON.finditer(line):
             name = match["name"]
             name = around if name == "value" and around else name
             if name not in _NO_NAMES:
-                results.setdefault(name, []).append(Held(name, float(match["value"]), place(file, number)))
+                results.setdefault(name, []).append(EvidenceNumber(name, float(match["value"]), place(file, number)))
         opened = [match["name"] for match in _OPENS.finditer(line)]
         around = opened[-1] if opened else around
     for values in results.values():
@@ -92,9 +92,9 @@ def held_in(file: ReadFile) -> Iterator[Held]:
             yield from values
 
 
-def _stated(match: re.Match[str], file: ReadFile, line: int) -> Iterator[Stated]:
+def _read_stated_numbers(match: re.Match[str], file: ReadFile, line: int) -> Iterator[StatedNumber]:
     if match["counted"]:
-        yield Stated(
+        yield StatedNumber(
             match["what"].lower(), "=", float(match["counted"]), 0.0, match[0].strip(), line, place(file, line)
         )
         return
@@ -109,7 +109,7 @@ def _stated(match: re.Match[str], file: ReadFile, line: int) -> Iterator[Stated]
         if match[group]:
             # "from 5 to 53 %" gives the unit once.
             value, tolerance = _number(match[group], match[unit] or match["unit2"] or "")
-            yield Stated(name, _SIGNS.get(sign, "="), value, tolerance, match[0].strip(), line, place(file, line))
+            yield StatedNumber(name, _SIGNS.get(sign, "="), value, tolerance, match[0].strip(), line, place(file, line))
 
 
 def _pattern_of(names: Iterable[str]) -> re.Pattern[str]:

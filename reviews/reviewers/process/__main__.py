@@ -41,10 +41,10 @@ def main() -> int:
         write(answers, messages.Waiting(seconds=seconds, why=why, usd=usd))
         time.sleep(seconds)
 
-    def look(requested_look: messages.Look) -> messages.Looked:
+    def look(requested_look: messages.Look) -> messages.LookupAnswerMessage:
         write(answers, requested_look)
         answer = messages.read_question(sys.stdin.buffer.readline(messages.MAX_LINE_BYTES + 1))
-        if not isinstance(answer, messages.Looked):
+        if not isinstance(answer, messages.LookupAnswerMessage):
             # The session breaks off by ending this process: anything else here is out of order.
             raise Refusal(f"'{answer.op}' is no answer to a call")
         return answer
@@ -59,18 +59,18 @@ def serve(questions: BinaryIO, answers: BinaryIO, duty: Duty) -> int:
             question = messages.read_question(line)
         except ValueError as error:
             # After half a line the start of the next one is unknown.
-            write(answers, messages.Refused(message=str(error)))
+            write(answers, messages.RefusalMessage(message=str(error)))
             return 1
         write(answers, duty.answer(question))
     return 0
 
 
-def write(answers: BinaryIO, answer: messages.Message) -> None:
+def write(answers: BinaryIO, answer: messages.ProcessMessage) -> None:
     """Write an answer whole; unbuffered files may take less than they are given."""
     try:
         data = memoryview(messages.line_of(answer))
     except ValueError as error:
-        data = memoryview(messages.line_of(messages.Refused(message=f"the answer cannot be sent: {error}")))
+        data = memoryview(messages.line_of(messages.RefusalMessage(message=f"the answer cannot be sent: {error}")))
     while data:
         data = data[answers.write(data) :]
 

@@ -21,7 +21,7 @@ from reviews.reviewers.process.confinement import command, environment
 from reviews.trail.chain.keys import key_id
 from specs.system.errors import PeergateError, ReviewerUnavailable, UserError
 from specs.system.text import plain
-from specs.system.vendors.parties import Reviewer
+from specs.system.vendors.parties import ReviewerSpec
 
 START_S = 120.0
 """Imports of an SDK on a loaded machine; without them the process starts in a quarter of a second."""
@@ -30,7 +30,7 @@ ANSWER_S = 60.0
 _PIECE = 2**16
 _LOOK_S = 1.0
 _ERROR_CHARACTERS = 300
-AnswerT = TypeVar("AnswerT", messages.Ready, messages.Reviewed, messages.Signed)
+AnswerT = TypeVar("AnswerT", messages.Ready, messages.VerdictMessage, messages.SignatureMessage)
 
 
 class Child(NamedTuple):
@@ -46,7 +46,7 @@ class Child(NamedTuple):
 class Birth(NamedTuple):
     """What a process of a reviewer is started with."""
 
-    reviewers: tuple[Reviewer, ...]
+    reviewers: tuple[ReviewerSpec, ...]
     key: Path
     run: Path | None
     environ: Mapping[str, str]
@@ -79,7 +79,7 @@ def spawn(birth: Birth) -> Child:
     return Child(process.stdin.fileno(), process.stdout.fileno(), process.stderr.fileno(), end)
 
 
-def _nothing(look: messages.Look) -> messages.Looked:
+def _nothing(look: messages.Look) -> messages.LookupAnswerMessage:
     raise ValueError(f"it calls '{plain(look.tool, 60)}', and nothing can be looked up")
 
 
@@ -92,7 +92,7 @@ class ReviewerProcess:
     def __init__(
         self,
         session: str,
-        reviewers: Sequence[Reviewer],
+        reviewers: Sequence[ReviewerSpec],
         key: Path,
         run: Path | None = None,
         environ: Mapping[str, str] = os.environ,
@@ -115,7 +115,7 @@ class ReviewerProcess:
         """Called about once a second during such a wait. What it raises ends the process."""
         self.readable: tuple[str, ...] = ()
         """What the tools of the next review can read, a line each; empty: it has none."""
-        self.look: Callable[[messages.Look], messages.Looked] = _nothing
+        self.look: Callable[[messages.Look], messages.LookupAnswerMessage] = _nothing
         """Carries out what a review looks up. What it raises ends the process."""
         self.waiting_usd = 0.0
         """What the review had cost when the newest such wait began."""
@@ -133,9 +133,9 @@ class ReviewerProcess:
 
     def sign(self, data: bytes) -> bytes:
         """Return the signature over an entry; raises ReviewerUnavailable unless it states the process's own verdict."""
-        return self.ask(messages.Sign(data=data), messages.Signed).signature
+        return self.ask(messages.Sign(data=data), messages.SignatureMessage).signature
 
-    def ask(self, question: messages.Message, form: type[AnswerT], seconds: float = ANSWER_S) -> AnswerT:
+    def ask(self, question: messages.ProcessMessage, form: type[AnswerT], seconds: float = ANSWER_S) -> AnswerT:
         """Ask, and return the answer.
 
         Raises:
@@ -155,7 +155,7 @@ class ReviewerProcess:
             child, self._rest = self._start(self._birth), b""
             self._child = child
             os.set_blocking(child.questions, False)
-            begin = messages.Start(
+            begin = messages.StartMessage(
                 session=self._session, reviewers=self.reviewers, key=str(self._birth.key), humans=self.humans
             )
             try:
@@ -165,7 +165,9 @@ class ReviewerProcess:
                 raise
         return self._child
 
-    def _exchange(self, child: Child, question: messages.Message, form: type[AnswerT], seconds: float) -> AnswerT:
+    def _exchange(
+        self, child: Child, question: messages.ProcessMessage, form: type[AnswerT], seconds: float
+    ) -> AnswerT:
         try:
             line = messages.line_of(question)
         except ValueError as error:
@@ -184,7 +186,7 @@ class ReviewerProcess:
             raise
         if isinstance(answer, form):
             return answer
-        if not isinstance(answer, messages.Refused):
+        if not isinstance(answer, messages.RefusalMessage):
             self.close()
             what = f"the reviewer's process answered '{answer.op}' to another question"
             raise ReviewerUnavailable(what, cause="process_lost")
@@ -193,7 +195,7 @@ class ReviewerProcess:
 
     def _answer(
         self, child: Child, line: bytes, seconds: float
-    ) -> messages.Ready | messages.Reviewed | messages.Signed | messages.Refused:
+    ) -> messages.Ready | messages.VerdictMessage | messages.SignatureMessage | messages.RefusalMessage:
         """Send a line and return the answer to it; while the process waits for a model's API its time does not run."""
         now = time.monotonic()
         waits_until, deadline = now, now + seconds
@@ -251,7 +253,7 @@ def _converse(
                 seconds = min(seconds, _LOOK_S)
             for key, _ in ready.select(seconds):
                 if key.fd == child.questions:
-                    data = _written(child, data)
+                    data = _write_piece(child, data)
                     if not data:
                         ready.unregister(child.questions)
                     continue
@@ -267,7 +269,7 @@ def _converse(
                     return first + b"\n", after
 
 
-def _written(child: Child, data: memoryview) -> memoryview:
+def _write_piece(child: Child, data: memoryview) -> memoryview:
     """Send what the pipe takes and return the rest; raises ValueError if the process has ended."""
     try:
         return data[os.write(child.questions, data[:_PIECE]) :]

@@ -17,7 +17,7 @@ from reviews.trail.chain.keys import EARLIER
 from specs.session.reviewer_vendor import key_variable
 from specs.system.confinement import bubblewrap
 from specs.system.home import HOME
-from specs.system.vendors.parties import Reviewer
+from specs.system.vendors.parties import ReviewerSpec
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _KEPT = (
@@ -34,7 +34,7 @@ _WALL = (
 _PROBE_S = 10
 
 
-def environment(reviewers: Sequence[Reviewer], environ: Mapping[str, str]) -> dict[str, str]:
+def environment(reviewers: Sequence[ReviewerSpec], environ: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of the process: named variables, and only the keys of its own vendors."""
     wanted = {name for reviewer in reviewers if (name := key_variable(reviewer))}
     return {name: environ[name] for name in (*_KEPT, *sorted(wanted)) if name in environ} | _SET

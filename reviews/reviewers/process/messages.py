@@ -8,27 +8,27 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 import specs.trail.no_verdict
-from reviews.gate.reviewer import Exchange
+from reviews.gate.reviewer import ReviewExchange
 from specs.system.digests import Contract, Digest
-from specs.system.vendors.parties import Reviewer
+from specs.system.vendors.parties import ReviewerSpec
 from specs.trail.key_policy import Hex
 
 MAX_LINE_BYTES = 64 * 2**20
 """Far above the largest packet and the largest exchange (two streams of 16 MiB as base64)."""
 
 
-class Message(Contract):
+class ProcessMessage(Contract):
     """A message; bytes travel as base64."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
 
-class Start(Message):
+class StartMessage(ProcessMessage):
     """The first message: the session, its reviewers and the signing key."""
 
     op: Literal["start"] = "start"
     session: str
-    reviewers: tuple[Reviewer, ...]
+    reviewers: tuple[ReviewerSpec, ...]
     """All reviewers; persons are not asked here, but keep their place."""
     key: str
     """Path of the signing key."""
@@ -36,7 +36,7 @@ class Start(Message):
     """Public keys that persons sign their verdicts with."""
 
 
-class Review(Message):
+class ReviewMessage(ProcessMessage):
     """Review a packet."""
 
     op: Literal["review"] = "review"
@@ -49,7 +49,7 @@ class Review(Message):
     """What its tools can read beside the packet, a line each."""
 
 
-class Spoken(Message):
+class Spoken(ProcessMessage):
     """An entry of the trail that holds a verdict, as it was signed, and the verdict."""
 
     payload: str
@@ -57,7 +57,7 @@ class Spoken(Message):
     verdict: str
 
 
-class Merge(Message):
+class MergeMessage(ProcessMessage):
     """Merge what the members of a panel said."""
 
     op: Literal["merge"] = "merge"
@@ -66,7 +66,7 @@ class Merge(Message):
     members: tuple[Spoken, ...]
 
 
-class Repeat(Message):
+class RepeatMessage(ProcessMessage):
     """Repeat the verdict on the same evidence in an earlier attempt for this packet."""
 
     op: Literal["repeat"] = "repeat"
@@ -76,7 +76,7 @@ class Repeat(Message):
     spoken: Spoken
 
 
-class NoVerdict(Message):
+class NoVerdictMessage(ProcessMessage):
     """State that there is no verdict, and why. It closes the gate, so no reviewer need have been asked."""
 
     op: Literal["no_verdict"] = "no_verdict"
@@ -85,30 +85,30 @@ class NoVerdict(Message):
     why: specs.trail.no_verdict.NoVerdict
 
 
-class Sign(Message):
+class Sign(ProcessMessage):
     """Sign an entry, given as the bytes a signature is over (DSSE pre-authentication encoding)."""
 
     op: Literal["sign"] = "sign"
     data: bytes
 
 
-class Ready(Message):
+class Ready(ProcessMessage):
     """The process has its key and its reviewers."""
 
     op: Literal["ready"] = "ready"
     public: Hex
 
 
-class Reviewed(Message):
+class VerdictMessage(ProcessMessage):
     """A verdict as canonical JSON, or the reason why it is missing."""
 
     op: Literal["reviewed"] = "reviewed"
     verdict: str | None
     no_verdict: specs.trail.no_verdict.NoVerdict | None = None
-    exchange: Exchange | None = None
+    exchange: ReviewExchange | None = None
 
 
-class Waiting(Message):
+class Waiting(ProcessMessage):
     """The model's API refuses calls for now or is not reached; the answer comes after the next call, or later."""
 
     op: Literal["waiting"] = "waiting"
@@ -118,8 +118,9 @@ class Waiting(Message):
     """What this review has cost so far."""
 
 
-class Look(Message):
-    """The reviewer looks something up; the session carries it out, records both and answers with ``Looked``."""
+class Look(ProcessMessage):
+    """The reviewer looks something up; the session carries it out, records both and answers with
+    ``LookupAnswerMessage``."""
 
     op: Literal["look"] = "look"
     tool: str
@@ -128,7 +129,7 @@ class Look(Message):
     """The most bytes of the answer."""
 
 
-class Looked(Message):
+class LookupAnswerMessage(ProcessMessage):
     """The answer to a ``Look``, and the key of the entry that holds it."""
 
     op: Literal["looked"] = "looked"
@@ -137,14 +138,14 @@ class Looked(Message):
     entry: str
 
 
-class Signed(Message):
+class SignatureMessage(ProcessMessage):
     """A signature."""
 
     op: Literal["signed"] = "signed"
     signature: bytes
 
 
-class Refused(Message):
+class RefusalMessage(ProcessMessage):
     """The process refuses, and says why."""
 
     op: Literal["refused"] = "refused"
@@ -155,13 +156,18 @@ class Refused(Message):
     hint: str = ""
 
 
-Question = Annotated[Start | Review | Merge | Repeat | NoVerdict | Sign | Looked, Field(discriminator="op")]
-Answer = Annotated[Ready | Reviewed | Waiting | Look | Signed | Refused, Field(discriminator="op")]
+Question = Annotated[
+    StartMessage | ReviewMessage | MergeMessage | RepeatMessage | NoVerdictMessage | Sign | LookupAnswerMessage,
+    Field(discriminator="op"),
+]
+Answer = Annotated[
+    Ready | VerdictMessage | Waiting | Look | SignatureMessage | RefusalMessage, Field(discriminator="op")
+]
 _QUESTIONS: TypeAdapter[Any] = TypeAdapter(Question)
 _ANSWERS: TypeAdapter[Any] = TypeAdapter(Answer)
 
 
-def line_of(message: Message) -> bytes:
+def line_of(message: ProcessMessage) -> bytes:
     """Write a message as a line; raises ValueError if it is too long, or holds text that is no text."""
     line = message.model_dump_json().encode() + b"\n"
     if len(line) > MAX_LINE_BYTES:
@@ -169,12 +175,14 @@ def line_of(message: Message) -> bytes:
     return line
 
 
-def read_question(line: bytes) -> Start | Review | Merge | Repeat | NoVerdict | Sign | Looked:
+def read_question(
+    line: bytes,
+) -> StartMessage | ReviewMessage | MergeMessage | RepeatMessage | NoVerdictMessage | Sign | LookupAnswerMessage:
     """Read what the session asks; errors as in :func:`read_answer`."""
     return _read(_QUESTIONS, line)
 
 
-def read_answer(line: bytes) -> Ready | Reviewed | Waiting | Look | Signed | Refused:
+def read_answer(line: bytes) -> Ready | VerdictMessage | Waiting | Look | SignatureMessage | RefusalMessage:
     """Read what the process answers; raises ValueError if it is too long, cut off, or no message of this protocol."""
     return _read(_ANSWERS, line)
 

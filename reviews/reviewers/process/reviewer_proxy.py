@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from reviews.gate.reviewer import Answered, Looking, PaidReviewer
+from reviews.gate.reviewer import Looking, ModelOutcome, PaidReviewer
 from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import messages
 from reviews.reviewers.process.client import ANSWER_S, ReviewerProcess
@@ -15,8 +15,8 @@ from specs.session.reviewer_vendor import plugin_key, vendor_of
 from specs.system.digests import digest_bytes
 from specs.system.errors import ReviewerUnavailable
 from specs.system.vendors.api_keys import find_key
-from specs.system.vendors.parties import Reviewer as ReviewerSpec
-from specs.system.vendors.prices import Price, is_free, missing_package, price_of
+from specs.system.vendors.parties import ReviewerSpec as ReviewerSpec
+from specs.system.vendors.prices import ModelPrice, is_free, missing_package, price_of
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import Packet, Verdict
 
@@ -34,18 +34,18 @@ class Apart:
 
     def review(self, packet: Packet, packet_digest: str) -> Verdict:
         """Return the verdict; raises ReviewerUnavailable with the reason that the process gives."""
-        statement = self._said(packet, packet_digest, ANSWER_S)
+        statement = self._request_review(packet, packet_digest, ANSWER_S)
         if statement.verdict is None:
             raise _as_error(statement.no_verdict, self.name)
         return read_verdict(statement, self.name)
 
-    def _said(self, packet: Packet, digest: str, seconds: float) -> messages.Reviewed:
+    def _request_review(self, packet: Packet, digest: str, seconds: float) -> messages.VerdictMessage:
         data = packet.canonical()
         if digest_bytes(data) != digest:
             raise ReviewerUnavailable(f"the packet has the digest {digest_bytes(data)}, not {digest}", where=self.name)
         readable = self._process.readable
-        question = messages.Review(reviewer=self._number, packet=data.decode(), digest=digest, readable=readable)
-        return self._process.ask(question, messages.Reviewed, seconds)
+        question = messages.ReviewMessage(reviewer=self._number, packet=data.decode(), digest=digest, readable=readable)
+        return self._process.ask(question, messages.VerdictMessage, seconds)
 
 
 class ModelApart(Apart, PaidReviewer):
@@ -69,23 +69,25 @@ class ModelApart(Apart, PaidReviewer):
         """Return the verdict, without what it took."""
         return PaidReviewer.review(self, packet, packet_digest)
 
-    def ask(self, packet: Packet, packet_digest: str, looking: Looking | None = None) -> Answered[Verdict]:
+    def ask(self, packet: Packet, packet_digest: str, looking: Looking | None = None) -> ModelOutcome[Verdict]:
         """Ask; return verdict or error with what it took, and raise ReviewerUnavailable if the process is gone.
 
         What may be looked into is the process's own ``readable`` and ``look``.
         """
         # A model is asked at most twice in a row without looking something up; each time it does, the time begins
         # anew, and while its API is down the process says so and the time does not run.
-        statement = self._said(packet, packet_digest, 2 * effort_of(packet, self._spec.effort).timeout_s + SLACK_S)
+        statement = self._request_review(
+            packet, packet_digest, 2 * effort_of(packet, self._spec.effort).timeout_s + SLACK_S
+        )
         if statement.exchange is None:
             raise _as_error(statement.no_verdict, self.name)
         verdict = None if statement.verdict is None else read_verdict(statement, self.name)
-        return Answered(
+        return ModelOutcome(
             statement.exchange, value=verdict, error=None if verdict else _as_error(statement.no_verdict, self.name)
         )
 
 
-def read_verdict(statement: messages.Reviewed, who: str) -> Verdict:
+def read_verdict(statement: messages.VerdictMessage, who: str) -> Verdict:
     """Return the verdict of an answer; raises ReviewerUnavailable if it is not a whole verdict."""
     try:
         return Verdict.model_validate(json.loads(statement.verdict or ""))
@@ -113,7 +115,7 @@ def party(process: ReviewerProcess, number: int) -> Apart:
     return ModelApart(process, number, spec, is_free(_known_price(spec, process)))
 
 
-def _known_price(spec: ReviewerSpec, process: ReviewerProcess) -> Price:
+def _known_price(spec: ReviewerSpec, process: ReviewerProcess) -> ModelPrice:
     """Check here, before anything is paid for, what the process would find at the first gate."""
     find_key("reviewer", spec.vendor, spec.base_url, process.environ)
     if find_spec(spec.vendor) is None:
@@ -129,17 +131,17 @@ def _as_error(why: NoVerdict | None, who: str) -> ReviewerUnavailable:
 
 def merge(process: ReviewerProcess, packet: str, quorum: int, members: Sequence[messages.Spoken]) -> Verdict:
     """Return the verdict of a panel, also when too few answered; raises ReviewerUnavailable if it is refused."""
-    requested_merge = messages.Merge(packet=packet, quorum=quorum, members=tuple(members))
-    return read_verdict(process.ask(requested_merge, messages.Reviewed), "panel")
+    requested_merge = messages.MergeMessage(packet=packet, quorum=quorum, members=tuple(members))
+    return read_verdict(process.ask(requested_merge, messages.VerdictMessage), "panel")
 
 
 def repeat(process: ReviewerProcess, packet: bytes, before: bytes, spoken: messages.Spoken) -> Verdict:
     """Return the earlier verdict on the same evidence, turned to this packet; errors as in :func:`merge`."""
-    requested_repeat = messages.Repeat(packet=packet.decode(), before=before.decode(), spoken=spoken)
-    return read_verdict(process.ask(requested_repeat, messages.Reviewed), "earlier verdict")
+    requested_repeat = messages.RepeatMessage(packet=packet.decode(), before=before.decode(), spoken=spoken)
+    return read_verdict(process.ask(requested_repeat, messages.VerdictMessage), "earlier verdict")
 
 
 def no_verdict(process: ReviewerProcess, packet: str, reviewer: str, why: NoVerdict) -> Verdict:
     """State that there is no verdict; raises ReviewerUnavailable if the process is gone."""
-    verdict = messages.NoVerdict(packet=packet, reviewer=reviewer, why=why)
-    return read_verdict(process.ask(verdict, messages.Reviewed), reviewer)
+    verdict = messages.NoVerdictMessage(packet=packet, reviewer=reviewer, why=why)
+    return read_verdict(process.ask(verdict, messages.VerdictMessage), reviewer)

@@ -12,26 +12,26 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reviews.gate.panel import Answer, merge
+from reviews.gate.panel import ReviewerAnswer, merge
 from reviews.gate.reviewer import (
     FACTS,
-    Exchange,
-    Found,
     Looking,
+    LookupAnswer,
+    PacketReviewer,
     PaidReviewer,
-    Reviewer,
+    ReviewExchange,
     facts_of,
     no_verdict,
-    turned,
+    retarget_spans,
 )
 from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import messages
 from reviews.trail.chain.envelope import entry_of, open_envelope, pae, seal
 from reviews.trail.chain.keys import EARLIER, SigningKey, is_signed, load_key
 from specs.system.digests import digest_bytes
-from specs.system.errors import Blocked, PeergateError, UserError
+from specs.system.errors import BlockedError, PeergateError, UserError
 from specs.system.masking import current, without_secrets
-from specs.system.vendors.parties import Reviewer as ReviewerSpec
+from specs.system.vendors.parties import ReviewerSpec as ReviewerSpec
 from specs.trail.entry import Entry
 from specs.trail.key_policy import PERSON
 from specs.trail.no_verdict import no_verdict_of
@@ -44,7 +44,7 @@ class Refusal(Exception):
     """A message is refused; the only argument says why."""
 
 
-class Said(NamedTuple):
+class IssuedVerdict(NamedTuple):
     """A verdict of this process, as the entry that records it must state it."""
 
     packet: str
@@ -61,7 +61,7 @@ class Duty:
         self,
         environ: Mapping[str, str],
         waits: Callable[[float, str, float], None] | None = None,
-        look: Callable[[messages.Look], messages.Looked] | None = None,
+        look: Callable[[messages.Look], messages.LookupAnswerMessage] | None = None,
     ) -> None:
         """``waits`` waits before a call of a model is repeated (``review_model.Waits``), ``look`` asks the session."""
         self._environ = environ
@@ -71,37 +71,37 @@ class Duty:
         self._key: SigningKey | None = None
         self._known: tuple[bytes, ...] = ()
         self._humans: tuple[bytes, ...] = ()
-        self._reviewers: list[Reviewer | None] = []
-        self._said: dict[Said, dict[str, Any]] = {}
-        self._entries: dict[Said, str] = {}
+        self._reviewers: list[PacketReviewer | None] = []
+        self._said: dict[IssuedVerdict, dict[str, Any]] = {}
+        self._entries: dict[IssuedVerdict, str] = {}
 
-    def answer(self, question: messages.Message) -> messages.Message:
+    def answer(self, question: messages.ProcessMessage) -> messages.ProcessMessage:
         """Do what a message asks, or say why not."""
         try:
-            if isinstance(question, messages.Start):
+            if isinstance(question, messages.StartMessage):
                 return self._start(question)
             if self._key is None:
                 raise Refusal("nothing was started")
             match question:
-                case messages.Review():
+                case messages.ReviewMessage():
                     return self._review(question)
-                case messages.Merge():
+                case messages.MergeMessage():
                     return self._merge(question)
-                case messages.Repeat():
+                case messages.RepeatMessage():
                     return self._repeat(question)
-                case messages.NoVerdict():
+                case messages.NoVerdictMessage():
                     return self._no_verdict(question)
                 case messages.Sign():
-                    return messages.Signed(signature=self._key.sign(self._signable(question.data)))
+                    return messages.SignatureMessage(signature=self._key.sign(self._signable(question.data)))
                 case _:
                     raise Refusal(f"'{type(question).__name__}' is no question")
         except Refusal as refusal:
-            return messages.Refused(message=str(refusal))
+            return messages.RefusalMessage(message=str(refusal))
         except PeergateError as error:
             is_users = isinstance(error, UserError)
-            return messages.Refused(is_users=is_users, message=error.message, where=error.where, hint=error.hint)
+            return messages.RefusalMessage(is_users=is_users, message=error.message, where=error.where, hint=error.hint)
 
-    def _start(self, start: messages.Start) -> messages.Ready:
+    def _start(self, start: messages.StartMessage) -> messages.Ready:
         if self._key is not None:
             raise Refusal("it was started before")
         reviewers = [self._reviewer(reviewer) for reviewer in start.reviewers]
@@ -114,7 +114,7 @@ class Duty:
         self._humans = tuple(bytes.fromhex(hex) for hex in start.humans)
         return messages.Ready(public=key.public.hex())
 
-    def _reviewer(self, spec: ReviewerSpec) -> Reviewer | None:
+    def _reviewer(self, spec: ReviewerSpec) -> PacketReviewer | None:
         if spec.vendor == "checklist":
             return Checklist()
         if spec.vendor == PERSON:
@@ -128,7 +128,7 @@ class Duty:
 
         return model_reviewer(spec, self._environ, self._waits or sleeps)
 
-    def _review(self, requested_review: messages.Review) -> messages.Reviewed:
+    def _review(self, requested_review: messages.ReviewMessage) -> messages.VerdictMessage:
         packet = self._packet(requested_review.packet, requested_review.digest)
         reviewer = (
             self._reviewers[requested_review.reviewer]
@@ -137,33 +137,33 @@ class Duty:
         )
         if reviewer is None:
             raise Refusal(f"there is no reviewer {requested_review.reviewer} to ask here")
-        exchange: Exchange | None = None
+        exchange: ReviewExchange | None = None
         try:
             if isinstance(reviewer, PaidReviewer):
                 review = reviewer.ask(packet, requested_review.digest, self._looking(requested_review))
                 exchange, verdict = review.exchange, review.value
                 if verdict is None:
-                    raise review.error or Blocked("no verdict", where=reviewer.name)
+                    raise review.error or BlockedError("no verdict", where=reviewer.name)
             else:
                 verdict = reviewer.review(packet, requested_review.digest)
         except PeergateError as failed:
             why = without_secrets(no_verdict_of(failed), current())
-            return messages.Reviewed(verdict=None, no_verdict=why, exchange=exchange)
+            return messages.VerdictMessage(verdict=None, no_verdict=why, exchange=exchange)
         facts = facts_of(exchange, digest_bytes) if exchange else {}
         return self._remember(requested_review.digest, verdict, facts, exchange=exchange)
 
-    def _looking(self, review: messages.Review) -> Looking | None:
+    def _looking(self, review: messages.ReviewMessage) -> Looking | None:
         if (look := self._look) is None or not review.readable:
             return None
 
-        def found(tool: str, arguments: str, most: int) -> Found:
+        def look_up(tool: str, arguments: str, most: int) -> LookupAnswer:
             statement = look(messages.Look(tool=tool, arguments=arguments, most=most))
-            return Found(statement.text, statement.is_error, statement.entry)
+            return LookupAnswer(statement.text, statement.is_error, statement.entry)
 
-        return Looking(review.readable, found)
+        return Looking(review.readable, look_up)
 
-    def _merge(self, requested_merge: messages.Merge) -> messages.Reviewed:
-        answers: list[Answer] = []
+    def _merge(self, requested_merge: messages.MergeMessage) -> messages.VerdictMessage:
+        answers: list[ReviewerAnswer] = []
         for spoken in requested_merge.members:
             body, verdict = self._heard(spoken)
             if body["packet"] != requested_merge.packet:
@@ -171,10 +171,10 @@ class Duty:
             silent = verdict.no_verdict
             if bool(body["error"]) != bool(silent):
                 raise Refusal("a member's entry and its verdict differ about whether there is one")
-            answers.append(Answer(body["reviewer"], None if silent else verdict, silent))
+            answers.append(ReviewerAnswer(body["reviewer"], None if silent else verdict, silent))
         return self._remember(requested_merge.packet, merge(answers, requested_merge.quorum), {"members": len(answers)})
 
-    def _repeat(self, repeat: messages.Repeat) -> messages.Reviewed:
+    def _repeat(self, repeat: messages.RepeatMessage) -> messages.VerdictMessage:
         from reviews.gate.packet import evidence_digest
 
         now, before = digest_bytes(repeat.packet.encode()), digest_bytes(repeat.before.encode())
@@ -184,22 +184,22 @@ class Duty:
             raise Refusal("the verdict to repeat is on another packet, or is missing")
         if packet.stage != earlier.stage or evidence_digest(packet) != evidence_digest(earlier):
             raise Refusal("the evidence is not that of the earlier attempt")
-        return self._remember(now, turned(verdict, before, now), {"same_as": packet.unchanged_since})
+        return self._remember(now, retarget_spans(verdict, before, now), {"same_as": packet.unchanged_since})
 
-    def _no_verdict(self, verdict: messages.NoVerdict) -> messages.Reviewed:
+    def _no_verdict(self, verdict: messages.NoVerdictMessage) -> messages.VerdictMessage:
         if not verdict.why.what:
             raise Refusal("nothing says why there is no verdict")
         return self._remember(verdict.packet, no_verdict(verdict.reviewer, verdict.why), {})
 
     def _remember(
-        self, packet: str, verdict: Verdict, facts: dict[str, Any], exchange: Exchange | None = None
-    ) -> messages.Reviewed:
+        self, packet: str, verdict: Verdict, facts: dict[str, Any], exchange: ReviewExchange | None = None
+    ) -> messages.VerdictMessage:
         # Before it is signed: what is kept must be what was signed.
         verdict = without_secrets(verdict, current())
         data, why = verdict.canonical(), verdict.no_verdict
         error, cause = (str(why), why.cause) if why else ("", None)
-        self._said[Said(packet, digest_bytes(data), verdict.reviewer, error, cause)] = facts
-        return messages.Reviewed(verdict=data.decode(), no_verdict=why, exchange=exchange)
+        self._said[IssuedVerdict(packet, digest_bytes(data), verdict.reviewer, error, cause)] = facts
+        return messages.VerdictMessage(verdict=data.decode(), no_verdict=why, exchange=exchange)
 
     def _heard(self, spoken: messages.Spoken) -> tuple[dict[str, Any], Verdict]:
         """Return body and verdict of an entry that this key, or a person's, signed."""
@@ -255,7 +255,9 @@ class Duty:
         if entry.policy is not None:
             return "verdicts change no policy"
         body = entry.body
-        statement = Said(*(str(body.get(name)) for name in Said._fields[:-1]), cause=body.get("cause"))
+        statement = IssuedVerdict(
+            *(str(body.get(name)) for name in IssuedVerdict._fields[:-1]), cause=body.get("cause")
+        )
         facts = self._said.get(statement)
         if facts is None:
             named = f"'{statement.reviewer}' on {statement.packet}"

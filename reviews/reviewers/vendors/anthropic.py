@@ -14,9 +14,9 @@ from anthropic.types import (
     ToolResultBlockParam,
 )
 
-from reviews.reviewers.vendors.model_exchange import Call, Question, Reply
+from reviews.reviewers.vendors.model_exchange import ModelQuestion, ModelReply, ModelToolCall
 from specs.system.vendors.http_exchange import Api, RecordedClient
-from specs.system.vendors.prices import Usage
+from specs.system.vendors.prices import TokenUsage
 from specs.system.vendors.streams import StreamedMessage, anthropic_message
 from specs.system.vendors.tool_calls import anthropic_arguments, anthropic_content, sendable_text
 from specs.trail.builder_tools import Tool
@@ -24,7 +24,7 @@ from specs.trail.builder_tools import Tool
 _CACHED: CacheControlEphemeralParam = {"type": "ephemeral"}
 
 
-def body(question: Question) -> dict[str, Any]:
+def body(question: ModelQuestion) -> dict[str, Any]:
     """Return the request."""
     output: OutputConfigParam = {"format": {"type": "json_schema", "schema": question.form.schema}}
     arguments: dict[str, Any] = {
@@ -47,7 +47,7 @@ def body(question: Question) -> dict[str, Any]:
     return arguments
 
 
-def send(question: Question, api: Api, http: RecordedClient) -> Reply:
+def send(question: ModelQuestion, api: Api, http: RecordedClient) -> ModelReply:
     """Send one request, once.
 
     Raises:
@@ -58,14 +58,14 @@ def send(question: Question, api: Api, http: RecordedClient) -> Reply:
     return read(anthropic_message(events), has_tools=bool(question.tools))
 
 
-def _messages(question: Question) -> list[MessageParam]:
+def _messages(question: ModelQuestion) -> list[MessageParam]:
     """Return the conversation. What a next request begins with is marked: after a call there is one."""
     first: list[TextBlockParam] = [_text(question.head, marked=True)] if question.head else []
     first.append(_text(question.text, marked=bool(question.tools)))
     whole = question.text if not (question.head or question.tools) else first
     message_params: list[MessageParam] = [{"role": "user", "content": whole}]
     for number, value in enumerate(question.rounds, 1):
-        message_params.append({"role": "assistant", "content": json.loads(value.said)})
+        message_params.append({"role": "assistant", "content": json.loads(value.vendor_json)})
         results: list[ToolResultBlockParam] = [
             {"type": "tool_result", "tool_use_id": each.call, "content": each.text, "is_error": each.is_error}
             for each in value.results
@@ -91,7 +91,7 @@ def _tool(tool: Tool) -> ToolParam:
     return {"name": tool.name, "description": tool.description, "input_schema": tool.schema()}
 
 
-def read(message: StreamedMessage, *, has_tools: bool = False) -> Reply:
+def read(message: StreamedMessage, *, has_tools: bool = False) -> ModelReply:
     """Take model, usage, text and calls out of a message, and say when the text cannot be whole."""
     counted = message.counts
     usage = None
@@ -99,19 +99,21 @@ def read(message: StreamedMessage, *, has_tools: bool = False) -> Reply:
     written = counted.get("cache_creation_input_tokens") or 0
     if input_tokens is not None and answered is not None:
         cached = counted.get("cache_read_input_tokens") or 0
-        usage = Usage(input_tokens + cached + written, answered, cached)
+        usage = TokenUsage(input_tokens + cached + written, answered, cached)
     texts = [block for block in message.blocks if block["type"] == "text"]
     text = "".join(piece for text in texts for piece in (text["text"], *text["pieces"]))
     if has_tools and message.stop == "tool_use":
         uses = [block for block in message.blocks if block["type"] == "tool_use"]
-        calls = tuple(Call(use["id"], sendable_text([use["name"]]), anthropic_arguments(use)) for use in uses)
+        calls = tuple(ModelToolCall(use["id"], sendable_text([use["name"]]), anthropic_arguments(use)) for use in uses)
         if calls:
             reported_text = anthropic_content(message.blocks)
-            return Reply(message.model, usage, text, written_tokens=written, calls=calls, said=reported_text)
+            return ModelReply(
+                message.model, usage, text, written_tokens=written, calls=calls, vendor_json=reported_text
+            )
     unusable = "" if message.stop == "end_turn" else f"the answer ended with '{message.stop}'"
     if message.stop == "refusal":
         unusable = "the model refused"
     elif message.stop == "max_tokens":
         unusable = "the answer is incomplete (max_tokens)"
     cause = "refused" if message.stop == "refusal" else "incomplete"
-    return Reply(message.model, usage, text, unusable, cause, written)
+    return ModelReply(message.model, usage, text, unusable, cause, written)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from reviews.gate.packet import DESIGN
 from specs.lint.party_rules import DESIGN_STAKES
-from specs.system.vendors.parties import Effort, Efforts
+from specs.system.vendors.parties import Efforts, ReviewLimits
 from specs.trail.verdict import Packet
 
 
-def effort_of(packet: Packet, efforts: Efforts) -> Effort:
+def effort_of(packet: Packet, efforts: Efforts) -> ReviewLimits:
     """Return the effort a review of a packet is asked with."""
     gate = packet.registered.get("gate", {})
     return getattr(efforts, DESIGN_STAKES if packet.stage == DESIGN else gate.get("stakes", DESIGN_STAKES))

@@ -18,7 +18,7 @@ _STATUSES: dict[int, tuple[str, NoVerdictCause]] = {
 }
 
 
-def unanswered(http: RecordedClient, error: Exception) -> tuple[str, NoVerdictCause]:
+def describe_failure(http: RecordedClient, error: Exception) -> tuple[str, NoVerdictCause]:
     """Say how the last call failed, in words and as a cause."""
     status, count = http.statuses[-1] if http.statuses else None, len(http.statuses)
     after = f" after {count} calls" if count > 1 else ""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reviews.gate.reviewer import Looked, Looking
-from reviews.reviewers.vendors.model_exchange import Call, Result
+from reviews.gate.reviewer import Looking, LookupRecord
+from reviews.reviewers.vendors.model_exchange import ModelToolCall, ModelToolResult
 from specs.system.digests import digest_bytes
 from specs.system.errors import ReviewerUnavailable
-from specs.system.vendors.prices import MARGIN_TOKENS, Price, Usage
+from specs.system.vendors.prices import MARGIN_TOKENS, ModelPrice, TokenUsage
 from specs.system.vendors.tool_calls import SENDABLE
 from specs.system.vendors.untrusted_text import enclose
 
@@ -31,43 +31,43 @@ class Lookups:
         self.tools = looking.tools
         self.rounds = rounds
         """How many more answers with calls are carried out."""
-        self.looked: list[Looked] = []
+        self.looked: list[LookupRecord] = []
         """In order: an answer is cited by its number, from 1."""
         self.sent = 0
         """How many of them the model was sent."""
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Return what may be read, for the end of the question."""
         names = enclose("list", "\n".join(self._looking.names))
         return f"\nYour tools read the evidence with these names, in up to {self.rounds} messages:\n{names}"
 
-    def results(self, calls: Sequence[Call], who: str) -> tuple[Result, ...]:
+    def results(self, calls: Sequence[ModelToolCall], who: str) -> tuple[ModelToolResult, ...]:
         """Carry out the calls of one message; raises ReviewerUnavailable if they cannot be answered."""
         self.rounds -= 1
         ids = [call.id for call in calls]
         if len(set(ids)) < len(ids) or not all(map(SENDABLE.fullmatch, ids)):
             what = "the answer calls tools under names that cannot be answered"
             raise ReviewerUnavailable(what, where=who, cause="malformed")
-        results: list[Result] = []
+        results: list[ModelToolResult] = []
         room = ROUND_BYTES
         for number, call in enumerate(calls):
             if number >= MOST_CALLS:
-                results.append(Result(call.id, _TOO_MANY, True))
+                results.append(ModelToolResult(call.id, _TOO_MANY, True))
                 continue
             head = f"answer {len(self.looked) + 1}: "
             most = min(ANSWER_BYTES, room - len(head))
             if most < len(_NO_ROOM):
-                results.append(Result(call.id, _NO_ROOM, True))
+                results.append(ModelToolResult(call.id, _NO_ROOM, True))
                 continue
             answer = self._looking.look(call.name, call.arguments, most)
-            self.looked.append(Looked(answer.entry, digest_bytes(answer.text.encode())))
+            self.looked.append(LookupRecord(answer.entry, digest_bytes(answer.text.encode())))
             text = head + answer.text
             room -= len(text.encode())
-            results.append(Result(call.id, text, answer.is_error))
+            results.append(ModelToolResult(call.id, text, answer.is_error))
         return tuple(results)
 
 
-def longest_with_calls(price: Price, count: int, left_usd: float, at_most: int, *, writes: bool) -> int:
+def longest_with_calls(price: ModelPrice, count: int, left_usd: float, at_most: int, *, writes: bool) -> int:
     """Return how many tokens an answer with calls may have, so that its results and a verdict can be paid after it.
 
     ``count`` is the most tokens of the request, ``writes`` whether the vendor charges for what it caches of it.
@@ -75,8 +75,8 @@ def longest_with_calls(price: Price, count: int, left_usd: float, at_most: int, 
 
     def usd(tokens: int) -> float:
         after = count + tokens + ROUND_BYTES + MARGIN_TOKENS
-        first = price.usd(Usage(count, tokens), written_tokens=count if writes else 0)
-        return first + price.usd(Usage(after, VERDICT_TOKENS), written_tokens=after if writes else 0)
+        first = price.usd(TokenUsage(count, tokens), written_tokens=count if writes else 0)
+        return first + price.usd(TokenUsage(after, VERDICT_TOKENS), written_tokens=after if writes else 0)
 
     low, high = 0, at_most
     while low < high:

@@ -8,34 +8,34 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from specs.system.errors import NoVerdictCause, ReviewerUnavailable
 from specs.system.vendors.parties import Depth
-from specs.system.vendors.prices import Usage
+from specs.system.vendors.prices import TokenUsage
 from specs.trail.builder_tools import Tool
 
 
-class Part(BaseModel):
+class AnswerPart(BaseModel):
     """Part of an answer. No field has a default or a limit: neither vendor's schemas allow both."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-PartT = TypeVar("PartT", bound=Part)
+PartT = TypeVar("PartT", bound=AnswerPart)
 
 
-class Form(NamedTuple):
+class AnswerForm(NamedTuple):
     """The form of an answer: a name and a JSON Schema, every field required and nothing else allowed."""
 
     name: str
     schema: dict[str, Any]
 
 
-class Again(NamedTuple):
+class RejectedAnswer(NamedTuple):
     """A model's answer outside of the form, and the error that it is sent."""
 
     answer: str
     complaint: str
 
 
-class Call(NamedTuple):
+class ModelToolCall(NamedTuple):
     """A model's call of a tool, as it wrote it."""
 
     id: str
@@ -43,7 +43,7 @@ class Call(NamedTuple):
     arguments: str
 
 
-class Result(NamedTuple):
+class ModelToolResult(NamedTuple):
     """The answer to a call, as the model is sent it."""
 
     call: str
@@ -51,32 +51,32 @@ class Result(NamedTuple):
     is_error: bool
 
 
-class Round(NamedTuple):
+class ToolRound(NamedTuple):
     """An answer with calls in the vendor's form, as JSON, and what the calls were answered."""
 
-    said: str
-    results: tuple[Result, ...]
+    vendor_json: str
+    results: tuple[ModelToolResult, ...]
 
 
-class Question(NamedTuple):
+class ModelQuestion(NamedTuple):
     """One request, before a vendor gives it its form."""
 
     model: str
     instructions: str
     text: str
-    form: Form
+    form: AnswerForm
     max_output_tokens: int
     timeout_s: float
     reasoning: Depth | None = None
     """How hard to think; None leaves it to the model."""
-    again: tuple[Again, ...] = ()
+    again: tuple[RejectedAnswer, ...] = ()
     """What follows, each time the model is asked once more."""
     head: str = ""
     """What precedes the text and is the same in every question of a session."""
     tools: tuple[Tool, ...] = ()
     may_call: bool = True
     """Whether the tools may still be called; they stay named, because earlier calls are part of the conversation."""
-    rounds: tuple[Round, ...] = ()
+    rounds: tuple[ToolRound, ...] = ()
     """Earlier answers with calls."""
 
     def once_more(self) -> list[tuple[Literal["user", "assistant"], str]]:
@@ -92,11 +92,11 @@ class Question(NamedTuple):
         return [("user", self.head + self.text), *self.once_more()]
 
 
-class Reply(NamedTuple):
+class ModelReply(NamedTuple):
     """What a vendor's API returned, before it is read as an answer."""
 
     model: str
-    usage: Usage | None
+    usage: TokenUsage | None
     text: str
     unusable: str = ""
     """Why the text cannot be a whole answer (refused, cut off, filtered); empty when it can."""
@@ -104,9 +104,9 @@ class Reply(NamedTuple):
     """The same in a word."""
     written_tokens: int = 0
     """Of the input: what was written into the prompt cache, where a vendor charges for that."""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ModelToolCall, ...] = ()
     """The answer calls tools and is continued after their results."""
-    said: str = ""
+    vendor_json: str = ""
     """An answer with calls in the vendor's form, as JSON."""
 
 

@@ -22,15 +22,15 @@ from openai.types.responses import (
     ResponseOutputItem,
 )
 
-from reviews.reviewers.vendors.model_exchange import Call, Question, Reply
+from reviews.reviewers.vendors.model_exchange import ModelQuestion, ModelReply, ModelToolCall
 from specs.system.vendors.http_exchange import Api, RecordedClient
-from specs.system.vendors.prices import Usage
+from specs.system.vendors.prices import TokenUsage
 from specs.system.vendors.streams import openai_response
 from specs.system.vendors.tool_calls import NO_REASONING, openai_content, sendable_text
 from specs.trail.builder_tools import Tool
 
 
-def body(question: Question) -> dict[str, Any]:
+def body(question: ModelQuestion) -> dict[str, Any]:
     """Return the request."""
     form = question.form
     arguments: dict[str, Any] = {
@@ -52,7 +52,7 @@ def body(question: Question) -> dict[str, Any]:
     return arguments
 
 
-def send(question: Question, api: Api, http: RecordedClient) -> Reply:
+def send(question: ModelQuestion, api: Api, http: RecordedClient) -> ModelReply:
     """Send one request, once.
 
     Raises:
@@ -64,14 +64,14 @@ def send(question: Question, api: Api, http: RecordedClient) -> Reply:
     return read(response, items if question.tools else ())
 
 
-def _input(question: Question) -> str | ResponseInputParam:
+def _input(question: ModelQuestion) -> str | ResponseInputParam:
     """Return the conversation. A question alone is sent as a text: some servers of this API take no list."""
     turns = question.turns()
     if not question.again and not question.rounds:
         return turns[0][1]
     results: list[Any] = [_message(*turns[0])]
     for value in question.rounds:
-        results += json.loads(value.said)
+        results += json.loads(value.vendor_json)
         results += [
             {"type": "function_call_output", "call_id": each.call, "output": each.text} for each in value.results
         ]
@@ -88,12 +88,12 @@ def _message(role: Literal["user", "assistant"], text: str) -> EasyInputMessageP
     return {"role": role, "content": text}
 
 
-def read(response: Response, items: Sequence[ResponseOutputItem] = ()) -> Reply:
+def read(response: Response, items: Sequence[ResponseOutputItem] = ()) -> ModelReply:
     """Take model, usage and text out of a response, and calls out of its finished items; say when it is not whole."""
     usage, written = None, 0
     if (used := response.usage) is not None:
         cached = used.input_tokens_details.cached_tokens if used.input_tokens_details else 0
-        usage = Usage(used.input_tokens, used.output_tokens, cached or 0)
+        usage = TokenUsage(used.input_tokens, used.output_tokens, cached or 0)
         # The SDK leaves out details that a server did not send.
         written = (vars(used.input_tokens_details) if used.input_tokens_details else {}).get("cache_write_tokens") or 0
     messages = [item for item in response.output if item.type == "message" and item.phase != "commentary"]
@@ -113,16 +113,18 @@ def read(response: Response, items: Sequence[ResponseOutputItem] = ()) -> Reply:
     else:
         called = [item for item in items if item.type == "function_call"]
         calls = tuple(
-            Call(tool_call.call_id, sendable_text([tool_call.name]), sendable_text([tool_call.arguments]))
+            ModelToolCall(tool_call.call_id, sendable_text([tool_call.name]), sendable_text([tool_call.arguments]))
             for tool_call in called
         )
         if calls:
             text = openai_content(items)
-            return Reply(response.model, usage, "".join(texts), written_tokens=written, calls=calls, said=text)
-    return Reply(response.model, usage, "".join(texts), unusable, cause, written)
+            return ModelReply(
+                response.model, usage, "".join(texts), written_tokens=written, calls=calls, vendor_json=text
+            )
+    return ModelReply(response.model, usage, "".join(texts), unusable, cause, written)
 
 
-def send_chat(question: Question, api: Api, http: RecordedClient, *, as_object: bool = False) -> Reply:
+def send_chat(question: ModelQuestion, api: Api, http: RecordedClient, *, as_object: bool = False) -> ModelReply:
     """Send one request, once, with its schema in one of the two forms; errors as in :func:`send`."""
     strict = {"name": question.form.name, "schema": question.form.schema, "strict": True}
     form = {"type": "json_schema", "json_schema": strict}
@@ -146,14 +148,16 @@ def send_chat(question: Question, api: Api, http: RecordedClient, *, as_object: 
 send_json_object = partial(send_chat, as_object=True)
 
 
-def read_chat(completion: ChatCompletion) -> Reply:
+def read_chat(completion: ChatCompletion) -> ModelReply:
     """Take model, usage and text out of a completion, and say when the text cannot be whole."""
     usage = None
     if (used := completion.usage) is not None:
         cached = used.prompt_tokens_details.cached_tokens if used.prompt_tokens_details else 0
-        usage = Usage(used.prompt_tokens, used.completion_tokens, cached or 0)
+        usage = TokenUsage(used.prompt_tokens, used.completion_tokens, cached or 0)
     if len(completion.choices) != 1:
-        return Reply(completion.model, usage, "", f"the answer has {len(completion.choices)} choices instead of one")
+        return ModelReply(
+            completion.model, usage, "", f"the answer has {len(completion.choices)} choices instead of one"
+        )
     choice = completion.choices[0]
     # Joined, because the SDK does not validate: content that is not text raises here.
     text, refusal = "".join([choice.message.content or ""]), choice.message.refusal
@@ -164,4 +168,4 @@ def read_chat(completion: ChatCompletion) -> Reply:
         unusable = f"the answer is incomplete ({choice.finish_reason})"
     elif choice.finish_reason != "stop":
         unusable = f"the answer ended with '{choice.finish_reason}'"
-    return Reply(completion.model, usage, text, unusable, "refused" if refusal else "incomplete")
+    return ModelReply(completion.model, usage, text, unusable, "refused" if refusal else "incomplete")

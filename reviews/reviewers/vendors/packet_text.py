@@ -20,7 +20,7 @@ _ELSEWHERE = {"checks", "checks_digest", "metrics_digest", "registration", "read
 
 def render(packet: Packet, more: str = "") -> str:
     """Write the packet as canonical JSON, one line between markers; ``more`` comes before the closing."""
-    return enclose("packet", canonical_bytes(shown(packet)).decode("utf-8")) + more + CLOSING
+    return enclose("packet", canonical_bytes(build_packet_view(packet)).decode("utf-8")) + more + CLOSING
 
 
 def reading_list(packet: Packet) -> str:
@@ -31,7 +31,7 @@ def reading_list(packet: Packet) -> str:
     return enclose("reading list", canonical_bytes(list(packet.reading)).decode("utf-8")) if packet.reading else ""
 
 
-def shown(packet: Packet) -> dict[str, Any]:
+def build_packet_view(packet: Packet) -> dict[str, Any]:
     """Return what is shown of a packet. Every pointer into it points at the same place of the packet itself."""
     value = packet.model_dump(
         mode="json", exclude={"checks", "checks_digest", "metrics_digest", "registration", "reading"}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
-from reviews.gate.reviewer import Answered, Exchange, Found, Looked, Looking
+from reviews.gate.reviewer import Looking, LookupAnswer, LookupRecord, ModelOutcome, ReviewExchange
 from reviews.reviewers.vendors.effort_tiers import effort_of
 from reviews.reviewers.vendors.looking import ANSWER_BYTES, MOST_CALLS
 from specs.session.reviewer_vendor import ReviewerVendor, plugin_key, vendor_of
@@ -17,36 +17,36 @@ from specs.system import plugins
 from specs.system.digests import digest_bytes
 from specs.system.errors import PluginFault, ReviewerUnavailable
 from specs.system.text import plain
-from specs.system.vendors.parties import Effort
-from specs.system.vendors.parties import Reviewer as ReviewerSpec
+from specs.system.vendors.parties import ReviewerSpec as ReviewerSpec
+from specs.system.vendors.parties import ReviewLimits
 from specs.trail.verdict import Packet, Verdict
 
 RULES_SECONDS = 45.0
 """For a reviewer without a model: less than the session waits for the process (``ANSWER_S``)."""
 
 
-class Asked(NamedTuple):
+class PluginReviewRequest(NamedTuple):
     """What a reviewer gets beside the packet."""
 
     digest: str
     """Of the packet; spans name it as their artifact."""
     model: str | None
     key: str
-    effort: Effort
+    effort: ReviewLimits
     looking: Looking | None = None
     """Carries out calls of tools over the evidence, where the spec says ``looks``; spans may quote the answers."""
 
 
-class Review(Protocol):
+class PluginReviewFunction(Protocol):
     """The function of a vendor: judges a packet, sees nothing else."""
 
-    def __call__(self, packet: Packet, request: Asked, /) -> Verdict:
+    def __call__(self, packet: Packet, request: PluginReviewRequest, /) -> Verdict:
         """Return findings whose spans point into the packet, and whether the result may be used."""
         ...
 
 
 class PluginReviewer:
-    """A :class:`reviews.gate.reviewer.Reviewer` that another distribution brings."""
+    """A :class:`reviews.gate.reviewer.PacketReviewer` that another distribution brings."""
 
     def __init__(self, spec: ReviewerSpec, vendor: ReviewerVendor, key: str) -> None:
         self.name = f"{spec.vendor}:{spec.model}" if spec.asks_a_model else spec.vendor
@@ -58,9 +58,11 @@ class PluginReviewer:
         """Return its verdict, with its registered name; raises ReviewerUnavailable if it gives no complete one."""
         effort = effort_of(packet, self._spec.effort)
         seconds = effort.timeout_s if self._spec.asks_a_model else RULES_SECONDS
-        request = Asked(packet_digest, self._spec.model, self._key, effort, looking)
+        request = PluginReviewRequest(packet_digest, self._spec.model, self._key, effort, looking)
         try:
-            statement = plugins.bounded(lambda: _function(self._vendor)(packet, request), self.name, seconds, "review")
+            statement = plugins.run_bounded(
+                lambda: _function(self._vendor)(packet, request), self.name, seconds, "review"
+            )
         except PluginFault as fault:
             hint = "mend that distribution, or decide yourself"
             cause = "timed_out" if fault.__cause__ is None else "unusable"
@@ -94,18 +96,18 @@ class _Looks:
         self._is_over = False
         # A review that took too long goes on in its thread, and messages to the session must not mix.
         self._one = threading.Lock()
-        self.looked: list[Looked] = []
+        self.looked: list[LookupRecord] = []
         self.looking = looking._replace(look=self._look)
 
-    def _look(self, tool: str, arguments: str, most: int = ANSWER_BYTES) -> Found:
+    def _look(self, tool: str, arguments: str, most: int = ANSWER_BYTES) -> LookupAnswer:
         with self._one:
             if self._is_over:
                 raise RuntimeError("the review is over")
             if not self._left:
-                return Found("not carried out: nothing more may be looked up", True, "")
+                return LookupAnswer("not carried out: nothing more may be looked up", True, "")
             self._left -= 1
             result = self._asks.look(tool, arguments, min(most, ANSWER_BYTES))
-            self.looked.append(Looked(result.entry, digest_bytes(result.text.encode())))
+            self.looked.append(LookupRecord(result.entry, digest_bytes(result.text.encode())))
             return result
 
     def end(self) -> None:
@@ -123,7 +125,7 @@ class PaidPluginReviewer(PluginReviewer):
         price = self._spec.usd_per_million_tokens
         return 0.0 if price is not None and price.is_free else effort_of(packet, self._spec.effort).max_cost_usd
 
-    def ask(self, packet: Packet, packet_digest: str, looking: Looking | None = None) -> Answered[Verdict]:
+    def ask(self, packet: Packet, packet_digest: str, looking: Looking | None = None) -> ModelOutcome[Verdict]:
         """Ask once, and return verdict or error together with what it took."""
         began = time.monotonic()
         looks = _Looks(looking, self._spec.looks * MOST_CALLS) if looking is not None and self._spec.looks else None
@@ -134,7 +136,7 @@ class PaidPluginReviewer(PluginReviewer):
         finally:
             if looks is not None:
                 looks.end()
-        exchange = Exchange(
+        exchange = ReviewExchange(
             request=b"",
             response=None,
             statuses=(),
@@ -146,10 +148,10 @@ class PaidPluginReviewer(PluginReviewer):
             reasoning=effort_of(packet, self._spec.effort).reasoning,
             looked=tuple(looks.looked) if looks else (),
         )
-        return Answered(exchange, value=verdict, error=failed)
+        return ModelOutcome(exchange, value=verdict, error=failed)
 
 
-def _function(vendor: ReviewerVendor) -> Callable[[Packet, Asked], Any]:
+def _function(vendor: ReviewerVendor) -> Callable[[Packet, PluginReviewRequest], Any]:
     """Return the function of a vendor, imported when it is first needed."""
     module, _, name = vendor.review.partition(":")
     return getattr(import_module(module), name)

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from reviews.gate.reviewer import Answered, Earlier, Exchange, Looking, PaidReviewer
+from reviews.gate.reviewer import Earlier, Looking, ModelOutcome, PaidReviewer, ReviewExchange
 from reviews.reviewers.vendors.effort_tiers import effort_of
-from reviews.reviewers.vendors.failed_call import CUT_OFF, unanswered
+from reviews.reviewers.vendors.failed_call import CUT_OFF, describe_failure
 from reviews.reviewers.vendors.looking import Lookups, longest_with_calls
-from reviews.reviewers.vendors.model_exchange import Again, Form, Question, Reply, Round
+from reviews.reviewers.vendors.model_exchange import AnswerForm, ModelQuestion, ModelReply, RejectedAnswer, ToolRound
 from reviews.reviewers.vendors.packet_text import reading_list, render
 from reviews.reviewers.vendors.verdict_answer import answer_form, instructions, to_verdict
 from specs.system.digests import canonical_bytes
@@ -28,10 +28,10 @@ from specs.system.vendors.http_exchange import (
     backoff_s,
     open_api,
 )
-from specs.system.vendors.parties import Depth, Effort, Efforts
-from specs.system.vendors.parties import Reviewer as ReviewerSpec
-from specs.system.vendors.prices import MARGIN_TOKENS, Usage, is_count, is_free, longest_answer, most_tokens
-from specs.system.vendors.streams import NotWhole
+from specs.system.vendors.parties import Depth, Efforts, ReviewLimits
+from specs.system.vendors.parties import ReviewerSpec as ReviewerSpec
+from specs.system.vendors.prices import MARGIN_TOKENS, TokenUsage, is_count, is_free, longest_answer, most_tokens
+from specs.system.vendors.streams import IncompleteStream
 from specs.system.vendors.token_counts import counted_tokens
 from specs.trail.verdict import Packet, Verdict
 
@@ -56,8 +56,8 @@ ONCE_MORE = (
     "alone."
 )
 _LATER = "under reviewer.effort in a new session"
-Send = Callable[[Question, Api, RecordedClient], Reply]
-Body = Callable[[Question], dict[str, Any]]
+Send = Callable[[ModelQuestion, Api, RecordedClient], ModelReply]
+Body = Callable[[ModelQuestion], dict[str, Any]]
 _SENDERS = {
     "responses": ("openai", "send"),
     "chat": ("openai", "send_chat"),
@@ -80,18 +80,18 @@ class _Before(NamedTuple):
     """What the answers before the last one took."""
 
     usd: float = 0.0
-    usage: Usage = Usage(0, 0)
+    usage: TokenUsage = TokenUsage(0, 0)
     written: int = 0
     earlier: tuple[Earlier, ...] = ()
 
-    def and_then(self, reply: Reply, usd: float, earlier: Earlier) -> _Before:
+    def and_then(self, reply: ModelReply, usd: float, earlier: Earlier) -> _Before:
         """Return what the answers up to this one took."""
-        used = reply.usage or Usage(0, 0)
-        usage = Usage(*(sum(pair) for pair in zip(self.usage, used, strict=True)))
+        used = reply.usage or TokenUsage(0, 0)
+        usage = TokenUsage(*(sum(pair) for pair in zip(self.usage, used, strict=True)))
         return _Before(self.usd + usd, usage, self.written + reply.written_tokens, (*self.earlier, earlier))
 
 
-class Model:
+class ReviewModel:
     """One model at one address, with a price."""
 
     def __init__(self, api: Api, send: Send, outage_s: float = 0.0, body: Body | None = None) -> None:
@@ -109,7 +109,7 @@ class Model:
         self.price = api.price
         self.name = f"{api.vendor}:{api.model}"
 
-    def cost_cap(self, effort: Effort) -> float:
+    def cost_cap(self, effort: ReviewLimits) -> float:
         """Return the most USD one question of this effort can cost; 0 when tokens are free."""
         return 0.0 if is_free(self.price) else effort.max_cost_usd
 
@@ -117,14 +117,14 @@ class Model:
         self,
         instructions: str,
         text: str,
-        form: Form,
-        effort: Effort,
+        form: AnswerForm,
+        effort: ReviewLimits,
         read: Callable[[str], T],
         waits: Waits = sleeps,
         lookups: Lookups | None = None,
         head: str = "",
         repeats: int = 1,
-    ) -> Answered[T]:
+    ) -> ModelOutcome[T]:
         """Ask, and return what ``read`` makes of the answer or the error, together with what it took.
 
         ``read`` raises ReviewerUnavailable for an answer it cannot use. After one outside of the form the model is
@@ -134,9 +134,9 @@ class Model:
         before = _Before()
         with self._api.client(effort.timeout_s, MOST_BYTES) as http:
             until = time.monotonic() + self._outage_s
-            reply: Reply | None = None
+            reply: ModelReply | None = None
             try:
-                requested_question = Question(
+                requested_question = ModelQuestion(
                     self.model, instructions, text, form, 0, effort.timeout_s, reasoning(effort)
                 )
                 requested_question = requested_question._replace(head=head, tools=lookups.tools if lookups else ())
@@ -146,10 +146,10 @@ class Model:
                         lookups.sent = len(lookups.looked)
                     reply = self._send(question, http, until, waits, before)
                     if reply.calls:
-                        following, complaint = self._continued(question, reply, effort, lookups, before), ""
+                        following, complaint = self._continue_question(question, reply, effort, lookups, before), ""
                     else:
                         try:
-                            return Answered(
+                            return ModelOutcome(
                                 self._exchange(http, reply, effort, before, lookups), read(self._whole(reply))
                             )
                         except ReviewerUnavailable as unread:
@@ -162,12 +162,12 @@ class Model:
                     before, reply = before.and_then(reply, self._usd(reply), earlier), None
                     question = following
             except ReviewerUnavailable as error:
-                return Answered(self._exchange(http, reply, effort, before, lookups), error=error)
+                return ModelOutcome(self._exchange(http, reply, effort, before, lookups), error=error)
 
-    def _first(self, requested_question: Question, effort: Effort, lookups: Lookups | None) -> Question:
+    def _first(self, requested_question: ModelQuestion, effort: ReviewLimits, lookups: Lookups | None) -> ModelQuestion:
         """Return the request so that its price cannot exceed the cap."""
         at_most = self._most_tokens(requested_question)
-        question = self._bounded(requested_question, at_most, effort.max_cost_usd, effort, lookups)
+        question = self._bound_question(requested_question, at_most, effort.max_cost_usd, effort, lookups)
         enough = min(ENOUGH_TOKENS, effort.max_output_tokens or ENOUGH_TOKENS)
         lacks = (
             question is None or question.max_output_tokens < enough or (lookups is not None and not question.may_call)
@@ -179,7 +179,7 @@ class Model:
             )
             if counted is not None:
                 at_most = min(at_most, counted + MARGIN_TOKENS)
-                question = self._bounded(requested_question, at_most, effort.max_cost_usd, effort, lookups)
+                question = self._bound_question(requested_question, at_most, effort.max_cost_usd, effort, lookups)
         if question is None:
             raise ReviewerUnavailable(
                 f"max_cost_usd {effort.max_cost_usd:g} does not pay for a request of up to {at_most} tokens "
@@ -190,9 +190,9 @@ class Model:
             )
         return question
 
-    def _bounded(
-        self, question: Question, at_most: int, usd: float, effort: Effort, lookups: Lookups | None
-    ) -> Question | None:
+    def _bound_question(
+        self, question: ModelQuestion, at_most: int, usd: float, effort: ReviewLimits, lookups: Lookups | None
+    ) -> ModelQuestion | None:
         """Return a request of at most so many tokens with the longest answer that the money pays for.
 
         Tools may be called while there are rounds left, and money for their answers and a verdict. None if the money
@@ -209,18 +209,18 @@ class Model:
                 return None
         return question._replace(max_output_tokens=min(longest, most), may_call=may_call)
 
-    def _most_tokens(self, question: Question) -> int:
+    def _most_tokens(self, question: ModelQuestion) -> int:
         """Return the most tokens a request can have before any of it was counted."""
         tools = [tool.schema() | {"description": tool.description} for tool in question.tools]
         text = question.instructions + question.head + question.text
         return most_tokens(len(text.encode()) + len(canonical_bytes([question.form.schema, *tools])))
 
-    def _usd(self, reply: Reply) -> float:
+    def _usd(self, reply: ModelReply) -> float:
         return self.price.usd(reply.usage, written_tokens=reply.written_tokens) if reply.usage else 0.0
 
-    def _continued(
-        self, question: Question, reply: Reply, effort: Effort, lookups: Lookups | None, before: _Before
-    ) -> Question:
+    def _continue_question(
+        self, question: ModelQuestion, reply: ModelReply, effort: ReviewLimits, lookups: Lookups | None, before: _Before
+    ) -> ModelQuestion:
         """Carry out the calls of an answer and return the next request; raises ReviewerUnavailable if none can be."""
         if lookups is None or not question.may_call:
             what = "the answer calls tools although nothing more can be looked up"
@@ -233,16 +233,21 @@ class Model:
         added = sum(len(result.text.encode()) for result in results)
         # What was sent and said before is counted; of the rest every byte may be a token.
         at_most = reply.usage.input_tokens + reply.usage.output_tokens + most_tokens(added)
-        following = question._replace(rounds=(*question.rounds, Round(reply.said, results)))
-        matching_question = self._bounded(following, at_most, remaining, effort, lookups)
+        following = question._replace(rounds=(*question.rounds, ToolRound(reply.vendor_json, results)))
+        matching_question = self._bound_question(following, at_most, remaining, effort, lookups)
         if matching_question is None:
             what = f"max_cost_usd {effort.max_cost_usd:g} does not pay for a verdict after what was looked up"
             raise ReviewerUnavailable(what, where=self.name, hint=f"raise max_cost_usd {_LATER}", cause="cost_cap")
         return matching_question
 
     def _once_more(
-        self, question: Question, reply: Reply, error: ReviewerUnavailable, effort: Effort, before: _Before
-    ) -> Question | None:
+        self,
+        question: ModelQuestion,
+        reply: ModelReply,
+        error: ReviewerUnavailable,
+        effort: ReviewLimits,
+        before: _Before,
+    ) -> ModelQuestion | None:
         """Return the question with the answer to it and what is wrong with that; None if it must not be asked."""
         if error.cause != "out_of_schema" or not _is_counted(reply) or reply.usage is None:
             return None
@@ -250,24 +255,26 @@ class Model:
         if len(text) > MOST_REPEATED:
             text = f"{text[:MOST_REPEATED]} [cut: {len(text)} characters]"
         message = plain(f"{error.what}: {error.detail}" if error.detail else error.what, MOST_COMPLAINT)
-        again = Again(text, ONCE_MORE.format(error=message))
+        again = RejectedAnswer(text, ONCE_MORE.format(error=message))
         remaining = effort.max_cost_usd - before.usd - self._usd(reply)
         every = (*question.again, again)
         at_most = most_tokens(sum(len((again.answer + again.complaint).encode()) for again in every))
         at_most += reply.usage.input_tokens if question.rounds else self._most_tokens(question)
-        matching_question = self._bounded(question._replace(again=every), at_most, remaining, effort, None)
+        matching_question = self._bound_question(question._replace(again=every), at_most, remaining, effort, None)
         return matching_question and matching_question._replace(
             max_output_tokens=min(matching_question.max_output_tokens, question.max_output_tokens)
         )
 
-    def _whole(self, reply: Reply) -> str:
+    def _whole(self, reply: ModelReply) -> str:
         """Return the text of a reply; raises ReviewerUnavailable if it cannot be a whole answer."""
         if reply.unusable:
             message = plain(reply.unusable, REASON_CHARACTERS)
             raise ReviewerUnavailable(message, where=self.name, cause=reply.cause)
         return reply.text
 
-    def _send(self, question: Question, http: RecordedClient, until: float, waits: Waits, before: _Before) -> Reply:
+    def _send(
+        self, question: ModelQuestion, http: RecordedClient, until: float, waits: Waits, before: _Before
+    ) -> ModelReply:
         """Send a question until it is answered; raises ReviewerUnavailable if that cannot help, or takes too long."""
         repeats = 0
         while True:
@@ -275,7 +282,7 @@ class Model:
             try:
                 return self._send_once(question, self._api, http)
             except self._api.errors as error:
-                what, cause = unanswered(http, error)
+                what, cause = describe_failure(http, error)
                 wait = backoff_s(repeats, http.told_to_wait_s, LONGEST_WAIT_S)
                 if http.refused_for_now and time.monotonic() + wait <= until:
                     repeats += 1
@@ -285,7 +292,7 @@ class Model:
                 hint = f"if it refuses to be asked for reasoning: reasoning: not_sent {_LATER}" if refused else ""
                 text = plain(http.without_secrets(f"{type(error).__name__}: {error}"), REASON_CHARACTERS)
                 raise ReviewerUnavailable(what, where=self.name, hint=hint, cause=cause, detail=text) from error
-            except NotWhole as error:
+            except IncompleteStream as error:
                 if b"data:" not in (http.received or b""):
                     # A page, or a body in one piece: nothing was cut off.
                     raise ReviewerUnavailable(NOT_THE_API, where=self.name, cause="malformed") from error
@@ -296,17 +303,22 @@ class Model:
                 raise ReviewerUnavailable(message, where=self.name, cause="malformed") from error
 
     def _exchange(
-        self, http: RecordedClient, reply: Reply | None, effort: Effort, before: _Before, lookups: Lookups | None
-    ) -> Exchange:
+        self,
+        http: RecordedClient,
+        reply: ModelReply | None,
+        effort: ReviewLimits,
+        before: _Before,
+        lookups: Lookups | None,
+    ) -> ReviewExchange:
         counted = reply is not None and _is_counted(reply)
         usage = reply.usage if reply and counted else None
         measured = usage is not None or not http.may_be_billed
         usd = before.usd + (self._usd(reply) if reply and usage else 0.0) if measured else self.cost_cap(effort)
         if usage is None and measured and before.earlier:
-            usage = Usage(0, 0)
-        total = Usage(*(sum(pair) for pair in zip(usage, before.usage, strict=True))) if usage else None
+            usage = TokenUsage(0, 0)
+        total = TokenUsage(*(sum(pair) for pair in zip(usage, before.usage, strict=True))) if usage else None
         written = before.written + (reply.written_tokens if reply and counted else 0)
-        return Exchange(
+        return ReviewExchange(
             request=http.sent,
             response=http.received,
             statuses=tuple(http.statuses),
@@ -321,29 +333,29 @@ class Model:
         )
 
 
-def _is_counted(reply: Reply) -> bool:
+def _is_counted(reply: ModelReply) -> bool:
     """Say whether what an answer took can be priced."""
-    return is_count(reply.usage) and is_count(Usage(reply.written_tokens, 0))
+    return is_count(reply.usage) and is_count(TokenUsage(reply.written_tokens, 0))
 
 
-def reasoning(effort: Effort) -> Depth | None:
+def reasoning(effort: ReviewLimits) -> Depth | None:
     """Return the reasoning effort that is sent; None when none is."""
     return None if effort.reasoning == "not_sent" else effort.reasoning
 
 
-def make_model(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ) -> Model:
+def make_model(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ) -> ReviewModel:
     """Build the model a reviewer of a spec names; raises UserError without its key, its SDK or its price."""
     api = open_api("reviewer", spec, environ)
     where, sender = _SENDERS[spec.api] if spec.vendor == "openai" else ("anthropic", "send")
     module = importlib.import_module(f"reviews.reviewers.vendors.{where}")
     body = module.body if sender == "send" else None
-    return Model(api, getattr(module, sender), spec.outage_s, body)
+    return ReviewModel(api, getattr(module, sender), spec.outage_s, body)
 
 
 class ModelReviewer(PaidReviewer):
     """Asks a model about a packet."""
 
-    def __init__(self, model: Model, efforts: Efforts, waits: Waits = sleeps, looks: int = 0) -> None:
+    def __init__(self, model: ReviewModel, efforts: Efforts, waits: Waits = sleeps, looks: int = 0) -> None:
         """``looks``: in how many answers the model may look into the evidence."""
         self.waits = waits
         self.model = model
@@ -355,12 +367,12 @@ class ModelReviewer(PaidReviewer):
         """Return the most USD a review of this packet can cost; 0 when tokens are free."""
         return self.model.cost_cap(effort_of(packet, self.efforts))
 
-    def ask(self, packet: Packet, packet_digest: str, looking: Looking | None = None) -> Answered[Verdict]:
+    def ask(self, packet: Packet, packet_digest: str, looking: Looking | None = None) -> ModelOutcome[Verdict]:
         """Ask, and return verdict or error together with what it took."""
         lookups = Lookups(looking, self.looks) if looking is not None and looking.names and self.looks else None
         return self.model.ask(
             instructions(),
-            render(packet, lookups.told() if lookups else ""),
+            render(packet, lookups.describe() if lookups else ""),
             answer_form(),
             effort_of(packet, self.efforts),
             lambda text: to_verdict(text, self.name, packet_digest, lookups.looked if lookups else ()),

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from reviews.gate.reviewer import Looked
-from reviews.reviewers.vendors.model_exchange import Form, Part, read_part
+from reviews.gate.reviewer import LookupRecord
+from reviews.reviewers.vendors.model_exchange import AnswerForm, AnswerPart, read_part
 from specs.stages.base.stage import Criterion
 from specs.system.errors import ReviewerUnavailable
 from specs.trail.verdict import Condition, Finding, RequiredChange, Severity, Span, Verdict
@@ -21,7 +21,7 @@ _LOOKED = re.compile(r"/answers/([1-9][0-9]{0,5})")
 """How a span points at the answer to a call; a packet has no such place."""
 
 
-class AnswerSpan(Part):
+class AnswerSpan(AnswerPart):
     """A place in the packet."""
 
     pointer: str | None
@@ -30,7 +30,7 @@ class AnswerSpan(Part):
     quote: str
 
 
-class AnswerChange(Part):
+class AnswerChange(AnswerPart):
     """What would mend a finding."""
 
     text: str
@@ -39,7 +39,7 @@ class AnswerChange(Part):
     by: Literal["builder", "person"]
 
 
-class AnswerFinding(Part):
+class AnswerFinding(AnswerPart):
     """A finding without its id."""
 
     severity: Severity
@@ -49,7 +49,7 @@ class AnswerFinding(Part):
     required_change: AnswerChange | None
 
 
-class AnswerCondition(Part):
+class AnswerCondition(AnswerPart):
     """What must hold before a later stage starts; without a metric only a person can settle it."""
 
     text: str
@@ -59,7 +59,7 @@ class AnswerCondition(Part):
     at_most: float | None
 
 
-class Answer(Part):
+class VerdictAnswer(AnswerPart):
     """What a model returns, in the order in which it is written: what was read, findings, then ``approve``."""
 
     analysis: str
@@ -72,9 +72,9 @@ class Answer(Part):
     approve: bool
 
 
-def answer_form() -> Form:
+def answer_form() -> AnswerForm:
     """Return the form of an answer."""
-    return Form("verdict", Answer.model_json_schema())
+    return AnswerForm("verdict", VerdictAnswer.model_json_schema())
 
 
 def instructions() -> str:
@@ -82,12 +82,12 @@ def instructions() -> str:
     return PROMPT.read_text(encoding="utf-8")
 
 
-def to_verdict(text: str, reviewer: str, packet_digest: str, looked: Sequence[Looked] = ()) -> Verdict:
+def to_verdict(text: str, reviewer: str, packet_digest: str, looked: Sequence[LookupRecord] = ()) -> Verdict:
     """Make an answer a verdict; raises ReviewerUnavailable if it is not whole, or leaves a statement empty.
 
     ``looked``: what the reviewer looked up, which it cites by number.
     """
-    answer = read_part(text, Answer, reviewer)
+    answer = read_part(text, VerdictAnswer, reviewer)
     texts = (*(finding.statement for finding in answer.findings), *(condition.text for condition in answer.conditions))
     if not all(text.strip() for text in (answer.reasoning, answer.recommendation, *texts)):
         what = "the answer leaves reasoning, recommendation or a statement empty"
@@ -114,7 +114,7 @@ def to_verdict(text: str, reviewer: str, packet_digest: str, looked: Sequence[Lo
     return verdict
 
 
-def _finding(number: int, answer: AnswerFinding, packet_digest: str, looked: Sequence[Looked]) -> Finding:
+def _finding(number: int, answer: AnswerFinding, packet_digest: str, looked: Sequence[LookupRecord]) -> Finding:
     change = answer.required_change
     return Finding(
         id=f"finding-{number}",
@@ -143,7 +143,7 @@ def _condition(answer: AnswerCondition, reviewer: str) -> Condition:
     return Condition(text=answer.text, stage=answer.stage, criterion=Criterion(metric=answer.metric, **bounds))
 
 
-def _span(answer: AnswerSpan, packet_digest: str, looked: Sequence[Looked]) -> Span:
+def _span(answer: AnswerSpan, packet_digest: str, looked: Sequence[LookupRecord]) -> Span:
     cited = _LOOKED.fullmatch(answer.pointer or "")
     if cited is not None and 1 <= int(cited[1]) <= len(looked):
         return Span(artifact=looked[int(cited[1]) - 1].answer, quote=answer.quote)

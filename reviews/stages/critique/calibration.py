@@ -11,7 +11,7 @@ from reviews.statistics import mcnemar
 from reviews.statistics.agreement import Rating, cohens_kappa
 
 
-class Calibrated(NamedTuple):
+class CalibrationAgreement(NamedTuple):
     """Agreement on a labelled sample."""
 
     n: int
@@ -27,7 +27,7 @@ class Calibrated(NamedTuple):
         return float(self.exact)
 
 
-def calibrated(decisions: Sequence[Rating], labels: Sequence[Rating]) -> Calibrated:
+def measure_calibration(decisions: Sequence[Rating], labels: Sequence[Rating]) -> CalibrationAgreement:
     """Return how well decisions agree with labels.
 
     The usual interval (Fleiss, Cohen and Everitt 1969) is a point when every item agrees, however few there are. It is
@@ -43,7 +43,7 @@ def calibrated(decisions: Sequence[Rating], labels: Sequence[Rating]) -> Calibra
     ours, theirs = Counter(decisions), Counter(labels)
     chance = sum(ours[name] * theirs[name] for name in ours) / n**2
     if chance == 1:
-        return Calibrated(n, agreed, Fraction(0), (-1.0, 1.0))
+        return CalibrationAgreement(n, agreed, Fraction(0), (-1.0, 1.0))
     low, high = ((limit - chance) / (1 - chance) for limit in mcnemar.wilson(agreed, n))
     interval = max(-1.0, min(kappa.interval[0], low)), min(1.0, max(kappa.interval[1], high))
-    return Calibrated(n, agreed, kappa.exact, interval)
+    return CalibrationAgreement(n, agreed, kappa.exact, interval)

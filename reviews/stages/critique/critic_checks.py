@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import wraps
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, Limit, Run, need_exact, unless
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, Run, need_exact, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.critique.measure import (
@@ -37,16 +37,16 @@ from specs.system.errors import EvidenceMissing
 from specs.system.exact import holds
 from training.rules.critique.preference_pairs import pairs_to_compare, revisions_to_compare
 from training.rules.critique.subjects import (
-    Pair,
+    LabelFault,
+    ResponsePair,
     Subject,
-    Unlabelled,
-    labelled,
     labelled_pairs,
     of_examples,
     of_items,
+    read_labelled_subjects,
 )
 from training.rules.rubric_prompts import (
-    Prompts,
+    JudgementPrompts,
     prompts_of_comparison,
     prompts_of_instruction,
     prompts_of_response,
@@ -66,21 +66,21 @@ _JUDGES: dict[str, Judges] = {
     "revise": "comparison",
 }
 CriticRow = CritiqueRow | ComparisonRow
-CHECKS = Checks(_CRITICS)
-LABEL_LIMITS = (Limit(">=", "thresholds.labelled_items"), Limit(">=", "thresholds.labelled_minority"))
+CHECKS = CheckRegistry(_CRITICS)
+LABEL_LIMITS = (CheckLimit(">=", "thresholds.labelled_items"), CheckLimit(">=", "thresholds.labelled_minority"))
 
 
 def _of_critic(run: Run) -> Run:
     """Run it of a stage that revises only where it has a judge."""
 
     @wraps(run)
-    def asked(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    def run_if_judged(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
         parameters = evidence.stage.parameters
         if isinstance(parameters, ReviseParameters) and parameters.judge is None:
-            return Found("NOT_APPLICABLE", "the stage has no judge")
+            return CheckOutcome("NOT_APPLICABLE", "the stage has no judge")
         return run(evidence, metrics)
 
-    return asked
+    return run_if_judged
 
 
 def _every(evidence: Evidence) -> list[tuple[str, int, CriticRow]]:
@@ -101,7 +101,7 @@ def _every(evidence: Evidence) -> list[tuple[str, int, CriticRow]]:
     source="critiques written as good and confident although confidence was never tested",
 )
 @_of_critic
-def _follows(evidence: Evidence, _: MetricSet | None) -> Found:
+def _follows(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compute every verdict again from its log-probabilities."""
     parameters = critic_parameters(evidence)
     every = _every(evidence)
@@ -128,7 +128,7 @@ def rubric_of(evidence: Evidence) -> Rubric:
     source="the stored prompt was not the one that was used; several scorers with rubrics of their own",
 )
 @_of_critic
-def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
+def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Write every prompt again from the rubric and the row's texts, and compare its digest with the scored one."""
     rubric, parameters = rubric_of(evidence), critic_parameters(evidence)
     digest = rubric.content_digest()
@@ -151,7 +151,7 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
     return unless(wrong, message, f"all {2 * len(every)} prompts are those of the rubric {digest}")
 
 
-def _due(row: CriticRow, rubric: Rubric, arguments: Any) -> tuple[Prompts, bool]:
+def _due(row: CriticRow, rubric: Rubric, arguments: Any) -> tuple[JudgementPrompts, bool]:
     """Return the prompts a row should have had, and whether it says rightly what was shown."""
     if isinstance(row, ComparisonRow):
         assert isinstance(arguments, ShownResponse)
@@ -178,11 +178,11 @@ def _subjects(evidence: Evidence) -> list[Subject]:
     source="an acceptance rate over rows that had been filtered before: 100 %, and meaningless",
 )
 @_of_critic
-def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
+def _complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the rows with what was to be judged: a rate over rows that were filtered before means nothing."""
     if evidence.stage.kind == "revise":
         revise_parameters = ReviseParameters.model_validate(evidence.parameters)
-        return _compared(revisions_to_compare(revision_rows(evidence), revise_parameters), evidence)
+        return _compare_pairs(revisions_to_compare(revision_rows(evidence), revise_parameters), evidence)
     if evidence.stage.kind == "best_of_n":
         return _complete_pairs(evidence)
     subjects = _subjects(evidence)
@@ -191,7 +191,7 @@ def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     return _same(subjects, judged, "subjects")
 
 
-def _complete_pairs(evidence: Evidence) -> Found:
+def _complete_pairs(evidence: Evidence) -> CheckOutcome:
     parameters = critic_parameters(evidence)
     assert isinstance(parameters, BestOfNParameters)
     items = spread(read_rows(evidence.inputs.get("prompts"), Item, "the prompts"), parameters.max_prompts)
@@ -200,10 +200,10 @@ def _complete_pairs(evidence: Evidence) -> Found:
     result = _same(pending, [(row.item, row.group, row.instruction, row.sample) for row in rows], "responses")
     if result.status != "PASS":
         return result
-    return _compared(pairs_to_compare(rows), evidence)
+    return _compare_pairs(pairs_to_compare(rows), evidence)
 
 
-def _compared(pairs: Iterable[Pair], evidence: Evidence) -> Found:
+def _compare_pairs(pairs: Iterable[ResponsePair], evidence: Evidence) -> CheckOutcome:
     compared = sound_rows(evidence, "comparisons", ComparisonRow)
     stated = [
         (row.item, row.group, row.instruction, row.first, row.second, row.first_sample, row.second_sample)
@@ -212,14 +212,14 @@ def _compared(pairs: Iterable[Pair], evidence: Evidence) -> Found:
     return _same([tuple(pair) for pair in pairs], stated, "comparisons")
 
 
-def _same(pending: Iterable[Any], results: Iterable[Any], what: str) -> Found:
+def _same(pending: Iterable[Any], results: Iterable[Any], what: str) -> CheckOutcome:
     pending, results = list(pending), list(results)
     if pending == results:
-        return Found("PASS", f"all {len(pending)} {what} have one row, in order", float(len(pending)))
+        return CheckOutcome("PASS", f"all {len(pending)} {what} have one row, in order", float(len(pending)))
     wanted, there = Counter(map(repr, pending)), Counter(map(repr, results))
     missing, extra = (wanted - there).total(), (there - wanted).total()
     detail = f"{len(pending)} {what} were due, {len(results)} rows are there: {missing} missing, {extra} not due"
-    return Found("FAIL", detail, float(missing + extra))
+    return CheckOutcome("FAIL", detail, float(missing + extra))
 
 
 @CHECKS.add(
@@ -228,7 +228,7 @@ def _same(pending: Iterable[Any], results: Iterable[Any], what: str) -> Found:
     kinds=_ACCEPTING,
     source="repaired rows that carried the critique of another row",
 )
-def _accepted(evidence: Evidence, _: MetricSet | None) -> Found:
+def _check_accepted_lines(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare what was kept with the input lines of accepted rows."""
     rows = sound_rows(evidence, "rows", CritiqueRow)
     kind: type[Item | Example] = Item if evidence.stage.kind == "critique_instructions" else Example
@@ -243,7 +243,7 @@ def _accepted(evidence: Evidence, _: MetricSet | None) -> Found:
     return _same(pending, kept_rows, "accepted lines")
 
 
-def samples_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Found:
+def samples_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> CheckOutcome:
     """Check the labelled sample of every critic; ``data`` are the data files by name."""
     least, of_each = spec.thresholds.labelled_items, spec.thresholds.labelled_minority
     sizes: list[int] = []
@@ -254,37 +254,39 @@ def samples_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Found
         owner, _, name = stage.inputs["calibration"].partition(".")
         if owner != "data":
             detail = f"stage '{stage.name}' takes its labels from '{owner}', not from a data file of a person"
-            return Found("FAIL", detail, repairable=False)
+            return CheckOutcome("FAIL", detail, repairable=False)
         items = data.get(name, ())
         where = f"the labelled sample '{name}' of stage '{stage.name}'"
         try:
             if judged:
                 labels: list[str] = [label for _, label in labelled_pairs(items)]
             else:
-                labels = [label for _, label in labelled(items, responses=stage.kind == "critique_responses")]
-        except Unlabelled as error:
-            return Found("FAIL", f"{where}: {error}")
+                labels = [
+                    label for _, label in read_labelled_subjects(items, responses=stage.kind == "critique_responses")
+                ]
+        except LabelFault as error:
+            return CheckOutcome("FAIL", f"{where}: {error}")
         counts = Counter(labels)
         if len(labels) < least:
-            return Found("FAIL", f"{where} holds {len(labels)} items, {least} are needed", float(len(labels)))
+            return CheckOutcome("FAIL", f"{where} holds {len(labels)} items, {least} are needed", float(len(labels)))
         if len(counts) < 2 or min(counts.values()) < of_each:
             message = ", ".join(f"{count} {label}" for label, count in sorted(counts.items()))
-            return Found("FAIL", f"{where} holds {message}; {of_each} of each are needed", float(len(labels)))
+            return CheckOutcome("FAIL", f"{where} holds {message}; {of_each} of each are needed", float(len(labels)))
         sizes.append(len(labels))
     if not sizes:
-        return Found("PASS", "no stage has a critic")
+        return CheckOutcome("PASS", "no stage has a critic")
     detail = f"the labelled samples of {len(sizes)} critics hold {min(sizes)} items or more"
-    return Found("PASS", detail, float(min(sizes)))
+    return CheckOutcome("PASS", detail, float(min(sizes)))
 
 
 @CHECKS.add(
     "critics.calibration",
     "The critic agrees with a person",
     source="a scorer whose label was never validated: splendid statistics on the wrong question (Cohen 1960)",
-    limits=(Limit(">=", "thresholds.critic_kappa"), Limit(">=", "thresholds.labelled_items")),
+    limits=(CheckLimit(">=", "thresholds.critic_kappa"), CheckLimit(">=", "thresholds.labelled_items")),
 )
 @_of_critic
-def _calibration(evidence: Evidence, _: MetricSet | None) -> Found:
+def _calibration(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the critic with the person who labelled the sample: without agreement what it accepts is no evidence."""
     thresholds = evidence.resolved.spec.thresholds
     result = calibration_of(evidence)
@@ -294,36 +296,40 @@ def _calibration(evidence: Evidence, _: MetricSet | None) -> Found:
     worked = {words_of(example.instruction) for example in rubric_of(evidence).examples}
     known = [item.id for item in sample if words_of(item.prompt) in worked]
     if known:
-        return Found("FAIL", f"{len(known)} labelled items are worked examples of the rubric", float(len(known)))
+        return CheckOutcome("FAIL", f"{len(known)} labelled items are worked examples of the rubric", float(len(known)))
     texts = [{name: text for name, text in item.constraint.items() if name != "label"} for item in sample]
     if len({words_of(f"{item.prompt} {text}") for item, text in zip(sample, texts, strict=True)}) < len(sample):
-        return Found("FAIL", "the labelled sample holds items twice", result.kappa)
+        return CheckOutcome("FAIL", "the labelled sample holds items twice", result.kappa)
     if result.n < thresholds.labelled_items:
-        return Found("FAIL", f"{detail}; {thresholds.labelled_items} items are needed", result.kappa)
+        return CheckOutcome("FAIL", f"{detail}; {thresholds.labelled_items} items are needed", result.kappa)
     if not holds(result.exact, ">=", thresholds.critic_kappa):
-        return Found("FAIL", f"{detail}; kappa has to reach {thresholds.critic_kappa:g}", result.kappa)
+        return CheckOutcome("FAIL", f"{detail}; kappa has to reach {thresholds.critic_kappa:g}", result.kappa)
     if result.interval[0] <= 0:
-        return Found("FAIL", f"{detail}: too few to tell it from chance", result.kappa)
-    return Found("PASS", detail, result.kappa)
+        return CheckOutcome("FAIL", f"{detail}: too few to tell it from chance", result.kappa)
+    return CheckOutcome("PASS", detail, result.kappa)
 
 
 @CHECKS.add(
     "critics.swap",
     "The verdict stays when the labels change places",
     source="judges that like a label or a place (Zheng et al. 2023, arXiv:2306.05685)",
-    limits=(Limit("<=", "thresholds.swap_inconsistency"),),
+    limits=(CheckLimit("<=", "thresholds.swap_inconsistency"),),
 )
 @_of_critic
-def _swap(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _swap(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Count rows whose verdict turns when the labels change places: then a label was answered, and not the question."""
     most = evidence.resolved.spec.thresholds.swap_inconsistency
     rate = need_exact(metrics, f"{CRITIC_PREFIX[evidence.stage.kind]}_swap_inconsistency")
     turned = [row for _, _, row in _every(evidence) if row.plain.good != row.swapped.good]
     visible = tuple(
-        {"item": row.item, "plain": round(row.plain.signed(), 3), "swapped": round(row.swapped.signed(), 3)}
+        {
+            "item": row.item,
+            "plain": round(row.plain.compute_margin(), 3),
+            "swapped": round(row.swapped.compute_margin(), 3),
+        }
         for row in turned
     )
     detail = f"{float(rate):.3f} of the verdicts turn when the labels change places"
     if holds(rate, "<=", most):
-        return Found("PASS", detail, float(rate))
-    return Found("FAIL", detail, float(rate), visible)
+        return CheckOutcome("PASS", detail, float(rate))
+    return CheckOutcome("FAIL", detail, float(rate), visible)

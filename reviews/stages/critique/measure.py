@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.measured_value import Measured, share
+from reviews.evidence.measured_value import MeasuredValue, share
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import Row, read_rows
-from reviews.stages.critique.calibration import Calibrated, calibrated
+from reviews.stages.critique.calibration import CalibrationAgreement, measure_calibration
 from reviews.stages.sampled_rows import why_broken_off
 from specs.loading.loading import load_constitution
 from specs.session.constitution import Constitution
@@ -36,16 +36,16 @@ from specs.stages.critique.rows import (
 from specs.stages.generation.rows import GenerationRow
 from specs.stages.registry import STAGE_KINDS
 from specs.system.errors import EvidenceMissing, UserError
-from training.rules.critique.pair_selection import WRONG_BY_LENGTH, Sifted, length_bias, log_length_ratio
+from training.rules.critique.pair_selection import WRONG_BY_LENGTH, PairSelection, length_bias, log_length_ratio
 from training.rules.critique.preference_pairs import all_pairs, all_revisions, revisions_to_compare
 from training.rules.critique.revision_chains import contradiction_in
-from training.rules.critique.subjects import Unlabelled, labelled, labelled_pairs
+from training.rules.critique.subjects import LabelFault, labelled_pairs, read_labelled_subjects
 from training.rules.critique.verified_pairs import NotTheirs, mixed_prompts, verdicts, verified_pairs
 
 
 def critic_parameters(evidence: Evidence) -> CriticParameters:
     """Return the granted parameters of a critic; errors as :meth:`Evidence.granted`, and of a stage without a judge."""
-    parameters = evidence.granted(STAGE_KINDS[evidence.stage.kind].parameters)
+    parameters = evidence.parse_parameters(STAGE_KINDS[evidence.stage.kind].parameters)
     if isinstance(parameters, ReviseParameters):
         if parameters.judge is None:
             raise EvidenceMissing("the stage has no judge")
@@ -76,7 +76,7 @@ def labelled_input(evidence: Evidence) -> tuple[Item, ...]:
     return read_rows(evidence.inputs.get("calibration"), Item, "the labelled sample")
 
 
-def calibration_of(evidence: Evidence) -> Calibrated:
+def calibration_of(evidence: Evidence) -> CalibrationAgreement:
     """Return the critic's agreement with the registered labels, each item judged once and in order.
 
     Raises:
@@ -86,23 +86,23 @@ def calibration_of(evidence: Evidence) -> Calibrated:
     try:
         if evidence.stage.kind in ("best_of_n", "revise"):
             return _judged_pairs(evidence, sample)
-        pairs = labelled(sample, responses=evidence.stage.kind == "critique_responses")
-    except Unlabelled as error:
+        pairs = read_labelled_subjects(sample, responses=evidence.stage.kind == "critique_responses")
+    except LabelFault as error:
         raise EvidenceMissing(str(error), where="the labelled sample") from error
     rows = sound_rows(evidence, "calibration", CalibrationRow)
     requests = [(subject.item, subject.instruction, subject.response, label) for subject, label in pairs]
     if [(row.item, row.instruction, row.response, row.label) for row in rows] != requests:
         raise EvidenceMissing("the rows are not those of the labelled sample", where="calibration of the critic")
-    return calibrated([row.accepted for row in rows], [label == "good" for _, label in pairs])
+    return measure_calibration([row.accepted for row in rows], [label == "good" for _, label in pairs])
 
 
-def _judged_pairs(evidence: Evidence, sample: Sequence[Item]) -> Calibrated:
+def _judged_pairs(evidence: Evidence, sample: Sequence[Item]) -> CalibrationAgreement:
     rows = sound_rows(evidence, "calibration", JudgeCalibrationRow)
     pairs = labelled_pairs(sample)
     requests = [(pair.item, pair.instruction, pair.first, pair.second, label) for pair, label in pairs]
     if [(row.item, row.instruction, row.first, row.second, row.label) for row in rows] != requests:
         raise EvidenceMissing("the rows are not those of the labelled sample", where="calibration of the critic")
-    return calibrated([row.preferred or "neither" for row in rows], [label for _, label in pairs])
+    return measure_calibration([row.preferred or "neither" for row in rows], [label for _, label in pairs])
 
 
 def read_critiques(evidence: Evidence, output: str) -> Subjects:
@@ -111,10 +111,10 @@ def read_critiques(evidence: Evidence, output: str) -> Subjects:
     return as_written(rows, output)
 
 
-def measure_kappa(evidence: Evidence) -> dict[str, Measured]:
+def measure_kappa(evidence: Evidence) -> dict[str, MeasuredValue]:
     """Return the critic's kappa; errors as :func:`calibration_of`."""
     result = calibration_of(evidence)
-    return {f"{CRITIC_PREFIX[evidence.stage.kind]}_kappa": Measured(result.exact, result.n, result.interval)}
+    return {f"{CRITIC_PREFIX[evidence.stage.kind]}_kappa": MeasuredValue(result.exact, result.n, result.interval)}
 
 
 class Chain(NamedTuple):
@@ -162,30 +162,30 @@ def read_revise(evidence: Evidence, output: str) -> Subjects | None:
         return read_pairs(evidence, output)
     if not ReviseParameters.model_validate(evidence.parameters).judge:
         return None
-    subjects = _said(evidence, output)
+    subjects = _read_comparisons(evidence, output)
     if not subjects.rows:
         raise EvidenceMissing("no revision could be compared", where="comparisons of the judge")
     return subjects
 
 
-def measure_revise(evidence: Evidence) -> dict[str, Measured]:
+def measure_revise(evidence: Evidence) -> dict[str, MeasuredValue]:
     """Return the metrics of chains, of their pairs and of the judge; errors as :func:`read_revise`."""
     rows, pairs, pending = revision_rows(evidence), preferences_of(evidence), due_preferences(evidence)
     uses = principle_uses(evidence, rows)
     results = {
-        "principle_imbalance": Measured(max(uses.values()) - min(uses.values()), uses.total()),
-        "revision_pairs": Measured(len(pairs), len(rows)),
-        "revision_length_bias": Measured(length_bias(pairs)[1], len(pairs)),
+        "principle_imbalance": MeasuredValue(max(uses.values()) - min(uses.values()), uses.total()),
+        "revision_pairs": MeasuredValue(len(pairs), len(rows)),
+        "revision_length_bias": MeasuredValue(length_bias(pairs)[1], len(pairs)),
         **dropped_metrics("revision_pairs", pending, pairs),
     }
     if not ReviseParameters.model_validate(evidence.parameters).judge:
         return results
     n, made = len(sound_rows(evidence, "comparisons", ComparisonRow)), pending.reasons()
     dropped = made.get("original_preferred", 0) + made.get("no_preference", 0)
-    return results | {"revision_pairs_dropped_judge": Measured(dropped, n), **measure_kappa(evidence)}
+    return results | {"revision_pairs_dropped_judge": MeasuredValue(dropped, n), **measure_kappa(evidence)}
 
 
-def _said(evidence: Evidence, output: str) -> Subjects:
+def _read_comparisons(evidence: Evidence, output: str) -> Subjects:
     rows = sound_rows(evidence, output, ComparisonRow if output == "comparisons" else JudgeCalibrationRow)
     return as_written(rows, output)
 
@@ -196,7 +196,7 @@ def revision_rows(evidence: Evidence) -> tuple[RevisionRow, ...]:
     Raises:
         EvidenceMissing: there are none, they cannot be read, or one states what does not follow.
     """
-    revise_parameters = evidence.granted(ReviseParameters)
+    revise_parameters = evidence.parse_parameters(ReviseParameters)
     rows = read_rows(evidence.outputs.get("rows"), RevisionRow, "revision rows")
     for number, row in enumerate(rows, 1):
         if wrong := contradiction_in(row, revise_parameters):
@@ -231,7 +231,7 @@ def preferences_of(evidence: Evidence) -> tuple[Preference, ...]:
     return read_rows(evidence.outputs.get("preferences"), Preference, "preferences", may_be_empty=True)
 
 
-def due_preferences(evidence: Evidence) -> Sifted:
+def due_preferences(evidence: Evidence) -> PairSelection:
     """Return the pairs that follow from the raw rows, and those that are not kept.
 
     Raises:
@@ -253,7 +253,7 @@ def due_preferences(evidence: Evidence) -> Sifted:
     return all_pairs(sound_rows(evidence, "comparisons", ComparisonRow), parameters)
 
 
-def compared(evidence: Evidence) -> tuple[ComparisonRow, ...]:
+def read_sampled_comparisons(evidence: Evidence) -> tuple[ComparisonRow, ...]:
     """Return the comparisons of sampled responses; none of a stage that was broken off for its responses.
 
     Raises:
@@ -266,17 +266,22 @@ def compared(evidence: Evidence) -> tuple[ComparisonRow, ...]:
 
 
 def read_prefer(evidence: Evidence, output: str) -> Subjects | None:
-    """Return sampled responses, what the judge said of them, or the pairs; errors as :func:`compared`."""
+    """Return sampled responses, what the judge said of them, or the pairs; errors as
+    :func:`read_sampled_comparisons`."""
     if output == "rows":
         return as_written(read_rows(evidence.outputs.get("rows"), CandidateRow, "sampled responses"), output)
-    if not compared(evidence):
+    if not read_sampled_comparisons(evidence):
         return None
-    return _said(evidence, output) if output in ("comparisons", "calibration") else read_pairs(evidence, output)
+    return (
+        _read_comparisons(evidence, output)
+        if output in ("comparisons", "calibration")
+        else read_pairs(evidence, output)
+    )
 
 
-def measure_prefer(evidence: Evidence) -> dict[str, Measured]:
-    """Return the metrics of the judge and of the pairs; errors as :func:`compared`."""
-    rows = compared(evidence)
+def measure_prefer(evidence: Evidence) -> dict[str, MeasuredValue]:
+    """Return the metrics of the judge and of the pairs; errors as :func:`read_sampled_comparisons`."""
+    rows = read_sampled_comparisons(evidence)
     if not rows:
         return {}
     pairs, both = preferences_of(evidence), 2 * len(rows)
@@ -288,19 +293,19 @@ def measure_prefer(evidence: Evidence) -> dict[str, Measured]:
     return {
         "pair_judge_first_rate": share(first, both),
         **measure_kappa(evidence),
-        "pairs_length_difference": Measured(difference, len(pairs)),
-        "pairs_length_bias": Measured(bias, len(pairs)),
+        "pairs_length_difference": MeasuredValue(difference, len(pairs)),
+        "pairs_length_bias": MeasuredValue(bias, len(pairs)),
         **dropped_metrics("pairs", due_preferences(evidence), pairs),
     }
 
 
-def dropped_metrics(prefix: str, pending: Sifted, pairs: Sequence[Preference]) -> dict[str, Measured]:
+def dropped_metrics(prefix: str, pending: PairSelection, pairs: Sequence[Preference]) -> dict[str, MeasuredValue]:
     """Return how many pairs were left out by each rule of length, and what the lengths of those that are kept are."""
-    reasons, offered = pending.reasons(), len(pending.kept) + len(pending.dropped)
+    reasons, offered = pending.reasons(), len(pending.pairs) + len(pending.dropped)
     return {
-        f"{prefix}_dropped_ratio": Measured(reasons.get("length_ratio", 0), offered),
-        f"{prefix}_dropped_balance": Measured(reasons.get("length_balance", 0), offered),
-        f"{prefix}_log_length_ratio": Measured(log_length_ratio(pairs), len(pairs)),
+        f"{prefix}_dropped_ratio": MeasuredValue(reasons.get("length_ratio", 0), offered),
+        f"{prefix}_dropped_balance": MeasuredValue(reasons.get("length_balance", 0), offered),
+        f"{prefix}_log_length_ratio": MeasuredValue(log_length_ratio(pairs), len(pairs)),
     }
 
 
@@ -321,9 +326,11 @@ def due_verdicts(evidence: Evidence) -> list[VerifiedRow]:
         raise EvidenceMissing(str(error), where="samples") from error
 
 
-def verified_preferences(evidence: Evidence) -> Sifted:
+def verified_preferences(evidence: Evidence) -> PairSelection:
     """Return the pairs that follow from the samples, and those not kept; errors as :func:`due_verdicts`."""
-    return verified_pairs(_samples(evidence), due_verdicts(evidence), evidence.granted(BestOfNVerifiedParameters))
+    return verified_pairs(
+        _samples(evidence), due_verdicts(evidence), evidence.parse_parameters(BestOfNVerifiedParameters)
+    )
 
 
 class VerifiedSample(NamedTuple):
@@ -344,11 +351,11 @@ def read_verified(evidence: Evidence, output: str) -> Subjects | None:
     return as_written([VerifiedSample(row, row.item in mixed) for row in verified_rows], output)
 
 
-def measure_verified(evidence: Evidence) -> dict[str, Measured]:
+def measure_verified(evidence: Evidence) -> dict[str, MeasuredValue]:
     """Return what is measured of prompts and of the lengths of pairs; errors as :func:`due_verdicts`."""
     verified_rows, pairs = due_verdicts(evidence), preferences_of(evidence)
     return {
-        "verified_mixed_prompts": Measured(mixed_prompts(verified_rows), len({row.item for row in verified_rows})),
-        "verified_length_bias": Measured(length_bias(pairs)[1], len(pairs)),
+        "verified_mixed_prompts": MeasuredValue(mixed_prompts(verified_rows), len({row.item for row in verified_rows})),
+        "verified_length_bias": MeasuredValue(length_bias(pairs)[1], len(pairs)),
         **dropped_metrics("verified_pairs", verified_preferences(evidence), pairs),
     }

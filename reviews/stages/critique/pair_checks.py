@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, Limit, listed, unless
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.critique.measure import (
@@ -26,7 +26,7 @@ from specs.stages.registry import outputs_of
 from specs.system.errors import EvidenceMissing
 from specs.system.exact import holds
 from training.rules.critique.pair_selection import fault_in, length_bias
-from training.rules.critique.preference_pairs import revised
+from training.rules.critique.preference_pairs import collect_revised_examples
 from training.rules.critique.revision_chains import (
     chain_name,
     contradiction_in,
@@ -37,7 +37,7 @@ from training.rules.critique.revision_chains import (
 from training.rules.prompt_encoding import form_of
 from training.rules.tasks import spread
 
-CHECKS = Checks(("revise",))
+CHECKS = CheckRegistry(("revise",))
 _PAIRS: tuple[Kind, ...] = ("revise", "best_of_n", "best_of_n_verified")
 
 
@@ -48,9 +48,9 @@ def _chains(evidence: Evidence) -> tuple[RevisionRow, ...]:
 @CHECKS.add(
     "revise.follows", "Faults and final texts follow from what was written", source="provenance that was made up"
 )
-def _follows(evidence: Evidence, _: MetricSet | None) -> Found:
+def _follows(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compute what is wrong with each revision, and what each chain comes to, again from its texts."""
-    revise_parameters, rows = evidence.granted(ReviseParameters), _chains(evidence)
+    revise_parameters, rows = evidence.parse_parameters(ReviseParameters), _chains(evidence)
     wrong = [
         {"line": number, "item": row.item, "wrong": fault}
         for number, row in enumerate(rows, 1)
@@ -61,9 +61,9 @@ def _follows(evidence: Evidence, _: MetricSet | None) -> Found:
 
 
 @CHECKS.add("revise.complete", "Every example has its chain", source="rates over rows that had been filtered before")
-def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
+def _complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the chains with the examples they were to be made of."""
-    revise_parameters, rows = evidence.granted(ReviseParameters), _chains(evidence)
+    revise_parameters, rows = evidence.parse_parameters(ReviseParameters), _chains(evidence)
     examples = spread(
         read_rows(evidence.inputs.get("examples"), Example, "the examples"), revise_parameters.max_examples
     )
@@ -74,10 +74,12 @@ def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     short = [row.item for row in rows if len(row.rounds) != revise_parameters.revisions]
     if pending != results:
         detail = f"{len(pending)} examples came in, {len(results)} chains are not theirs in order"
-        return Found("FAIL", detail, float(len(results)))
+        return CheckOutcome("FAIL", detail, float(len(results)))
     if short:
-        return Found("FAIL", f"{len(short)} chains do not have {revise_parameters.revisions} rounds", float(len(short)))
-    return Found(
+        return CheckOutcome(
+            "FAIL", f"{len(short)} chains do not have {revise_parameters.revisions} rounds", float(len(short))
+        )
+    return CheckOutcome(
         "PASS",
         f"all {len(pending)} examples have one chain of {revise_parameters.revisions} rounds",
         float(len(pending)),
@@ -89,13 +91,15 @@ def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     "Principles are those of the registered constitution, and balanced",
     source="principles drawn by chance, so that one category dominates (Bai et al. 2022, arXiv:2212.08073)",
 )
-def _principles(evidence: Evidence, _: MetricSet | None) -> Found:
+def _principles(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compute the plan of principles again; count how often each category was used."""
-    revise_parameters, rows = evidence.granted(ReviseParameters), _chains(evidence)
+    revise_parameters, rows = evidence.parse_parameters(ReviseParameters), _chains(evidence)
     constitution, digest = constitution_of(evidence)
     registered = evidence.resolved.constitution_digest
     if digest != registered or any(row.constitution != registered for row in rows):
-        return Found("FAIL", f"the registered constitution is {registered}, another one was used", repairable=False)
+        return CheckOutcome(
+            "FAIL", f"the registered constitution is {registered}, another one was used", repairable=False
+        )
     plans = plan(
         constitution,
         [chain_name(row.item, row.sample) for row in rows],
@@ -106,19 +110,19 @@ def _principles(evidence: Evidence, _: MetricSet | None) -> Found:
         pairs = [(rule.id, rule.category) for rule in rounds.principles]
         used = [(round.principle, round.category) for round in row.rounds]
         if used != pairs:
-            names = [listed(name for name, _ in some) for some in (used, pairs)]
+            names = [join_names(name for name, _ in some) for some in (used, pairs)]
             detail = f"the chain of '{row.item}' used {names[0]}, not {names[1]}"
-            return Found("FAIL", detail, shown=({"item": row.item, "used": str(used), "due": str(pairs)},))
+            return CheckOutcome("FAIL", detail, rows=({"item": row.item, "used": str(used), "due": str(pairs)},))
     uses = principle_uses(evidence, rows)
     apart = max(uses.values()) - min(uses.values())
     message = ", ".join(f"{name} {count}" for name, count in sorted(uses.items()))
-    return Found("PASS" if apart <= 1 else "FAIL", f"categories were used: {message}", float(apart))
+    return CheckOutcome("PASS" if apart <= 1 else "FAIL", f"categories were used: {message}", float(apart))
 
 
 @CHECKS.add(
     "revise.prompts", "Each prompt is that of its texts", source="the stored prompt was not the one that was used"
 )
-def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
+def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Write every prompt again from the texts of its row."""
     rules = {principle.id: principle for principle in constitution_of(evidence)[0].principles}
     form: Form = form_of(evidence.resolved.spec.model.kind)
@@ -142,15 +146,15 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
 
 
 @CHECKS.add("revise.examples", "What was kept are the final revisions", source="edited training data")
-def _examples(evidence: Evidence, _: MetricSet | None) -> Found:
+def _examples(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the examples that were kept with the final texts of usable chains."""
-    examples = revised(revision_rows(evidence))
+    examples = collect_revised_examples(revision_rows(evidence))
     rows = read_rows(evidence.outputs.get("examples"), Example, "revised examples", may_be_empty=True)
     if list(rows) != examples:
-        return Found(
+        return CheckOutcome(
             "FAIL", f"{len(rows)} examples were kept, {len(examples)} follow from the chains", float(len(rows))
         )
-    return Found("PASS", f"all {len(examples)} usable chains gave their example", float(len(examples)))
+    return CheckOutcome("PASS", f"all {len(examples)} usable chains gave their example", float(len(examples)))
 
 
 @CHECKS.add(
@@ -159,12 +163,12 @@ def _examples(evidence: Evidence, _: MetricSet | None) -> Found:
     kinds=("best_of_n_verified",),
     source="labels that come from nowhere; rates over samples that had been filtered before",
 )
-def _verdicts(evidence: Evidence, _: MetricSet | None) -> Found:
+def _verdicts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Judge every sample again and compare the verdicts."""
     verified_rows = due_verdicts(evidence)
     rows = read_rows(evidence.outputs.get("rows"), VerifiedRow, "verdicts of the verifier")
     if list(rows) == verified_rows:
-        return Found(
+        return CheckOutcome(
             "PASS", f"the verifier says the same of all {len(verified_rows)} samples", float(len(verified_rows))
         )
     other = [row for row in rows if row not in verified_rows]
@@ -175,7 +179,7 @@ def _verdicts(evidence: Evidence, _: MetricSet | None) -> Found:
     detail = (
         f"{len(verified_rows)} samples came in, {len(rows)} verdicts are there; {len(other)} are not the verifier's"
     )
-    return Found("FAIL", detail, float(len(other)), visible)
+    return CheckOutcome("FAIL", detail, float(len(other)), visible)
 
 
 @CHECKS.add(
@@ -184,10 +188,10 @@ def _verdicts(evidence: Evidence, _: MetricSet | None) -> Found:
     kinds=_PAIRS,
     source="pairs whose margin was a default: confident, 1.0, without a model",
 )
-def _derived(evidence: Evidence, _: MetricSet | None) -> Found:
+def _check_derivation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Make the pairs again from the raw rows, and those that were left out where they are written down."""
     preferences, made = list(preferences_of(evidence)), due_preferences(evidence)
-    pending, reasons = made.kept, ", ".join(f"{name} {count}" for name, count in made.reasons().items())
+    pending, reasons = made.pairs, ", ".join(f"{name} {count}" for name, count in made.reasons().items())
     if "dropped" in outputs_of(evidence.stage.kind, evidence.stage.parameters):
         out = read_rows(evidence.outputs.get("dropped"), DroppedPair, "dropped pairs", may_be_empty=True)
         if list(out) != made.dropped:
@@ -197,10 +201,10 @@ def _derived(evidence: Evidence, _: MetricSet | None) -> Found:
                 if dropped_pair not in made.dropped
             )
             detail = f"{len(out)} pairs are written down as left out, {len(made.dropped)} follow from the raw rows"
-            return Found("FAIL", detail, float(len(out)), visible)
+            return CheckOutcome("FAIL", detail, float(len(out)), visible)
     if preferences == pending:
         message = f"; left out: {reasons}" if reasons else ""
-        return Found("PASS", f"all {len(pending)} pairs follow from the raw rows{message}", float(len(pending)))
+        return CheckOutcome("PASS", f"all {len(pending)} pairs follow from the raw rows{message}", float(len(pending)))
     extra = [preference for preference in preferences if preference not in pending]
     visible = tuple(
         {"item": preference.item, "chosen": preference.chosen, "rejected": preference.rejected} for preference in extra
@@ -208,7 +212,7 @@ def _derived(evidence: Evidence, _: MetricSet | None) -> Found:
     detail = (
         f"{len(preferences)} pairs were kept, {len(pending)} follow from the raw rows; {len(extra)} kept ones do not"
     )
-    return Found("FAIL", detail, float(len(extra)), visible)
+    return CheckOutcome("FAIL", detail, float(len(extra)), visible)
 
 
 @CHECKS.add(
@@ -217,11 +221,11 @@ def _derived(evidence: Evidence, _: MetricSet | None) -> Found:
     kinds=_PAIRS,
     source="literal line-end escapes in the prompts of pairs; pairs of equal texts",
 )
-def _whole(evidence: Evidence, _: MetricSet | None) -> Found:
+def _whole(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look at each pair by itself, and for pairs that occur twice."""
     pairs = preferences_of(evidence)
     if not pairs:
-        return Found("FAIL", "not one pair was kept")
+        return CheckOutcome("FAIL", "not one pair was kept")
     wrong = [
         {"item": preference.item, "wrong": fault, "chosen": preference.chosen}
         for preference in pairs
@@ -232,10 +236,10 @@ def _whole(evidence: Evidence, _: MetricSet | None) -> Found:
     times = Counter((preference.prompt, preference.chosen, preference.rejected) for preference in pairs)
     twice = sum(count - 1 for count in times.values())
     if twice:
-        return Found("FAIL", f"{twice} pairs repeat another one", float(twice))
+        return CheckOutcome("FAIL", f"{twice} pairs repeat another one", float(twice))
     types = Counter(preference.negative_type or preference.source for preference in pairs)
     fault = ", ".join(f"{name} {count}" for name, count in sorted(types.items()))
-    return Found("PASS", f"{len(pairs)} whole pairs: {fault}", float(len(pairs)))
+    return CheckOutcome("PASS", f"{len(pairs)} whole pairs: {fault}", float(len(pairs)))
 
 
 @CHECKS.add(
@@ -244,7 +248,7 @@ def _whole(evidence: Evidence, _: MetricSet | None) -> Found:
     kinds=_PAIRS,
     source="pairs of one prompt in training and validation",
 )
-def _split(evidence: Evidence, _: MetricSet | None) -> Found:
+def _split(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for groups and prompts on both sides of the split."""
     pairs = preferences_of(evidence)
     sides: dict[str, tuple[set[str], set[str]]] = {}
@@ -256,12 +260,14 @@ def _split(evidence: Evidence, _: MetricSet | None) -> Found:
         )
     bare = sum(preference.split is None for preference in pairs)
     if bare:
-        return Found("FAIL", f"{bare} pairs are on no side", float(bare))
+        return CheckOutcome("FAIL", f"{bare} pairs are on no side", float(bare))
     for what, texts, other in zip(("groups", "prompts"), sides["train"], sides["validation"], strict=True):
         if shared := sorted(texts & other):
-            return Found("FAIL", f"{len(shared)} {what} are on both sides: {listed(shared)}", float(len(shared)))
+            return CheckOutcome(
+                "FAIL", f"{len(shared)} {what} are on both sides: {join_names(shared)}", float(len(shared))
+            )
     counts = Counter(preference.split for preference in pairs)
-    return Found(
+    return CheckOutcome(
         "PASS", f"{counts['train']} pairs for training, {counts['validation']} for validation, no group on both"
     )
 
@@ -271,16 +277,16 @@ def _split(evidence: Evidence, _: MetricSet | None) -> Found:
     "Chosen and rejected are of like length",
     kinds=_PAIRS,
     source="preferences that teach length (Singhal et al. 2023, arXiv:2310.03716)",
-    limits=(Limit("<=", "thresholds.length_bias"),),
+    limits=(CheckLimit("<=", "thresholds.length_bias"),),
 )
-def _length(evidence: Evidence, _: MetricSet | None) -> Found:
+def _length(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the lengths of chosen and rejected: training on pairs would teach the difference before all else."""
     most = evidence.resolved.spec.thresholds.length_bias
     pairs = preferences_of(evidence)
     difference, bias = length_bias(pairs)
     detail = f"chosen responses have {float(difference):+.1f} words on average, {float(bias):+.2f} of the mean length"
     if holds(abs(bias), "<=", most):
-        return Found("PASS", detail, float(bias))
+        return CheckOutcome("PASS", detail, float(bias))
     ordered = sorted(
         pairs, key=lambda preference: -abs(len(preference.chosen.split()) - len(preference.rejected.split()))
     )
@@ -288,4 +294,4 @@ def _length(evidence: Evidence, _: MetricSet | None) -> Found:
         {"item": preference.item, "chosen": preference.chosen, "rejected": preference.rejected}
         for preference in ordered
     )
-    return Found("FAIL", detail, float(bias), visible)
+    return CheckOutcome("FAIL", detail, float(bias), visible)

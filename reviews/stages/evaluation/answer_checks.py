@@ -6,20 +6,20 @@ from collections import Counter
 from collections.abc import Set
 from fractions import Fraction
 
-from reviews.checks.definition import Checks, Found, Limit, manifest_of, need_exact
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, manifest_of, need_exact
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
 from reviews.evidence.right_answers import LABEL_WORDS, relative_limit, right_answers_of
 from reviews.evidence.weight_lineage import is_trained
-from reviews.stages.evaluation.judged_answers import Judged, answered, judged_rows
-from reviews.stages.evaluation.multi_turn import held
+from reviews.stages.evaluation.judged_answers import JudgedAnswer, judged_rows, read_judged_items
+from reviews.stages.evaluation.multi_turn import read_judged_conversations
 from specs.session.session_spec import kind_read
 from specs.stages.base.metric import MetricSet
 from specs.system.digests import digest_bytes
 from specs.system.exact import holds
 from training.rules.similarity import near_repeats, words_of
 
-CHECKS = Checks(("evaluate", "multi_turn", "inspect", "lm_eval"))
+CHECKS = CheckRegistry(("evaluate", "multi_turn", "inspect", "lm_eval"))
 _TRUNCATION = {
     "multi_turn": "turn_truncation_rate",
     "inspect": "benchmark_truncation_rate",
@@ -35,30 +35,34 @@ _SPECIAL, _WORD, _STEM = 10, 3, 4
     "health.truncation",
     "Few answers hit the token limit",
     source="runaway heuristics that measured length",
-    limits=(Limit("<=", "thresholds.truncated_answers"),),
+    limits=(CheckLimit("<=", "thresholds.truncated_answers"),),
 )
-def _truncated(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _check_truncation(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     rate = need_exact(metrics, _TRUNCATION.get(evidence.stage.kind, "truncation_rate"))
-    judged = answered(evidence, evidence.outputs.get("rows"))
+    judged = read_judged_items(evidence, evidence.outputs.get("rows"))
     visible = tuple({"item": value.item.id, "output": value.text} for value in judged if value.truncated)
     status = "PASS" if holds(rate, "<=", evidence.resolved.spec.thresholds.truncated_answers) else "FAIL"
-    return Found(status, f"{float(rate):.3f} of the answers hit the token limit", float(rate), visible)
+    return CheckOutcome(status, f"{float(rate):.3f} of the answers hit the token limit", float(rate), visible)
 
 
 @CHECKS.add(
     "health.empty",
     "Few answers are empty",
     source="outputs without a visible character",
-    limits=(Limit("<=", "thresholds.empty_answers"),),
+    limits=(CheckLimit("<=", "thresholds.empty_answers"),),
 )
-def _empty(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _empty(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     if evidence.stage.kind == "multi_turn":
-        turns = [turn for value in held(evidence, evidence.outputs.get("rows")) for turn in value.row.turns]
+        turns = [
+            turn
+            for value in read_judged_conversations(evidence, evidence.outputs.get("rows"))
+            for turn in value.row.turns
+        ]
         rate = Fraction(sum(not turn.output.strip() for turn in turns), len(turns))
     else:
         rate = need_exact(metrics, _EMPTY.get(evidence.stage.kind, "empty_rate"))
     status = "PASS" if holds(rate, "<=", evidence.resolved.spec.thresholds.empty_answers) else "FAIL"
-    return Found(status, f"{float(rate):.3f} of the answers are empty", float(rate))
+    return CheckOutcome(status, f"{float(rate):.3f} of the answers are empty", float(rate))
 
 
 @CHECKS.add(
@@ -66,31 +70,34 @@ def _empty(evidence: Evidence, metrics: MetricSet | None) -> Found:
     "Few answers are a bare label",
     kinds=("evaluate",),
     source="label-only outputs",
-    limits=(Limit("<=", "thresholds.label_answers"),),
+    limits=(CheckLimit("<=", "thresholds.label_answers"),),
 )
-def _labels(evidence: Evidence, _: MetricSet | None) -> Found:
+def _labels(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count answers of one or two words: labels instead of answers, unless right answers are as short."""
     threshold = evidence.resolved.spec.thresholds.label_answers
     right = right_answers_of(evidence)
     if task_of(evidence) == "exact_answer" or right.short and relative_limit(threshold, right.short) == 1:
-        return Found("NOT_APPLICABLE", "the answers are short by the task")
+        return CheckOutcome("NOT_APPLICABLE", "the answers are short by the task")
     judged = judged_rows(evidence, evidence.outputs.get("rows"))
     short = [row for row in judged if row.text.strip() and len(words_of(row.text)) <= LABEL_WORDS]
     share = Fraction(len(short), len(judged))
     visible = tuple({"item": row.item.id, "output": row.text} for row in short)
     status = "PASS" if holds(share, "<=", relative_limit(threshold, right.short)) else "FAIL"
-    return Found(status, f"{len(short)} of {len(judged)} answers have one or two words", float(share), visible)
+    return CheckOutcome(status, f"{len(short)} of {len(judged)} answers have one or two words", float(share), visible)
 
 
 @CHECKS.add(
-    "health.collapse", "Answers differ", source="mode collapse", limits=(Limit("<=", "thresholds.identical_answers"),)
+    "health.collapse",
+    "Answers differ",
+    source="mode collapse",
+    limits=(CheckLimit("<=", "thresholds.identical_answers"),),
 )
-def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
+def _alike(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count the most frequent answer; the limit lies above the share of items that have one right answer.
 
     Where right answers are known, an untrained model that repeats one is no more than a weak baseline: a warning.
     """
-    rows = answered(evidence, evidence.outputs.get("rows"))
+    rows = read_judged_items(evidence, evidence.outputs.get("rows"))
     text, count = Counter(row.text.strip() for row in rows).most_common(1)[0]
     share, right = Fraction(count, len(rows)), right_answers_of(evidence)
     visible = ({"output": text, "times": count},) if count > 1 else ()
@@ -99,12 +106,16 @@ def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
     )
     spec = evidence.resolved.spec
     if holds(share, "<=", right.limit_of_equal(spec.thresholds.identical_answers)):
-        return Found("PASS", f"the most frequent answer was given {count} times{expected}", float(share), visible)
+        return CheckOutcome(
+            "PASS", f"the most frequent answer was given {count} times{expected}", float(share), visible
+        )
     detail = f"one answer was given to {count} of {len(rows)} items{expected}"
     if is_trained(spec, evidence.stage):
-        return Found("FAIL", f"{detail}: the model has collapsed", float(share), visible)
+        return CheckOutcome("FAIL", f"{detail}: the model has collapsed", float(share), visible)
     status = "WARN" if right.items else "FAIL"
-    return Found(status, f"{detail}: the model, which no stage has trained, answers them alike", float(share), visible)
+    return CheckOutcome(
+        status, f"{detail}: the model, which no stage has trained, answers them alike", float(share), visible
+    )
 
 
 @CHECKS.add(
@@ -113,12 +124,12 @@ def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
     kinds=("evaluate",),
     source="mode collapse with one word changed, which no two answers showed as equal",
     blocking=False,
-    limits=(Limit("<=", "thresholds.near_answers"), Limit("<", "thresholds.prompt_similarity")),
+    limits=(CheckLimit("<=", "thresholds.near_answers"), CheckLimit("<", "thresholds.prompt_similarity")),
 )
-def _near(evidence: Evidence, _: MetricSet | None) -> Found:
+def _near(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count answers that nearly repeat one to an earlier item; a label is right for many."""
     if task_of(evidence) == "exact_answer":
-        return Found("NOT_APPLICABLE", "the answers are short by the task")
+        return CheckOutcome("NOT_APPLICABLE", "the answers are short by the task")
     judged = judged_rows(evidence, evidence.outputs.get("rows"))
     thresholds = evidence.resolved.spec.thresholds
     repeats = near_repeats((value.text for value in judged), threshold=thresholds.prompt_similarity)
@@ -133,7 +144,9 @@ def _near(evidence: Evidence, _: MetricSet | None) -> Found:
     )
     limit = relative_limit(thresholds.near_answers, right_answers_of(evidence).repeated)
     status = "PASS" if holds(share, "<=", limit) else "WARN"
-    return Found(status, f"{len(repeats)} of {len(judged)} answers nearly repeat an earlier one", float(share), visible)
+    return CheckOutcome(
+        status, f"{len(repeats)} of {len(judged)} answers nearly repeat an earlier one", float(share), visible
+    )
 
 
 @CHECKS.add(
@@ -142,15 +155,15 @@ def _near(evidence: Evidence, _: MetricSet | None) -> Found:
     kinds=("evaluate",),
     source="one text of the right form for every topic: a verifier of forms accepts it",
     blocking=False,
-    limits=(Limit("<=", "thresholds.off_topic"),),
+    limits=(CheckLimit("<=", "thresholds.off_topic"),),
 )
-def _topic(evidence: Evidence, _: MetricSet | None) -> Found:
+def _topic(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count accepted answers that share no word with what is special to their prompt, or that repeat the prompt.
 
     A word is special where at most a tenth of the prompts have it. Only a form is judged without regard to its topic.
     """
     if task_of(evidence) != "format_instructions":
-        return Found("NOT_APPLICABLE", "an answer to this task may be right without a word of its prompt")
+        return CheckOutcome("NOT_APPLICABLE", "an answer to this task may be right without a word of its prompt")
     judged = judged_rows(evidence, evidence.outputs.get("rows"))
     counts = Counter(word for value in judged for word in set(words_of(value.item.prompt)))
     most = max(1, len(judged) // _SPECIAL)
@@ -161,10 +174,10 @@ def _topic(evidence: Evidence, _: MetricSet | None) -> Found:
     visible = tuple({"item": value.item.id, "text": value.item.prompt, "output": value.text} for value in odd)
     status = "PASS" if holds(share, "<=", evidence.resolved.spec.thresholds.off_topic) else "WARN"
     message = f"{len(odd)} of {len(accepted)} accepted answers have no word of their topic, or repeat their prompt"
-    return Found(status, message, float(share), visible)
+    return CheckOutcome(status, message, float(share), visible)
 
 
-def _on_topic(value: Judged, special: Set[str]) -> bool:
+def _on_topic(value: JudgedAnswer, special: Set[str]) -> bool:
     words, reported_words = words_of(value.item.prompt), words_of(value.text)
     if f" {' '.join(words)} " in f" {' '.join(reported_words)} ":
         return False
@@ -180,14 +193,18 @@ def _on_topic(value: Judged, special: Set[str]) -> bool:
     kinds=("evaluate",),
     source="swapped instruct checkpoints",
 )
-def _template(evidence: Evidence, _: MetricSet | None) -> Found:
+def _template(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     declared, manifest = kind_read(evidence.resolved.spec, evidence.stage), manifest_of(evidence)
     has = manifest.facts.get("chat_template") != digest_bytes(b"")
     if declared == "instruct" and not has:
-        return Found("FAIL", "the model is declared instruct, its tokenizer has no chat template", repairable=False)
+        return CheckOutcome(
+            "FAIL", "the model is declared instruct, its tokenizer has no chat template", repairable=False
+        )
     # Rows that were written before the form was said were asked by the tokenizer and not by the declared kind.
     form = manifest.effective.get("form", "chat" if has else "completion")
     read = form == "chat" and evidence.parameters.get("prompting", "native") == "native"
     if declared == "base" and read:
-        return Found("WARN", "the model is declared base, its tokenizer has a chat template that was used")
-    return Found("PASS", f"a model of kind {declared} was prompted {'with' if read else 'without'} a chat template")
+        return CheckOutcome("WARN", "the model is declared base, its tokenizer has a chat template that was used")
+    return CheckOutcome(
+        "PASS", f"a model of kind {declared} was prompted {'with' if read else 'without'} a chat template"
+    )

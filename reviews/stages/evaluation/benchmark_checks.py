@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, listed, manifest_of, unless
+from reviews.checks.definition import CheckOutcome, CheckRegistry, join_names, manifest_of, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.right_answers import targets_of
-from reviews.stages.evaluation.benchmark_rows import Sampled, log_of, sampled
+from reviews.stages.evaluation.benchmark_rows import BenchmarkSample, log_of, read_benchmark_samples
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.stages.evaluation.parameters import InspectParameters, LmEvalParameters
 from specs.system.errors import EvidenceMissing
-from training.rules.evaluation.inspect_log import Log, Sample
+from training.rules.evaluation.inspect_log import Log, LoggedSample
 from training.rules.evaluation.inspect_scores import is_right, scored_again
 
 SCORES = "benchmark.scores"
@@ -22,53 +22,53 @@ _FORMS: dict[str, type[InspectParameters | LmEvalParameters]] = {
     "inspect": InspectParameters,
     "lm_eval": LmEvalParameters,
 }
-CHECKS = Checks(("inspect", "lm_eval"))
+CHECKS = CheckRegistry(("inspect", "lm_eval"))
 
 
-def _granted(evidence: Evidence) -> InspectParameters | LmEvalParameters:
-    return evidence.granted(_FORMS[evidence.stage.kind])
+def _parse_parameters(evidence: Evidence) -> InspectParameters | LmEvalParameters:
+    return evidence.parse_parameters(_FORMS[evidence.stage.kind])
 
 
-def _rows(evidence: Evidence) -> tuple[Sampled, ...]:
-    return sampled(evidence, evidence.outputs.get("rows"))
+def _rows(evidence: Evidence) -> tuple[BenchmarkSample, ...]:
+    return read_benchmark_samples(evidence, evidence.outputs.get("rows"))
 
 
 @CHECKS.add("benchmark.sandbox", "The task ran in a sandbox", source="benchmarks that fetch what they like")
-def _sandbox(evidence: Evidence, _: MetricSet | None) -> Found:
+def _sandbox(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Read the manifest, which Peergate's own process beside the sandbox wrote."""
-    sandbox = _stated(evidence).get("sandbox")
+    sandbox = _read_library_facts(evidence).get("sandbox")
     if not isinstance(sandbox, str) or not sandbox or sandbox == "none":
-        return Found("FAIL", "the manifest names no sandbox", repairable=False)
-    return Found("PASS", f"the task ran in {sandbox}, from where only the model was reached")
+        return CheckOutcome("FAIL", "the manifest names no sandbox", repairable=False)
+    return CheckOutcome("PASS", f"the task ran in {sandbox}, from where only the model was reached")
 
 
 @CHECKS.add("benchmark.log", "The rows are those of the log", source="samples dropped or scores edited after the run")
-def _log(evidence: Evidence, _: MetricSet | None) -> Found:
+def _log(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare every row with the sample of its item in the log, and the log's samples with the items."""
     log, rows = log_of(evidence), _rows(evidence)
     if log.status != "success":
-        return Found("FAIL", f"the log says that the task ended with status {log.status!r}", repairable=False)
-    samples: dict[str, Sample] = {}
+        return CheckOutcome("FAIL", f"the log says that the task ended with status {log.status!r}", repairable=False)
+    samples: dict[str, LoggedSample] = {}
     for sample in log.samples:
         if sample.id in samples or sample.epoch != 1 or sample.error:
-            return Found("FAIL", f"the log has '{sample.id}' twice, with an error or repeated", repairable=False)
+            return CheckOutcome("FAIL", f"the log has '{sample.id}' twice, with an error or repeated", repairable=False)
         samples[sample.id] = sample
     if set(samples) != {row.item.id for row in rows}:
         missing = [row.item.id for row in rows if row.item.id not in samples]
         message = f"the log has {len(samples)} samples, the rows {len(rows)}"
-        message += f"; without a sample: {listed(missing)}" if missing else ""
-        return Found("FAIL", message, repairable=False)
-    score = _granted(evidence).score
+        message += f"; without a sample: {join_names(missing)}" if missing else ""
+        return CheckOutcome("FAIL", message, repairable=False)
+    score = _parse_parameters(evidence).score
     wrong = [
         {"item": row.item.id, "differs": ", ".join(texts)}
         for row in rows
         if (texts := list(_differing(row, samples[row.item.id], score)))
     ]
-    message = f"{len(wrong)} rows are not what the log says: {listed(value['item'] for value in wrong)}"
+    message = f"{len(wrong)} rows are not what the log says: {join_names(value['item'] for value in wrong)}"
     return unless(wrong, message, f"all {len(rows)} rows are those of the log", repairable=False)
 
 
-def _differing(value: Sampled, sample: Sample, score: str) -> Iterator[str]:
+def _differing(value: BenchmarkSample, sample: LoggedSample, score: str) -> Iterator[str]:
     row, claimed = value.row, {each.name: each.value for each in sample.scores}
     if {name: _plain(value) for name, value in row.scores.items()} != {
         name: _plain(value) for name, value in claimed.items()
@@ -91,35 +91,37 @@ def _plain(value: str | bool | float | None) -> tuple[str, Any]:
 
 
 @CHECKS.add("benchmark.task", "The registered task ran as granted", source="another task under a benchmark's name")
-def _task(evidence: Evidence, _: MetricSet | None) -> Found:
+def _task(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare task, arguments, environment and requests with what was granted, and with the baseline's."""
-    arguments, log, stated = _granted(evidence), log_of(evidence), _stated(evidence)
+    arguments, log, stated = _parse_parameters(evidence), log_of(evidence), _read_library_facts(evidence)
     args = arguments.args if isinstance(arguments, InspectParameters) else {}
     faults: list[str] = []
     named = arguments.task.rpartition("/")[2]
     if log.task.rpartition("/")[2] != named:
         faults.append(f"the log is that of the task {log.task!r}")
     if set(log.arguments) != set(args):
-        faults.append(f"the task was given {listed(sorted(log.arguments)) or 'no arguments'}")
+        faults.append(f"the task was given {join_names(sorted(log.arguments)) or 'no arguments'}")
     faults += [
         f"the argument '{name}' was {log.arguments.get(name)!r}"
         for name, value in args.items()
         if "{items}" not in str(value) and log.arguments.get(name) != value
     ]
     if faults:
-        return Found("FAIL", "; ".join(faults), float(len(faults)), repairable=False)
+        return CheckOutcome("FAIL", "; ".join(faults), float(len(faults)), repairable=False)
     long = [
         row.item.id
         for row in _rows(evidence)
         if any(c.max_new_tokens > arguments.max_new_tokens for c in row.row.calls)
     ]
     if long:
-        return Found("FAIL", f"more tokens than granted were asked for at {listed(long)}", repairable=False)
+        return CheckOutcome("FAIL", f"more tokens than granted were asked for at {join_names(long)}", repairable=False)
     before = evidence.baseline_manifest
     if before is not None and (theirs := before.facts.get("library", {}).get("environment")) != stated["environment"]:
         message = f"the baseline ran in the environment {theirs}, this stage in {stated['environment']}"
-        return Found("FAIL", message, repairable=False)
-    return Found("PASS", f"task {arguments.task} with {stated.get('name')} {stated.get('version')}, as granted", 0.0)
+        return CheckOutcome("FAIL", message, repairable=False)
+    return CheckOutcome(
+        "PASS", f"task {arguments.task} with {stated.get('name')} {stated.get('version')}, as granted", 0.0
+    )
 
 
 @CHECKS.add(
@@ -127,7 +129,7 @@ def _task(evidence: Evidence, _: MetricSet | None) -> Found:
     "The model was asked the items, and their answers were due",
     source="a task with other data",
 )
-def _items(evidence: Evidence, _: MetricSet | None) -> Found:
+def _items(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for each item's prompt in what was asked, and compare the target with the item's answers.
 
     A task may write the question in its own words, or the target in another form: that is a warning, with the items.
@@ -145,11 +147,13 @@ def _items(evidence: Evidence, _: MetricSet | None) -> Found:
     ]
     if parts:
         visible = tuple({"item": id} for id in dict.fromkeys((*elsewhere, *targets)))
-        return Found("WARN", "; ".join(parts), float(len(elsewhere) + len(targets)), visible)
-    return Found("PASS", f"all {len(rows)} items were asked in their own words, their answers were the targets", 0.0)
+        return CheckOutcome("WARN", "; ".join(parts), float(len(elsewhere) + len(targets)), visible)
+    return CheckOutcome(
+        "PASS", f"all {len(rows)} items were asked in their own words, their answers were the targets", 0.0
+    )
 
 
-def _is_asked(value: Sampled) -> bool:
+def _is_asked(value: BenchmarkSample) -> bool:
     return any(value.item.prompt.strip() in message.content for call in value.row.calls for message in call.messages)
 
 
@@ -159,7 +163,7 @@ def _is_due(target: str, item: Item) -> bool:
 
 
 @CHECKS.add(SCORES, "The scores follow from the answers", source="a benchmark's number, believed as it was")
-def _scores(evidence: Evidence, _: MetricSet | None) -> Found:
+def _scores(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Carry the registered scorer out again where it is one of the library's plain ones; else it stays a claim."""
     rows, log = _rows(evidence), log_of(evidence)
     results = {row.item.id: _again(log, evidence, row) for row in rows}
@@ -169,24 +173,26 @@ def _scores(evidence: Evidence, _: MetricSet | None) -> Found:
         if results[row.item.id] not in (None, row.passed)
     ]
     if wrong:
-        message = f"{len(wrong)} scores do not follow from the answers: {listed(str(value['item']) for value in wrong)}"
-        return Found("FAIL", message, float(len(wrong)), tuple(wrong), repairable=False)
+        message = (
+            f"{len(wrong)} scores do not follow from the answers: {join_names(str(value['item']) for value in wrong)}"
+        )
+        return CheckOutcome("FAIL", message, float(len(wrong)), tuple(wrong), repairable=False)
     claims = sum(value is None for value in results.values())
     if claims:
         message = f"{claims} of {len(rows)} scores are the claim of the task's scorer: nothing here computes them again"
-        return Found("WARN", message, float(claims))
-    return Found("PASS", f"all {len(rows)} scores follow from answer and target", 0.0)
+        return CheckOutcome("WARN", message, float(claims))
+    return CheckOutcome("PASS", f"all {len(rows)} scores follow from answer and target", 0.0)
 
 
-def _again(log: Log, evidence: Evidence, value: Sampled) -> bool | None:
+def _again(log: Log, evidence: Evidence, value: BenchmarkSample) -> bool | None:
     # A solver may have put a text of its own in the place of the answer.
     if value.text not in {call.output for call in value.row.calls}:
         return None
-    scorer, options = log.scorers.get(_granted(evidence).score, ("", {}))
+    scorer, options = log.scorers.get(_parse_parameters(evidence).score, ("", {}))
     return scored_again(scorer, options, value.text, value.row.target)
 
 
-def _stated(evidence: Evidence) -> dict[str, Any]:
+def _read_library_facts(evidence: Evidence) -> dict[str, Any]:
     library = manifest_of(evidence).facts.get("library")
     if not isinstance(library, dict) or not isinstance(library.get("environment"), str):
         raise EvidenceMissing("the manifest does not say where the task ran")

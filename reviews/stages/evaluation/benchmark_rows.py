@@ -15,7 +15,7 @@ from specs.system.errors import EvidenceMissing
 from training.rules.evaluation.inspect_log import NAME, Log, NotALog, read_log
 
 
-class Sampled(NamedTuple):
+class BenchmarkSample(NamedTuple):
     """One registered item as a sample of the task."""
 
     item: Item
@@ -42,13 +42,17 @@ class Sampled(NamedTuple):
         return self.row.truncated
 
 
-def sampled(evidence: Evidence, path: Path | None, what: str = "inspect rows") -> tuple[Sampled, ...]:
+def read_benchmark_samples(
+    evidence: Evidence, path: Path | None, what: str = "inspect rows"
+) -> tuple[BenchmarkSample, ...]:
     """Return every registered item of the stage with its row, in the order of the items.
 
     Raises:
         EvidenceMissing: as :func:`read_rows` and :func:`in_order`.
     """
-    return tuple(Sampled(*pair) for pair in in_order(items_of(evidence), read_rows(path, BenchmarkRow, what), what))
+    return tuple(
+        BenchmarkSample(*pair) for pair in in_order(items_of(evidence), read_rows(path, BenchmarkRow, what), what)
+    )
 
 
 def log_file(evidence: Evidence) -> Path:

@@ -25,7 +25,7 @@ def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[fl
     return [float(judged_row.passed) for judged_row in judged_rows(evidence, path)]
 
 
-def shown(evidence: Evidence) -> list[dict[str, Any]]:
+def summarise_rows(evidence: Evidence) -> list[dict[str, Any]]:
     """Return every answer with its judgement; errors as :func:`judged_rows`."""
     return [
         {

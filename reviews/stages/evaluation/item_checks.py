@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
-from reviews.checks.definition import Checks, Found, Limit, listed, unless
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names, unless
 from reviews.checks.leakage_checks import asked_of
 from reviews.evidence.evidence import Evidence
-from reviews.stages.evaluation.judged_answers import answered, both_arms
+from reviews.stages.evaluation.judged_answers import both_arms, read_judged_items
 from specs.session.session_spec import SessionSpec
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
@@ -25,9 +25,9 @@ from training.rules.tasks.conversation import answers_to, said_in
 from training.rules.tasks.conversation import judge as judge_talk
 from training.rules.tasks.format_instructions import asked_kinds
 
-CHECKS = Checks(("evaluate", "multi_turn", "inspect", "lm_eval"))
+CHECKS = CheckRegistry(("evaluate", "multi_turn", "inspect", "lm_eval"))
 
-ITEMS_PER_KIND = (Limit(">=", "thresholds.items_per_kind"),)
+ITEMS_PER_KIND = (CheckLimit(">=", "thresholds.items_per_kind"),)
 SOURCE = "a test set that asked to convert metres to Fahrenheit and how many wheels a square has"
 LEAST_WORDS = 2
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
@@ -46,20 +46,20 @@ PLAIN = ("I do not know.", "x", _LONG)
 everything."""
 
 
-def sound(task: str, heldout: Sequence[Item]) -> Found:
+def sound(task: str, heldout: Sequence[Item]) -> CheckOutcome:
     """Test each held-out item with the verifier of a task."""
     met = sum(_has_reference(task, item) for item in heldout)
     right = f"{len(heldout)} held-out items can be missed, {met} of them are met by a known answer"
     return _unsound(heldout, "items", lambda item: _fault(task, item), right)
 
 
-def _unsound(heldout: Sequence[Item], what: str, fault: Callable[[Item], str], right: str) -> Found:
+def _unsound(heldout: Sequence[Item], what: str, fault: Callable[[Item], str], right: str) -> CheckOutcome:
     wrong = [
         {"heldout": item.id, "kind": item.kind, "fault": why, "text": item.prompt}
         for item in heldout
         if (why := fault(item))
     ]
-    which = listed(f"{value['heldout']} {value['fault']}" for value in wrong)
+    which = join_names(f"{value['heldout']} {value['fault']}" for value in wrong)
     message = f"{len(wrong)} of {len(heldout)} held-out {what} are unsound: {which}"
     return unless(wrong, message, right, repairable=False)
 
@@ -105,7 +105,7 @@ def _fault(task: str, item: Item) -> str:
     return f"does not say '{missing[0]}', which is asked of the answer" if missing else ""
 
 
-def sound_conversations(heldout: Sequence[Item]) -> Found:
+def sound_conversations(heldout: Sequence[Item]) -> CheckOutcome:
     """Test each held-out conversation with its own judge, turn by turn."""
     right = f"{len(heldout)} held-out conversations can be missed, and are met by known answers"
     return _unsound(heldout, "conversations", _unheld, right)
@@ -138,7 +138,7 @@ def _says(prompt: str, value: str) -> bool:
     return value.casefold() in prompt.casefold()
 
 
-def soundness(spec: SessionSpec, heldout: Sequence[Item]) -> Found:
+def soundness(spec: SessionSpec, heldout: Sequence[Item]) -> CheckOutcome:
     """Judge the held-out items for every verifier that an evaluation of them uses."""
     readers = [stage for stage in spec.stages if stage.kind == "evaluate" and stage.reads_heldout]
     tasks = dict.fromkeys(stage.parameters.scorer or spec.task for stage in readers)
@@ -146,37 +146,37 @@ def soundness(spec: SessionSpec, heldout: Sequence[Item]) -> Found:
     if any(stage.kind == "multi_turn" and stage.reads_heldout for stage in spec.stages):
         results.append(sound_conversations(heldout))
     if not results:
-        return Found("NOT_APPLICABLE", "no verifier judges the held-out items")
+        return CheckOutcome("NOT_APPLICABLE", "no verifier judges the held-out items")
     return next((value for value in results if value.status != "PASS"), results[0])
 
 
-def sizes_of(heldout: Iterable[Item], least: int) -> Found:
+def sizes_of(heldout: Iterable[Item], least: int) -> CheckOutcome:
     """Count the items of each constraint kind of the split."""
     kinds = Counter(item.kind for item in heldout)
     small = {kind: count for kind, count in kinds.items() if count < least}
     rarest = float(min(kinds.values(), default=0))
     if small or not kinds:
-        message = listed(f"{kind} {count}" for kind, count in small.items())
+        message = join_names(f"{kind} {count}" for kind, count in small.items())
         detail = f"{len(small)} of {len(kinds)} constraint kinds have fewer than {least} items: {message or 'no items'}"
         visible = tuple({"kind": kind, "items": count, "least": least} for kind, count in small.items())
-        return Found("FAIL", detail, rarest, visible, repairable=False)
-    return Found("PASS", f"each of {len(kinds)} constraint kinds has {rarest:.0f} items or more", rarest)
+        return CheckOutcome("FAIL", detail, rarest, visible, repairable=False)
+    return CheckOutcome("PASS", f"each of {len(kinds)} constraint kinds has {rarest:.0f} items or more", rarest)
 
 
 @CHECKS.add(
     "items.ceiling",
     "A model that is able passes some items of each kind",
     source=SOURCE,
-    limits=(Limit(">=", "thresholds.ceiling_kind"),),
+    limits=(CheckLimit(">=", "thresholds.ceiling_kind"),),
 )
-def _ceiling(evidence: Evidence, _: MetricSet | None) -> Found:
+def _ceiling(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Require that a model known to be able passes some items of each kind."""
     plan = evidence.resolved.spec.evaluation
     gap = plan.gap if plan is not None else None
     if gap is None or gap.ceiling != evidence.stage.name:
-        return Found("NOT_APPLICABLE", "this stage is no registered ceiling")
+        return CheckOutcome("NOT_APPLICABLE", "this stage is no registered ceiling")
     least = evidence.resolved.spec.thresholds.ceiling_kind
-    judged = answered(evidence, evidence.outputs.get("rows"))
+    judged = read_judged_items(evidence, evidence.outputs.get("rows"))
     shares = _shares((value.item.kind, value.passed) for value in judged)
     weakest = float(min(shares.values()))
     low = {kind: share for kind, share in shares.items() if not holds(share, ">=", least)}
@@ -188,30 +188,30 @@ def _ceiling(evidence: Evidence, _: MetricSet | None) -> Found:
             if value.item.kind in low and not value.passed
         )
         detail = f"of {len(low)} of {len(shares)} kinds the ceiling passes too little ({message}): look at their items"
-        return Found("FAIL", detail, weakest, visible, repairable=False)
-    return Found("PASS", f"the ceiling passes {weakest:.2f} of each of {len(shares)} kinds or more", weakest)
+        return CheckOutcome("FAIL", detail, weakest, visible, repairable=False)
+    return CheckOutcome("PASS", f"the ceiling passes {weakest:.2f} of each of {len(shares)} kinds or more", weakest)
 
 
 @CHECKS.add(
     "items.answered", "Each kind has items that an arm passes", source=SOURCE, blocking=False, only_treatment=True
 )
-def _answered(evidence: Evidence, _: MetricSet | None) -> Found:
+def _check_passed_kinds(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count the items that neither arm passes, and name the kinds of which no item was passed."""
     pairs = both_arms(evidence)
     nobody = [now for then, now in pairs if not (then.passed or now.passed)]
     shares = _shares((now.item.kind, then.passed or now.passed) for then, now in pairs)
     silent = sorted(kind for kind, share in shares.items() if share == 0)
-    named = f" ({listed((value.item.id for value in nobody), NAMED)})" if nobody else ""
+    named = f" ({join_names((value.item.id for value in nobody), NAMED)})" if nobody else ""
     detail = f"neither arm is right on {len(nobody)} of {len(pairs)} items"
     if not silent:
-        return Found("PASS", f"{detail}; of every kind an arm is right on some{named}", float(len(nobody)))
+        return CheckOutcome("PASS", f"{detail}; of every kind an arm is right on some{named}", float(len(nobody)))
     visible = tuple(
         {"heldout": value.item.id, "kind": value.item.kind, "text": value.item.prompt, "answer": value.text}
         for value in nobody
         if value.item.kind in silent
     )
-    message = f"{detail}, among them all of {listed(silent)}: too hard, or impossible{named}"
-    return Found("WARN", message, float(len(nobody)), visible)
+    message = f"{detail}, among them all of {join_names(silent)}: too hard, or impossible{named}"
+    return CheckOutcome("WARN", message, float(len(nobody)), visible)
 
 
 def _shares(passed: Iterable[tuple[str, bool]]) -> dict[str, Fraction]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from reviews.checks.definition import Checks, Found, Limit, need, need_exact
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, need, need_exact
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import items_of
 from reviews.stages.evaluation.item_checks import ITEMS_PER_KIND, sizes_of
@@ -14,12 +14,12 @@ from specs.system.errors import EvidenceMissing
 from specs.system.exact import holds
 from training.rules.tasks.conversation import KINDS
 
-CHECKS = Checks(("pairwise_judge",))
+CHECKS = CheckRegistry(("pairwise_judge",))
 
 LIMITS = (
-    Limit(">=", "thresholds.scorer_agreement"),
-    Limit("<=", "thresholds.scorer_length"),
-    Limit(">=", "thresholds.scorer_labelled"),
+    CheckLimit(">=", "thresholds.scorer_agreement"),
+    CheckLimit("<=", "thresholds.scorer_length"),
+    CheckLimit(">=", "thresholds.scorer_labelled"),
 )
 
 
@@ -29,7 +29,7 @@ LIMITS = (
     source="preferences of a judge that nobody had held against people",
     limits=LIMITS,
 )
-def _judge(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _judge(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Compare the judge with the labels of people before its preferences count."""
     labelled = calibration(evidence)
     sides, thresholds = Counter(value.label for value in labelled), evidence.resolved.spec.thresholds
@@ -40,15 +40,15 @@ def _judge(evidence: Evidence, metrics: MetricSet | None) -> Found:
     kappa, longer = need(metrics, "judge_kappa"), need(metrics, "judge_longer")
     detail = f"on {len(labelled)} labelled pairs kappa {kappa:.2f}, the longer answer preferred {longer:+.2f} too often"
     visible = tuple(
-        {"pair": value.item.id, "label": value.label, "judged": value.said}
+        {"pair": value.item.id, "label": value.label, "judged": value.preference}
         for value in labelled
-        if value.label != value.said
+        if value.label != value.preference
     )
     if not holds(need_exact(metrics, "judge_kappa"), ">=", thresholds.scorer_agreement):
-        return Found("FAIL", f"{detail}: it does not agree with people", kappa, visible, repairable=False)
+        return CheckOutcome("FAIL", f"{detail}: it does not agree with people", kappa, visible, repairable=False)
     if not holds(abs(need_exact(metrics, "judge_longer")), "<=", thresholds.scorer_length):
-        return Found("FAIL", f"{detail}: it goes by length", kappa, visible, repairable=False)
-    return Found("PASS", detail, kappa)
+        return CheckOutcome("FAIL", f"{detail}: it goes by length", kappa, visible, repairable=False)
+    return CheckOutcome("PASS", detail, kappa)
 
 
 @CHECKS.add(
@@ -56,12 +56,12 @@ def _judge(evidence: Evidence, metrics: MetricSet | None) -> Found:
     "The judge does not go by the order",
     source="Zheng et al. 2023, arXiv:2306.05685, section 3.4",
     blocking=False,
-    limits=(Limit("<=", "thresholds.swap_inconsistency"),),
+    limits=(CheckLimit("<=", "thresholds.swap_inconsistency"),),
 )
-def _order(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _order(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     flips, most = need_exact(metrics, "order_flips"), evidence.resolved.spec.thresholds.swap_inconsistency
     detail = f"the judge changes its mind with the order on {float(flips):.3f} of the items"
-    return Found("PASS" if holds(flips, "<=", most) else "WARN", detail, float(flips))
+    return CheckOutcome("PASS" if holds(flips, "<=", most) else "WARN", detail, float(flips))
 
 
 @CHECKS.add(
@@ -70,12 +70,12 @@ def _order(evidence: Evidence, metrics: MetricSet | None) -> Found:
     source="Dubois et al. 2024, arXiv:2404.04475",
     blocking=False,
 )
-def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _length(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Compare the win rate with the one at equal lengths: a rate that crosses one half there is one of length."""
     raw, controlled = need(metrics, "win_rate"), need(metrics, "win_rate_controlled")
     detail = f"win rate {raw:.3f}, at equal length {controlled:.3f}"
     crossed = (raw - 0.5) * (controlled - 0.5) < 0
-    return Found("WARN" if crossed else "PASS", detail, controlled)
+    return CheckOutcome("WARN" if crossed else "PASS", detail, controlled)
 
 
 @CHECKS.add(
@@ -85,10 +85,10 @@ def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
     source="a claim about conversations that rests on one kind of them",
     limits=ITEMS_PER_KIND,
 )
-def _kinds(evidence: Evidence, _: MetricSet | None) -> Found:
+def _kinds(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count the conversations of each kind, all four of which are due."""
     items = items_of(evidence)
     missing = [kind for kind in KINDS if kind not in {item.kind for item in items}]
     if missing:
-        return Found("FAIL", f"no conversation is of the kind {', '.join(missing)}", 0.0, repairable=False)
+        return CheckOutcome("FAIL", f"no conversation is of the kind {', '.join(missing)}", 0.0, repairable=False)
     return sizes_of(items, evidence.resolved.spec.thresholds.items_per_kind)

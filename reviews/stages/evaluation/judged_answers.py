@@ -10,17 +10,17 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import in_order, items_of, task_of
 from reviews.evidence.once import once
 from reviews.evidence.row_reader import read_rows
-from reviews.evidence.subgroups import Pair
-from reviews.stages.evaluation.benchmark_rows import Sampled, sampled
-from reviews.stages.evaluation.multi_turn import Held, held
+from reviews.evidence.subgroups import ArmPair
+from reviews.stages.evaluation.benchmark_rows import BenchmarkSample, read_benchmark_samples
+from reviews.stages.evaluation.multi_turn import JudgedConversation, read_judged_conversations
 from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.rows import EvaluationRow
 from specs.stages.registry import kind_of
 from specs.system.errors import EvidenceMissing
-from training.rules.tasks import judged
+from training.rules.tasks import judge_answers
 
 
-class Judged(NamedTuple):
+class JudgedAnswer(NamedTuple):
     """One held-out item with what was answered and whether the verifier accepts it."""
 
     item: Item
@@ -39,7 +39,7 @@ class Judged(NamedTuple):
         return self.row.truncated
 
 
-def judged_rows(evidence: Evidence, path: Path | None, what: str = "evaluation rows") -> tuple[Judged, ...]:
+def judged_rows(evidence: Evidence, path: Path | None, what: str = "evaluation rows") -> tuple[JudgedAnswer, ...]:
     """Return every registered item of the stage with its answer, in the order of the items.
 
     Raises:
@@ -48,41 +48,48 @@ def judged_rows(evidence: Evidence, path: Path | None, what: str = "evaluation r
     return once((judged_rows, path), evidence, lambda: _judged_again(evidence, path, what))
 
 
-def _judged_again(evidence: Evidence, path: Path | None, what: str) -> tuple[Judged, ...]:
+def _judged_again(evidence: Evidence, path: Path | None, what: str) -> tuple[JudgedAnswer, ...]:
     pairs = list(in_order(items_of(evidence), read_rows(path, EvaluationRow, what), what))
-    judgements = judged(task_of(evidence), [(item, row.output) for item, row in pairs])
-    results: list[Judged] = []
+    judgements = judge_answers(task_of(evidence), [(item, row.output) for item, row in pairs])
+    results: list[JudgedAnswer] = []
     for item, row in pairs:
         try:
             verdict = next(judgements)
         except (ValueError, KeyError) as error:
             raise EvidenceMissing(f"item '{item.id}' cannot be judged: {error}", where=what) from error
-        results.append(Judged(item, row, verdict.passed, verdict.reason))
+        results.append(JudgedAnswer(item, row, verdict.passed, verdict.reason))
     return tuple(results)
 
 
-Answered = Judged | Held | Sampled
+Answered = JudgedAnswer | JudgedConversation | BenchmarkSample
 """One held-out item of an arm, whatever its kind: a conversation is one item, its answers one text."""
 
 
-def answered(evidence: Evidence, path: Path | None, what: str = "evaluation rows") -> tuple[Answered, ...]:
+def read_judged_items(evidence: Evidence, path: Path | None, what: str = "evaluation rows") -> tuple[Answered, ...]:
     """Return every registered item as answered and judged, in order; errors as :func:`judged_rows` and its like."""
     if kind_of(evidence.stage).environment:
-        return sampled(evidence, path, what)
-    return held(evidence, path) if evidence.stage.kind == "multi_turn" else judged_rows(evidence, path, what)
+        return read_benchmark_samples(evidence, path, what)
+    return (
+        read_judged_conversations(evidence, path)
+        if evidence.stage.kind == "multi_turn"
+        else judged_rows(evidence, path, what)
+    )
 
 
 def both_sides(evidence: Evidence, before: Path | None, after: Path | None) -> list[tuple[Answered, Answered]]:
-    """Return each item as two files of rows answer it; errors as :func:`answered`, for either file."""
-    then, now = answered(evidence, before, "baseline rows"), answered(evidence, after, "treatment rows")
+    """Return each item as two files of rows answer it; errors as :func:`read_judged_items`, for either file."""
+    then, now = (
+        read_judged_items(evidence, before, "baseline rows"),
+        read_judged_items(evidence, after, "treatment rows"),
+    )
     return list(zip(then, now, strict=True))
 
 
 def both_arms(evidence: Evidence) -> list[tuple[Answered, Answered]]:
-    """Return each item as the baseline and as the treatment answered it; errors as :func:`answered`."""
+    """Return each item as the baseline and as the treatment answered it; errors as :func:`read_judged_items`."""
     return both_sides(evidence, evidence.baseline_rows, evidence.outputs.get("rows"))
 
 
-def paired(answers: Iterable[tuple[Answered, Answered]]) -> tuple[Pair, ...]:
+def pair_answers(answers: Iterable[tuple[Answered, Answered]]) -> tuple[ArmPair, ...]:
     """Return what a comparison counts of items that were answered twice."""
-    return tuple(Pair(now.item.kind, now.item.group, then.passed, now.passed) for then, now in answers)
+    return tuple(ArmPair(now.item.kind, now.item.group, then.passed, now.passed) for then, now in answers)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import floor
 
-from reviews.checks.definition import Checks, Found, Limit, listed, unless
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
 from reviews.evidence.measured_value import ratio
@@ -22,25 +22,25 @@ from specs.stages.base.stage import TASKS
 from specs.stages.registry import kind_of
 from specs.system.exact import holds
 from training.rules.seeded_order import file_order
-from training.rules.tasks import CONVERSATION, choose, judged, reference, verifier
+from training.rules.tasks import CONVERSATION, choose, judge_answers, reference, verifier
 from training.rules.tasks.choices import answer_of, choices_of
 from training.rules.tasks.exact_answer import (
     compared_forms,
     final_answer,
     last_number,
     named_answers,
-    reduced,
-    spelled,
+    normalise_spelling,
+    reduce_answer,
 )
-from training.rules.tasks.verifier_cases import Case, cases_of
+from training.rules.tasks.verifier_cases import VerifierCase, cases_of
 
-CHECKS = Checks(("evaluate",))
+CHECKS = CheckRegistry(("evaluate",))
 
 TOLD_SOURCE = "a benchmark whose prompts held the gold answer in a hint that nobody had taken out"
 TWICE_SOURCE = "a verifier that drew a number, and one that remembered what it had judged before"
 COMMON_SOURCE = "accuracy on a test set of which nine in ten had one label: a model that knew only that label got 0.9"
 DISTINCT_SOURCE = "`5` was right for `-5`, `the` for `A`; GSM8K's rationales as right answers, which nothing equals"
-COMMON_LIMITS = (Limit("<=", "thresholds.common_answer"),)
+COMMON_LIMITS = (CheckLimit("<=", "thresholds.common_answer"),)
 TRIED_ITEMS = 64
 """Held-out items on which a verifier is tried twice; every kind is among them."""
 LEAST_TAUGHT = 3
@@ -60,40 +60,40 @@ MOST_EXAMPLES = 0.1
 """Fraction of the held-out items whose prompts may show an accepted answer; of IFEval's prompts 7 of 541 do."""
 
 
-def told_of(spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]) -> Found:
+def told_of(spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]) -> CheckOutcome:
     """Look for items whose prompt tells their answer: announced it fails, and elsewhere in the prompt it is a warning.
 
     Texts to be read, choices and numbers hold right answers as they should, so only an announcement is certain.
     """
-    results = [_told(item, answers) for item, answers in _answered(spec, heldout, data)]
+    results = [_find_revealed_answer(item, answers) for item, answers in _iterate_named_answers(spec, heldout, data)]
     parrots = [item for item in heldout if _accepts_prompt(spec, item)]
     visible = [value for item in heldout if (value := shows_example(spec.task, item))]
     if len(visible) > MOST_EXAMPLES * len(heldout):
         message = (
             f"{len(visible)} of {len(heldout)} prompts show an answer that is accepted: copied, it passes; take it out"
         )
-        return Found("FAIL", message, float(len(visible)), tuple(visible), repairable=False)
+        return CheckOutcome("FAIL", message, float(len(visible)), tuple(visible), repairable=False)
     if not results and not visible and not _has_own_task(spec):
-        return Found("NOT_APPLICABLE", "no item names an answer that its prompt could hold")
+        return CheckOutcome("NOT_APPLICABLE", "no item names an answer that its prompt could hold")
     announced = [value for value in results if value and value["how"] == "announced"]
     if announced:
-        which = listed(f"{value['heldout']} ('{value['answer']}')" for value in announced)
+        which = join_names(f"{value['heldout']} ('{value['answer']}')" for value in announced)
         message = (
             f"{len(announced)} of {len(results)} prompts announce their answer: {which}; take it out of the prompt"
         )
-        return Found("FAIL", message, float(len(announced)), tuple(announced), repairable=False)
+        return CheckOutcome("FAIL", message, float(len(announced)), tuple(announced), repairable=False)
     current = [value for value in results if value]
     current += [{"heldout": item.id, "how": "accepted", "text": item.prompt} for item in parrots] + visible
     if current:
         message = (
             f"{len(current)} of {len(results) or len(heldout)} prompts hold their answer, or are accepted as one: "
         )
-        message += f"{listed(str(value['heldout']) for value in current)}; a model that copies passes them"
-        return Found("WARN", message, float(len(current)), tuple(current))
-    return Found("PASS", f"none of {len(results) or len(heldout)} prompts holds its answer", 0.0)
+        message += f"{join_names(str(value['heldout']) for value in current)}; a model that copies passes them"
+        return CheckOutcome("WARN", message, float(len(current)), tuple(current))
+    return CheckOutcome("PASS", f"none of {len(results) or len(heldout)} prompts holds its answer", 0.0)
 
 
-def _answered(
+def _iterate_named_answers(
     spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]
 ) -> Iterable[tuple[Item, list[str]]]:
     """Yield each item that an evaluation reads with its right answers, as far as its task or kind names them."""
@@ -114,15 +114,15 @@ def common_answer(
     heldout: Sequence[Item],
     data: Mapping[str, Sequence[Item]],
     texts: Sequence[tuple[str, str]] = (),
-) -> Found:
+) -> CheckOutcome:
     """Count the items of which the most common right answer is right: whoever always gives it passes those.
 
     The limit of `health.collapse` follows from that share. Where a verifier of the user's own names no right answer,
     it cannot: then no completion may be taught so often that a model which learned it would not pass.
     """
     counts, total = Counter[str](), 0
-    for item, answers in _answered(spec, heldout, data):
-        counts.update(set(compared_forms(item) if answers == named_answers(item) else map(reduced, answers)))
+    for item, answers in _iterate_named_answers(spec, heldout, data):
+        counts.update(set(compared_forms(item) if answers == named_answers(item) else map(reduce_answer, answers)))
         total += 1
     if not counts:
         return _common_label(spec, heldout, texts)
@@ -130,42 +130,44 @@ def common_answer(
     count = max(counts.values())
     detail = f"one answer is right for {count} of {total} items"
     if not holds(Fraction(count, total), "<=", spec.thresholds.common_answer):
-        return Found("FAIL", f"{detail}: always given, it passes them", count / total, repairable=False)
-    return Found("PASS", f"{detail}, and none for more{_allowed(spec, Fraction(count, total), total)}", count / total)
+        return CheckOutcome("FAIL", f"{detail}: always given, it passes them", count / total, repairable=False)
+    return CheckOutcome(
+        "PASS", f"{detail}, and none for more{_describe_allowance(spec, Fraction(count, total), total)}", count / total
+    )
 
 
-def _allowed(spec: SessionSpec, common: Fraction, total: int) -> str:
+def _describe_allowance(spec: SessionSpec, common: Fraction, total: int) -> str:
     most = floor(relative_limit(spec.thresholds.identical_answers, common) * total)
     return f"; up to {most} of {total} answers may be equal (health.collapse)"
 
 
-def _common_label(spec: SessionSpec, heldout: Sequence[Item], texts: Sequence[tuple[str, str]]) -> Found:
+def _common_label(spec: SessionSpec, heldout: Sequence[Item], texts: Sequence[tuple[str, str]]) -> CheckOutcome:
     """Judge the labels of a task of the user's own: those that its verifier accepts, or those that are taught."""
     if not _has_own_task(spec) or not any(kind_of(stage).arm for stage in spec.stages):
-        return Found("NOT_APPLICABLE", "no item names its right answer")
+        return CheckOutcome("NOT_APPLICABLE", "no item names its right answer")
     right = right_answers(spec, spec.task, heldout)
     if right.common:
         detail = f"one answer is accepted for {float(right.common):.2f} of the items"
-        return Found("PASS", detail + _allowed(spec, right.common, len(heldout)), float(right.common))
+        return CheckOutcome("PASS", detail + _describe_allowance(spec, right.common, len(heldout)), float(right.common))
     taught = Counter(text.strip() for _, text in texts)
     _, times = taught.most_common(1)[0] if taught else ("", 0)
     share = ratio(times, len(texts))
     if times < LEAST_TAUGHT or holds(share, "<=", relative_limit(spec.thresholds.identical_answers, right.common)):
-        return Found("NOT_APPLICABLE", "no item names its right answer")
+        return CheckOutcome("NOT_APPLICABLE", "no item names its right answer")
     message = (
         f"{times} of {len(texts)} examples teach one completion, and no right answer of the held-out items is known: a "
         "model that learns it would be refused as collapsed (health.collapse); name right answers (`answer` in the "
         "items, or `known_answers()` beside `verify`), or a larger `thresholds.identical_answers`"
     )
-    return Found("FAIL", message, float(share), repairable=False)
+    return CheckOutcome("FAIL", message, float(share), repairable=False)
 
 
-def distinct_answers(spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]) -> Found:
+def distinct_answers(spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]) -> CheckOutcome:
     """Look for different right answers that are compared as one, and for rationales, which no model writes again."""
-    named = [(item, text) for item, answers in _answered(spec, heldout, data) for text in answers]
+    named = [(item, text) for item, answers in _iterate_named_answers(spec, heldout, data) for text in answers]
     named = [(item, text) for item, text in named if item.constraint.get("find") != "last_number"]
     if spec.task != "exact_answer" or not named:
-        return Found("NOT_APPLICABLE", "no right answers are compared as texts")
+        return CheckOutcome("NOT_APPLICABLE", "no right answers are compared as texts")
     rationales = [(item, final) for item, text in named if (final := final_answer(text)) is not None]
     if 2 * len(rationales) > len(named):
         numbers = all(last_number(final) is not None for _, final in rationales)
@@ -177,28 +179,28 @@ def distinct_answers(spec: SessionSpec, heldout: Sequence[Item], data: Mapping[s
         message = f"{len(rationales)} of {len(named)} right answers are rationales with a final answer at their end, "
         message += f"which an answer would have to repeat word for word: {way}"
         visible = tuple({"heldout": item.id} for item, _ in rationales)
-        return Found("FAIL", message, float(len(rationales)), visible, repairable=False)
+        return CheckOutcome("FAIL", message, float(len(rationales)), visible, repairable=False)
     as_code = 2 * sum(_CODE.search(text) is not None for _, text in named) > len(named)
     spellings: dict[str, dict[str, str]] = {}
     for item, text in named:
-        spellings.setdefault(reduced(text), {}).setdefault(spelled(text, as_code=as_code), item.id)
+        spellings.setdefault(reduce_answer(text), {}).setdefault(normalise_spelling(text, as_code=as_code), item.id)
     merged = [ids for ids in spellings.values() if len(ids) > 1]
     message = f"{len(merged)} times, right answers that differ are compared as one: "
-    message += f"{listed(' and '.join(ids.values()) for ids in merged)}; write them so that more than a mark, an "
+    message += f"{join_names(' and '.join(ids.values()) for ids in merged)}; write them so that more than a mark, an "
     message += "article or capitals tells them apart, or bring a verify.py that compares them exactly"
     visible = [{"heldout": ", ".join(ids.values())} for ids in merged]
     return unless(visible, message, f"{len(spellings)} different right answers stay different", repairable=False)
 
 
-def _told(item: Item, answers: Iterable[str]) -> dict[str, str] | None:
-    texts = [text for answer in answers if (text := reduced(answer))]
+def _find_revealed_answer(item: Item, answers: Iterable[str]) -> dict[str, str] | None:
+    texts = [text for answer in answers if (text := reduce_answer(answer))]
     for answer in texts:
         if _announces(item.prompt, answer):
             return {"heldout": item.id, "how": "announced", "answer": answer, "text": item.prompt}
     if item.constraint.get("find") == "last_number":
         # Sums hold their result by luck, and word problems hold numbers.
         return None
-    text = f" {reduced(item.prompt)} "
+    text = f" {reduce_answer(item.prompt)} "
     answer = next((current_text for current_text in texts if f" {current_text} " in text), None)
     return {"heldout": item.id, "how": "held", "answer": answer, "text": item.prompt} if answer else None
 
@@ -206,11 +208,11 @@ def _told(item: Item, answers: Iterable[str]) -> dict[str, str] | None:
 def _announces(prompt: str, answer: str) -> bool:
     """Say whether a prompt gives the answer away: after a word such as "answer:", or alone after its question."""
     _, text, tail = prompt.rpartition("?")
-    if text and reduced(tail) == answer:
+    if text and reduce_answer(tail) == answer:
         return True
     for match in _ANNOUNCED.finditer(prompt):
         first, *rest = re.split(r"[\n;.!)\]]", prompt[match.end() :], maxsplit=1)
-        if reduced(first) == answer and not _AGAIN.search("".join(rest)):
+        if reduce_answer(first) == answer and not _AGAIN.search("".join(rest)):
             return True
     return False
 
@@ -235,24 +237,27 @@ def shows_example(task: str, item: Item) -> dict[str, str] | None:
     return None
 
 
-def agrees_with_itself(tasks: Iterable[str], heldout: Sequence[Item]) -> Found:
+def agrees_with_itself(tasks: Iterable[str], heldout: Sequence[Item]) -> CheckOutcome:
     """Judge known answers and answers to held-out items twice, the second time in another order."""
     count, wrong = 0, list[dict[str, str]]()
     for task in tasks:
-        pairs = [(case.item, case.output) for case in _known(task)]
+        pairs = [(case.item, case.output) for case in _load_known_cases(task)]
         pairs += [(item, text) for item in choose(heldout, TRIED_ITEMS) for text in (*_references(task, item), *PLAIN)]
         count += len(pairs)
         wrong += [
-            {"task": task, "item": pairs[place][0].id, "answer": pairs[place][1]} for place in turned(task, pairs)
+            {"task": task, "item": pairs[place][0].id, "answer": pairs[place][1]}
+            for place in find_unstable_verdicts(task, pairs)
         ]
     message = f"{len(wrong)} of {count} answers were judged otherwise when they were judged again: "
-    message += f"{listed(value['item'] for value in wrong)}; let verify(item, answer) depend on item and answer alone"
+    message += (
+        f"{join_names(value['item'] for value in wrong)}; let verify(item, answer) depend on item and answer alone"
+    )
     return unless(
         wrong, message, f"{count} answers, judged twice in two orders, got the same verdict", repairable=False
     )
 
 
-def turned(task: str, pairs: Sequence[tuple[Item, str]]) -> list[int]:
+def find_unstable_verdicts(task: str, pairs: Sequence[tuple[Item, str]]) -> list[int]:
     """Return the places of the answers whose verdict is another when they are judged again.
 
     They are shuffled then, since a verdict that alternates survives a reversal. A verifier of the user's own is asked
@@ -272,7 +277,7 @@ def _is_ours(task: str) -> bool:
 def _passes(task: str, pairs: Sequence[tuple[Item, str]], *, again: bool) -> list[bool | None]:
     """Return the verdicts; None for an item that cannot be judged, which other checks report."""
     if not _is_ours(task):
-        return [judgement.passed for judgement in judged(task, pairs, again=again)]
+        return [judgement.passed for judgement in judge_answers(task, pairs, again=again)]
     judge, flags = verifier(task), list[bool | None]()
     for item, text in pairs:
         try:
@@ -282,7 +287,7 @@ def _passes(task: str, pairs: Sequence[tuple[Item, str]], *, again: bool) -> lis
     return flags
 
 
-def _known(task: str) -> tuple[Case, ...]:
+def _load_known_cases(task: str) -> tuple[VerifierCase, ...]:
     """Return the known answers of a task; none where it has none, which its admission reports."""
     try:
         return cases_of(task)
@@ -299,10 +304,13 @@ def _references(task: str, item: Item) -> list[str]:
 
 
 @CHECKS.add("scorer.repeats", "The verifier agrees with itself", source=TWICE_SOURCE)
-def _repeats(evidence: Evidence, _: MetricSet | None) -> Found:
+def _repeats(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Judge the answers of the stage twice, the second time in another order."""
     pairs = [(judged_row.item, judged_row.text) for judged_row in judged_rows(evidence, evidence.outputs.get("rows"))]
-    wrong = [{"item": pairs[place][0].id, "output": pairs[place][1]} for place in turned(task_of(evidence), pairs)]
+    wrong = [
+        {"item": pairs[place][0].id, "output": pairs[place][1]}
+        for place in find_unstable_verdicts(task_of(evidence), pairs)
+    ]
     message = f"{len(wrong)} of {len(pairs)} answers were judged otherwise when they were judged again; "
     message += "let verify(item, answer) depend on item and answer alone"
     return unless(

@@ -19,7 +19,7 @@ from training.rules.tasks.conversation import judge, turns_of
 from training.rules.tasks.format_instructions import Judgement
 
 
-class Held(NamedTuple):
+class JudgedConversation(NamedTuple):
     """A conversation as it was held, with the judgement of every turn after the first."""
 
     item: Item
@@ -49,20 +49,20 @@ class Held(NamedTuple):
         return any(turn.truncated for turn in self.row.turns)
 
 
-def held(evidence: Evidence, path: Path | None) -> tuple[Held, ...]:
+def read_judged_conversations(evidence: Evidence, path: Path | None) -> tuple[JudgedConversation, ...]:
     """Return every conversation as it was held and judged.
 
     Raises:
         EvidenceMissing: as :func:`in_order`, or a row holds other turns than its item.
     """
-    results: list[Held] = []
+    results: list[JudgedConversation] = []
     rows = read_rows(path, ConversationRow, "conversation rows")
     for item, row in in_order(items_of(evidence), rows, "conversation rows"):
         try:
             texts = turns_of(item)
             if tuple(turn.user for turn in row.turns) != texts:
                 raise EvidenceMissing(f"'{item.id}' was held with other turns than its own", where="conversation rows")
-            results.append(Held(item, row, judge(item, tuple(turn.output for turn in row.turns))))
+            results.append(JudgedConversation(item, row, judge(item, tuple(turn.output for turn in row.turns))))
         except ValueError as error:
             raise EvidenceMissing(str(error), where="items") from error
     kinds: defaultdict[str, list[bool]] = defaultdict(list)
@@ -73,24 +73,26 @@ def held(evidence: Evidence, path: Path | None) -> tuple[Held, ...]:
 
 
 def read(evidence: Evidence, output: str) -> Subjects:
-    """Return the conversations for its metrics, their judged ``turns`` or all ``answers``; errors as :func:`held`."""
+    """Return the conversations for its metrics, their judged ``turns`` or all ``answers``; errors as
+    :func:`read_judged_conversations`."""
     path = evidence.outputs.get("rows")
-    subjects = by_item(held(evidence, path), read_rows(path, ConversationRow, "conversation rows"))
+    subjects = by_item(read_judged_conversations(evidence, path), read_rows(path, ConversationRow, "conversation rows"))
     if output == "rows":
         return subjects
     return inside(subjects, lambda value: value.turns if output == "turns" else value.row.turns)
 
 
 def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[float]:
-    """Return whether each conversation passes, or how many of its turns do; errors as :func:`held`."""
-    talks = held(evidence, path)
+    """Return whether each conversation passes, or how many of its turns do; errors as
+    :func:`read_judged_conversations`."""
+    talks = read_judged_conversations(evidence, path)
     if outcome == "binary":
         return [float(talk.passed) for talk in talks]
     return [float(sum(turn.passed for turn in talk.turns)) for talk in talks]
 
 
-def shown(evidence: Evidence) -> list[dict[str, Any]]:
-    """Return every conversation with its judgement; errors as :func:`held`."""
+def summarise_rows(evidence: Evidence) -> list[dict[str, Any]]:
+    """Return every conversation with its judgement; errors as :func:`read_judged_conversations`."""
     return [
         {
             "item": value.item.id,
@@ -102,5 +104,5 @@ def shown(evidence: Evidence) -> list[dict[str, Any]]:
             "passed": value.passed,
             "reason": plain(value.reason, ROW_CHARACTERS),
         }
-        for value in held(evidence, evidence.outputs.get("rows"))
+        for value in read_judged_conversations(evidence, evidence.outputs.get("rows"))
     ]

@@ -15,7 +15,7 @@ from specs.system.errors import EvidenceMissing
 from training.rules.tasks.choices import answer_of, choices_of
 
 
-class Question(NamedTuple):
+class AnsweredQuestion(NamedTuple):
     """A question as it was answered."""
 
     answer: int
@@ -32,13 +32,13 @@ class Question(NamedTuple):
         return nats[self.answer] == min(nats) and nats.count(min(nats)) == 1
 
 
-def questions(evidence: Evidence, path: Path | None) -> tuple[Question, ...]:
+def questions(evidence: Evidence, path: Path | None) -> tuple[AnsweredQuestion, ...]:
     """Return every question, in the order of the items.
 
     Raises:
         EvidenceMissing: as :func:`in_order`, an item is no question, or a row has other choices than its item.
     """
-    matching_questions: list[Question] = []
+    matching_questions: list[AnsweredQuestion] = []
     for item, row in in_order(items_of(evidence), read_rows(path, ChoiceRow, "choice rows"), "choice rows"):
         try:
             choices, answer = choices_of(item), answer_of(item)
@@ -46,7 +46,7 @@ def questions(evidence: Evidence, path: Path | None) -> tuple[Question, ...]:
             raise EvidenceMissing(str(error), where="items") from error
         if [len(choice.encode()) for choice in choices] != [score.bytes for score in row.choices]:
             raise EvidenceMissing(f"'{item.id}' was asked with other choices than its own", where="choice rows")
-        matching_questions.append(Question(answer, row))
+        matching_questions.append(AnsweredQuestion(answer, row))
     return tuple(matching_questions)
 
 

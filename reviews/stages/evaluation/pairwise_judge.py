@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import in_order, items_of
-from reviews.evidence.measured_value import Measured, ratio
+from reviews.evidence.measured_value import MeasuredValue, ratio
 from reviews.evidence.row_lines import Subjects, by_item
 from reviews.evidence.row_reader import read_rows
 from reviews.statistics.agreement import cohens_kappa
@@ -23,7 +23,7 @@ from training.rules.evaluation.labelled_pairs import labelled_pairs
 from training.rules.rubric_prompts import prompts_of_comparison, rubric_for
 
 
-class Labelled(NamedTuple):
+class LabelledDuel(NamedTuple):
     """A pair of answers as people labelled it and the judge compared it."""
 
     label: str
@@ -31,7 +31,7 @@ class Labelled(NamedTuple):
     row: DuelRow
 
     @property
-    def said(self) -> str:
+    def preference(self) -> str:
         """What the judge prefers: reference, candidate or tie."""
         return self.row.preferred or "tie"
 
@@ -62,7 +62,7 @@ def duels(evidence: Evidence) -> tuple[DuelRow, ...]:
     return tuple(row for _, row in pairs)
 
 
-def calibration(evidence: Evidence) -> tuple[Labelled, ...]:
+def calibration(evidence: Evidence) -> tuple[LabelledDuel, ...]:
     """Return every labelled pair of answers; errors as :func:`duels`, for the labelled pairs."""
     name = evidence.stage.inputs.get("labelled", "").partition(".")[2]
     try:
@@ -70,14 +70,14 @@ def calibration(evidence: Evidence) -> tuple[Labelled, ...]:
     except ValueError as error:
         raise EvidenceMissing(str(error), where=f"data.{name}") from error
     rows = read_rows(evidence.outputs.get("calibration"), DuelRow, "calibration rows")
-    results: list[Labelled] = []
+    results: list[LabelledDuel] = []
     by_item = {pair.item.id: pair for pair in pairs}
     for item, row in in_order([pair.item for pair in pairs], rows, "calibration rows"):
         pair = by_item[item.id]
         if (pair.reference, pair.candidate) != (row.reference, row.candidate):
             raise EvidenceMissing(f"'{item.id}' was judged on other answers than it holds", where="calibration rows")
         _follows(evidence, item, row)
-        results.append(Labelled(pair.label, item, row))
+        results.append(LabelledDuel(pair.label, item, row))
     return tuple(results)
 
 
@@ -109,20 +109,20 @@ def read(evidence: Evidence, output: str) -> Subjects:
     return by_item(duel_rows, read_rows(evidence.outputs.get(output), DuelRow, output), output)
 
 
-def measure(evidence: Evidence) -> dict[str, Measured]:
+def measure(evidence: Evidence) -> dict[str, MeasuredValue]:
     """Return win rates and what the judge shares with people; errors as those of :func:`read`."""
     rows, labelled = duels(evidence), calibration(evidence)
     halves = [{"candidate": 2, "reference": 0, None: 1}[row.preferred] for row in rows]
     rate = win_rate([half / 2 for half in halves], [float(len(row.candidate) - len(row.reference)) for row in rows])
-    agreement = cohens_kappa([value.label for value in labelled], [value.said for value in labelled])
-    longer = _longer((value.said, value.longer) for value in labelled) - _longer(
+    agreement = cohens_kappa([value.label for value in labelled], [value.preference for value in labelled])
+    longer = _longer((value.preference, value.longer) for value in labelled) - _longer(
         (value.label, value.longer) for value in labelled
     )
     return {
-        "win_rate": Measured(ratio(sum(halves), 2 * len(rows)), len(rows), rate.interval),
-        "win_rate_controlled": Measured(rate.controlled, len(rows)),
-        "judge_kappa": Measured(agreement.exact, agreement.n, agreement.interval),
-        "judge_longer": Measured(longer, len(labelled)),
+        "win_rate": MeasuredValue(ratio(sum(halves), 2 * len(rows)), len(rows), rate.interval),
+        "win_rate_controlled": MeasuredValue(rate.controlled, len(rows)),
+        "judge_kappa": MeasuredValue(agreement.exact, agreement.n, agreement.interval),
+        "judge_longer": MeasuredValue(longer, len(labelled)),
     }
 
 

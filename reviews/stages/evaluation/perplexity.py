@@ -7,10 +7,10 @@ from pathlib import Path
 
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import in_order, items_of
-from reviews.evidence.measured_value import Measured
+from reviews.evidence.measured_value import MeasuredValue
 from reviews.evidence.row_lines import Subjects, by_item
 from reviews.evidence.row_reader import read_rows
-from reviews.stages.judge import Change
+from reviews.stages.judge import EffectEstimate
 from reviews.statistics.mcnemar import resampled_ratio
 from reviews.statistics.paired_binary import LIFT_RESAMPLES
 from specs.session.evaluation_plan import Outcome
@@ -38,15 +38,15 @@ def read(evidence: Evidence, output: str) -> Subjects:
     return by_item(surprises(evidence, path), read_rows(path, PerplexityRow, "perplexity rows"))
 
 
-def measure(evidence: Evidence) -> dict[str, Measured]:
+def measure(evidence: Evidence) -> dict[str, MeasuredValue]:
     """Return the metrics over tokens; errors as :func:`surprises`."""
     rows = surprises(evidence, evidence.outputs.get("rows"))
     nats, tokens, size = ([getattr(row, name) for row in rows] for name in ("nats", "tokens", "bytes"))
     n = sum(tokens)
     return {
-        "scored_tokens": Measured(n, n),
-        "nats_per_token": Measured(sum(nats) / n, n, ratio_interval(nats, tokens)),
-        "nats_per_byte": Measured(sum(nats) / sum(size), sum(size), ratio_interval(nats, size)),
+        "scored_tokens": MeasuredValue(n, n),
+        "nats_per_token": MeasuredValue(sum(nats) / n, n, ratio_interval(nats, tokens)),
+        "nats_per_byte": MeasuredValue(sum(nats) / sum(size), sum(size), ratio_interval(nats, size)),
     }
 
 
@@ -60,7 +60,7 @@ def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[fl
     return [-row.nats / row.bytes for row in surprises(evidence, path)]
 
 
-def change(evidence: Evidence, before: str) -> Change:
+def change(evidence: Evidence, before: str) -> EffectEstimate:
     """Return the change in nats per byte since an earlier stage; errors as :func:`surprises`, and with one text."""
     ours = surprises(evidence, evidence.outputs.get("rows"))
     theirs = surprises(evidence, evidence.arms[before].rows)
@@ -70,4 +70,4 @@ def change(evidence: Evidence, before: str) -> Change:
     interval = ratio_interval(saved, size)
     if interval is None:
         raise EvidenceMissing("one text alone says nothing of others")
-    return Change(value, interval, f"{-value:+.4f} nats per byte on {len(size)} texts (less is better)")
+    return EffectEstimate(value, interval, f"{-value:+.4f} nats per byte on {len(size)} texts (less is better)")

@@ -16,7 +16,7 @@ from specs.session.thresholds import Thresholds
 from specs.stages.base.artifacts import Item
 from specs.system.errors import EvidenceMissing
 from specs.system.exact import holds
-from training.rules.tasks.verifier_cases import Case
+from training.rules.tasks.verifier_cases import VerifierCase
 
 OUTPUT, LABEL = "labelled_output", "label"
 """Keys of a labelled item's constraint: the answer, and 1 or 0. What is left is the item's own constraint."""
@@ -27,7 +27,7 @@ DEFAULTS = Thresholds()
 """For callers without a spec."""
 
 
-class Verdict(NamedTuple):
+class ScorerVerdict(NamedTuple):
     """A labelled answer as a scorer judged it."""
 
     name: str
@@ -52,52 +52,54 @@ class Admission(NamedTuple):
     """Names of the answers that were judged otherwise than labelled."""
 
 
-def verdicts_on(cases: Iterable[Case], verify: Callable[[Item, str], object]) -> tuple[Verdict, ...]:
+def verdicts_on(cases: Iterable[VerifierCase], verify: Callable[[Item, str], object]) -> tuple[ScorerVerdict, ...]:
     """Judge labelled answers. ``verify`` returns something with ``passed``, as a task's verifier does."""
     return tuple(
-        Verdict(case.item.id, len(case.output), case.good, bool(getattr(verify(case.item, case.output), "passed")))  # noqa: B009
+        ScorerVerdict(
+            case.item.id, len(case.output), case.good, bool(getattr(verify(case.item, case.output), "passed"))
+        )  # noqa: B009
         for case in cases
     )
 
 
-def labelled_cases(items: Sequence[Item]) -> tuple[Case, ...]:
+def labelled_cases(items: Sequence[Item]) -> tuple[VerifierCase, ...]:
     """Return the labelled answers of a data file.
 
     Raises:
         EvidenceMissing: an item has no answer, or no label that is 0 or 1.
     """
-    cases: list[Case] = []
+    cases: list[VerifierCase] = []
     for item in items:
         output, label = item.constraint.get(OUTPUT), item.constraint.get(LABEL)
         if not isinstance(output, str) or label not in (0, 1):
             line = json.dumps({OUTPUT: output, LABEL: label})[:120]
             raise EvidenceMissing(f"item '{item.id}' is not labelled: it has {line}", hint=f"{LABEL} is 0 or 1")
         own = {name: value for name, value in item.constraint.items() if name not in (OUTPUT, LABEL)}
-        cases.append(Case(item.model_copy(update={"constraint": own}), output, label == 1))
+        cases.append(VerifierCase(item.model_copy(update={"constraint": own}), output, label == 1))
     return tuple(cases)
 
 
-class Named(NamedTuple):
+class NamedAnswers(NamedTuple):
     """Answers that items name: right for their own item, and most likely wrong for another."""
 
-    right: tuple[Case, ...]
-    others: tuple[Case, ...]
+    right: tuple[VerifierCase, ...]
+    others: tuple[VerifierCase, ...]
 
 
-def named_answers(items: Sequence[Item]) -> Named:
+def named_answers(items: Sequence[Item]) -> NamedAnswers:
     """Return the answers that items name in ``constraint``, each for its item and for the next with another answer."""
     named = [(item, str(item.constraint[ANSWER])) for item in items if ANSWER in item.constraint][:MOST_NAMED]
-    right = tuple(Case(item, answer, True) for item, answer in named)
-    others: list[Case] = []
+    right = tuple(VerifierCase(item, answer, True) for item, answer in named)
+    others: list[VerifierCase] = []
     for place, (item, answer) in enumerate(named):
         following = (*named[place + 1 :], *named[:place])
         other = next((text for _, text in following if text != answer), None)
         if other is not None:
-            others.append(Case(item, other, False))
-    return Named(right, tuple(others))
+            others.append(VerifierCase(item, other, False))
+    return NamedAnswers(right, tuple(others))
 
 
-def admission(verdicts: Sequence[Verdict], thresholds: Thresholds = DEFAULTS) -> Admission:
+def admission(verdicts: Sequence[ScorerVerdict], thresholds: Thresholds = DEFAULTS) -> Admission:
     """Compare verdicts with labels.
 
     Raises:
@@ -115,12 +117,12 @@ def admission(verdicts: Sequence[Verdict], thresholds: Thresholds = DEFAULTS) ->
         _kappa(verdicts),
         length_correlation(verdicts),
         _kappa(paired) if paired else nothing,
-        _covered(verdicts),
+        _compute_length_coverage(verdicts),
         tuple(verdict.name for verdict in verdicts if verdict.label != verdict.passed),
     )
 
 
-def length_correlation(verdicts: Sequence[Verdict]) -> float:
+def length_correlation(verdicts: Sequence[ScorerVerdict]) -> float:
     """Return how verdicts go with length among answers of the same label.
 
     The partial correlation of the verdict with the rank of the length, the label held fixed: both have the mean of
@@ -142,8 +144,8 @@ def length_correlation(verdicts: Sequence[Verdict]) -> float:
 
 
 def matched_pairs(
-    verdicts: Sequence[Verdict], ratio: float = DEFAULTS.scorer_matched
-) -> tuple[tuple[Verdict, Verdict], ...]:
+    verdicts: Sequence[ScorerVerdict], ratio: float = DEFAULTS.scorer_matched
+) -> tuple[tuple[ScorerVerdict, ScorerVerdict], ...]:
     """Pair good answers with bad ones of nearly equal length, each once: the nearest that is left, shortest first."""
     good = sorted(
         (verdict for verdict in verdicts if verdict.label), key=lambda verdict: (verdict.length, verdict.name)
@@ -151,7 +153,7 @@ def matched_pairs(
     bad = sorted(
         (verdict for verdict in verdicts if not verdict.label), key=lambda verdict: (verdict.length, verdict.name)
     )
-    pairs: list[tuple[Verdict, Verdict]] = []
+    pairs: list[tuple[ScorerVerdict, ScorerVerdict]] = []
     for verdict in good:
         near = [other for other in bad if holds(length_ratio(verdict.length, other.length), "<=", ratio)]
         if near:
@@ -166,11 +168,11 @@ def length_ratio(value: int, other: int) -> Fraction:
     return Fraction(max(value + 1, other + 1), min(value + 1, other + 1))
 
 
-def _kappa(verdicts: Sequence[Verdict]) -> Kappa:
+def _kappa(verdicts: Sequence[ScorerVerdict]) -> Kappa:
     return cohens_kappa([int(verdict.label) for verdict in verdicts], [int(verdict.passed) for verdict in verdicts])
 
 
-def _covered(verdicts: Sequence[Verdict]) -> Fraction:
+def _compute_length_coverage(verdicts: Sequence[ScorerVerdict]) -> Fraction:
     """Return the smallest share of a label's answers that lies on one side of the median length of all."""
     import numpy as np
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, Limit, listed, need, need_exact
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names, need, need_exact
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
-from reviews.evidence.subgroups import Pair, counted
-from reviews.stages.evaluation.judged_answers import Answered, both_arms, paired
+from reviews.evidence.subgroups import ArmPair, count_pairs
+from reviews.stages.evaluation.judged_answers import Answered, both_arms, pair_answers
 from reviews.stages.evaluation.scorer_admission import (
     MOST_NAMED,
-    Named,
-    Verdict,
+    NamedAnswers,
+    ScorerVerdict,
     admission,
     labelled_cases,
     length_ratio,
@@ -37,23 +37,25 @@ from specs.stages.base.stage import TASKS
 from specs.system.errors import EvidenceMissing
 from specs.system.exact import holds
 from training.rules.tasks import CONVERSATION, verifier, verifier_of_right
-from training.rules.tasks.exact_answer import contains_answer, reduced
+from training.rules.tasks.exact_answer import contains_answer, reduce_answer
 from training.rules.tasks.exact_answer import named_answers as spelled_answers
 from training.rules.tasks.verifier_cases import cases_of
 
-CHECKS = Checks(("evaluate", "multi_turn"))
+CHECKS = CheckRegistry(("evaluate", "multi_turn"))
 
 SOURCE = "a length limit that passed for a label: 57 gained, 2 lost, p = 2e-12, and every gain was an answer cut short"
 LIMITS = (
-    Limit(">=", "thresholds.scorer_agreement"),
-    Limit("<=", "thresholds.scorer_length"),
-    Limit(">=", "thresholds.scorer_labelled"),
-    Limit(">=", "thresholds.scorer_sides"),
-    Limit("<=", "thresholds.scorer_matched"),
+    CheckLimit(">=", "thresholds.scorer_agreement"),
+    CheckLimit("<=", "thresholds.scorer_length"),
+    CheckLimit(">=", "thresholds.scorer_labelled"),
+    CheckLimit(">=", "thresholds.scorer_sides"),
+    CheckLimit("<=", "thresholds.scorer_matched"),
 )
 
 
-def admitted(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]], heldout: Sequence[Item] = ()) -> Found:
+def check_admission(
+    spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]], heldout: Sequence[Item] = ()
+) -> CheckOutcome:
     """Test a task's verifier on its known answers, and on the labelled sample that the spec registers for its own task.
 
     A verifier that knows none is tested on the answers that items of its own name; if they name none either, on what
@@ -73,7 +75,9 @@ def admitted(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]],
     )
 
 
-def _on_labels(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]], heldout: Sequence[Item]) -> Found:
+def _on_labels(
+    spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]], heldout: Sequence[Item]
+) -> CheckOutcome:
     known = _on_known(task, [*heldout, *(item for items in data.values() for item in items)])
     if known.status != "FAIL" and task not in (*TASKS, CONVERSATION):
         known = probe_wrong_answers(task, heldout[:MOST_NAMED]) or known
@@ -88,7 +92,7 @@ def _on_labels(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]
     return _on_sample(detail, verdicts_on(labelled_cases(data[plan.labelled]), verifier(task)), spec.thresholds)
 
 
-def _on_known(task: str, items: Sequence[Item]) -> Found:
+def _on_known(task: str, items: Sequence[Item]) -> CheckOutcome:
     """Ask a verifier about its known answers; one that knows none, about those that items name."""
     try:
         cases = cases_of(task)
@@ -106,7 +110,7 @@ def _on_known(task: str, items: Sequence[Item]) -> Found:
     if len(flags := {scorer_verdict.passed for scorer_verdict in known}) == 1:
         message = f"'{task}' says {'yes' if flags == {True} else 'no'} to all {len(known)} known answers"
         message += ", right and wrong: let verify(item, answer) return True for right answers and False for wrong ones"
-        return Found("FAIL", message, float(wrong if flags == {True} else right), repairable=False)
+        return CheckOutcome("FAIL", message, float(wrong if flags == {True} else right), repairable=False)
     misjudged = [scorer_verdict for scorer_verdict in known if scorer_verdict.passed != scorer_verdict.label]
     if misjudged:
         visible = tuple(
@@ -114,12 +118,12 @@ def _on_known(task: str, items: Sequence[Item]) -> Found:
             for scorer_verdict in misjudged
         )
         message = f"'{task}' misjudges {len(misjudged)} of {len(known)} known answers: "
-        message += listed(scorer_verdict.name for scorer_verdict in misjudged)
-        return Found("FAIL", message, float(len(misjudged)), visible, repairable=False)
-    return Found("PASS", f"'{task}' judges all {len(known)} known answers right", 1.0)
+        message += join_names(scorer_verdict.name for scorer_verdict in misjudged)
+        return CheckOutcome("FAIL", message, float(len(misjudged)), visible, repairable=False)
+    return CheckOutcome("PASS", f"'{task}' judges all {len(known)} known answers right", 1.0)
 
 
-def _on_named(task: str, known: Named) -> Found:
+def _on_named(task: str, known: NamedAnswers) -> CheckOutcome:
     """Ask a verifier about the answers that items name, each of its own item and of another."""
     if len(known.right) < LEAST_KNOWN or len(known.others) < LEAST_KNOWN:
         message = f"{len(known.right)} items name an answer, {len(known.others)} of them have another than some item"
@@ -132,9 +136,9 @@ def _on_named(task: str, known: Named) -> Found:
     if refused:
         visible = tuple({"case": scorer_verdict.name, "label": True, "passed": False} for scorer_verdict in refused)
         message = f"'{task}' refuses the answer that {len(refused)} of {len(known.right)} items name as right: "
-        return Found(
+        return CheckOutcome(
             "FAIL",
-            message + listed(scorer_verdict.name for scorer_verdict in refused),
+            message + join_names(scorer_verdict.name for scorer_verdict in refused),
             float(len(refused)),
             visible,
             repairable=False,
@@ -143,11 +147,11 @@ def _on_named(task: str, known: Named) -> Found:
     message = f"'{task}' takes the answers that {len(known.right)} items name"
     message += f", and {count} of {len(known.others)} answers to other items"
     if holds(Fraction(count, len(known.others)), ">", MOST_TAKEN):
-        return Found("FAIL", f"{message}: it does not tell them apart", float(count), repairable=False)
-    return Found("PASS", message, float(count))
+        return CheckOutcome("FAIL", f"{message}: it does not tell them apart", float(count), repairable=False)
+    return CheckOutcome("PASS", message, float(count))
 
 
-def _on_sample(right: str, verdicts: tuple[Verdict, ...], thresholds: Thresholds) -> Found:
+def _on_sample(right: str, verdicts: tuple[ScorerVerdict, ...], thresholds: Thresholds) -> CheckOutcome:
     sample = admission(verdicts, thresholds)
     least, most = thresholds.scorer_agreement, thresholds.scorer_length
     detail = (
@@ -167,14 +171,14 @@ def _on_sample(right: str, verdicts: tuple[Verdict, ...], thresholds: Thresholds
         faults.append(f"verdicts go with length by more than {most:g}")
     if faults:
         visible = tuple({"misjudged": name} for name in sample.wrong)
-        return Found("FAIL", f"{detail}: {'; '.join(faults)}", sample.agreement.kappa, visible, repairable=False)
-    return Found("PASS", detail, sample.agreement.kappa)
+        return CheckOutcome("FAIL", f"{detail}: {'; '.join(faults)}", sample.agreement.kappa, visible, repairable=False)
+    return CheckOutcome("PASS", detail, sample.agreement.kappa)
 
 
 @CHECKS.add("scorer.admitted", "The scorer's verdicts may count", source=SOURCE, limits=LIMITS)
-def _admitted(evidence: Evidence, _: MetricSet | None) -> Found:
+def _check_admission(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Test the verifier on answers with known labels."""
-    return admitted(evidence.resolved.spec, task_of(evidence), evidence.data, evidence.heldout)
+    return check_admission(evidence.resolved.spec, task_of(evidence), evidence.data, evidence.heldout)
 
 
 @CHECKS.add(
@@ -183,9 +187,9 @@ def _admitted(evidence: Evidence, _: MetricSet | None) -> Found:
     source=SOURCE,
     blocking=False,
     only_treatment=True,
-    limits=(Limit("<=", "thresholds.scorer_matched"),),
+    limits=(CheckLimit("<=", "thresholds.scorer_matched"),),
 )
-def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _length(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Repeat the registered test on the items that both arms answered at nearly equal length.
 
     Where wrong answers hold the right one, it is repeated with them as right too: what is left is no gain of form.
@@ -195,7 +199,7 @@ def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
     alike = [
         pair for pair in pairs if holds(length_ratio(*(len(model_outcome.text) for model_outcome in pair)), "<=", ratio)
     ]
-    some = counted(paired(alike))
+    some = count_pairs(pair_answers(alike))
     detail = (
         f"{some.n} of {len(pairs)} items were answered at equal length by both arms (ratio up to {ratio:g}); "
         f"of {need(metrics, 'gained'):.0f} gained {some.gained} are among them, "
@@ -204,22 +208,22 @@ def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
     flag, form = holds(need_exact(metrics, "mcnemar_p"), "<", analysis.alpha), _form_of(pairs, analysis)
     if flag and (not holds(some.p, "<", analysis.alpha) or some.gained <= some.lost):
         detail += ": where length stayed the gain is not shown"
-        return Found("WARN", detail + _form_in_words(form), some.p, (form,) if form else ())
+        return CheckOutcome("WARN", detail + _form_in_words(form), some.p, (form,) if form else ())
     if form and flag and not form["is_shown"]:
-        return Found("WARN", detail + _form_in_words(form), some.p, (form,))
-    return Found("PASS", detail + _form_in_words(form), some.p)
+        return CheckOutcome("WARN", detail + _form_in_words(form), some.p, (form,))
+    return CheckOutcome("PASS", detail + _form_in_words(form), some.p)
 
 
 def _form_of(pairs: Sequence[tuple[Answered, Answered]], analysis: Analysis) -> dict[str, Any]:
     """Compare both arms with wrong answers that hold the right one as right; empty where there are none."""
-    named = {reduced(text) for _, now in pairs for text in spelled_answers(now.item)}
+    named = {reduce_answer(text) for _, now in pairs for text in spelled_answers(now.item)}
     labels = {text for text in named if not any(map(str.isdigit, text))}
     holding = [tuple(_holds_right(answer, labels) for answer in pair) for pair in pairs]
     before, after = (sum(arm) for arm in zip(*holding, strict=True))
     if not before and not after:
         return {}
-    answer_part = counted(
-        Pair(now.item.kind, now.item.group, then.passed or flags[0], now.passed or flags[1])
+    answer_part = count_pairs(
+        ArmPair(now.item.kind, now.item.group, then.passed or flags[0], now.passed or flags[1])
         for (then, now), flags in zip(pairs, holding, strict=True)
     )
     is_shown = holds(answer_part.p, "<", analysis.alpha) and holds(answer_part.gain, ">=", analysis.minimum_effect)
@@ -237,8 +241,10 @@ def _holds_right(answer: Answered, labels: Set[str]) -> bool:
     item = answer.item
     if answer.passed or item.constraint.get("find") == "last_number" or not contains_answer(item, answer.text):
         return False
-    words = f" {reduced(answer.text)} "
-    return not any(f" {label} " in words for label in labels - {reduced(answer) for answer in spelled_answers(item)})
+    words = f" {reduce_answer(answer.text)} "
+    return not any(
+        f" {label} " in words for label in labels - {reduce_answer(answer) for answer in spelled_answers(item)}
+    )
 
 
 def _form_in_words(form: dict[str, Any]) -> str:

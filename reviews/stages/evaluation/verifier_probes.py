@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from fractions import Fraction
 
-from reviews.checks.definition import Found
+from reviews.checks.definition import CheckOutcome
 from specs.stages.base.artifacts import Item
 from specs.system.errors import EvidenceMissing, PluginFault
 from specs.system.exact import holds
-from training.rules.tasks import judged, verifier_of_right
+from training.rules.tasks import judge_answers, verifier_of_right
 from training.rules.tasks.verifier_cases import cases_of
 
 MOST_TAKEN = 0.2
@@ -43,14 +43,14 @@ _SPELLINGS: tuple[Callable[[str], str], ...] = (
 """Forms in which verifiers look for a value."""
 
 
-def probe_wrong_answers(task: str, items: Sequence[Item]) -> Found | None:
+def probe_wrong_answers(task: str, items: Sequence[Item]) -> CheckOutcome | None:
     """Ask a verifier about answers that are wrong for every item; None if it refuses them."""
     if not items:
         return None
     return _on_lists(task, items) or _on_no_numbers(task, items) or _on_more_digits(task, items)
 
 
-def probe_own_values(task: str, items: Sequence[Item]) -> Found:
+def probe_own_values(task: str, items: Sequence[Item]) -> CheckOutcome:
     """Ask a verifier that knows no right answer about what answers nothing, and about the values of its items.
 
     What it takes of the first, it takes of any model; where it breaks on all, or compares texts with numbers, no model
@@ -70,22 +70,22 @@ def probe_own_values(task: str, items: Sequence[Item]) -> Found:
     ):
         if _too_many(passing := sum(_passes(task, list(zip(items, answers, strict=True)))), len(items)):
             message = f"'{task}' takes {what} as right for {passing} of {len(items)} items: {WRITE_KNOWN}"
-            return Found("FAIL", message, float(passing), repairable=False)
+            return CheckOutcome("FAIL", message, float(passing), repairable=False)
     tried = [(item, text) for item in items for text in _spelled_values(item)]
     accepted = {item.id for (item, _), passed in zip(tried, _passes(task, tried), strict=True) if passed}
     if accepted:
         message = f"'{task}' has no known answers. It refuses what answers nothing, and takes a value of "
         message += f"{len(accepted)} of {len(items)} items; that it is the right one is not shown"
-        return Found("WARN", f"{message}: {WRITE_KNOWN}", 0.0)
+        return CheckOutcome("WARN", f"{message}: {WRITE_KNOWN}", 0.0)
     if fault := _fault_on_all(task, tried[:_MOST_TRIED]):
         message = f"'{task}' breaks on every answer that was tried, so that no model can be right: {fault}"
-        return Found("FAIL", message, 0.0, repairable=False)
+        return CheckOutcome("FAIL", message, 0.0, repairable=False)
     if fault := _never_equal(task, items):
         message = f"'{task}' takes no value of its items as right, so that no model can be right: {fault}"
-        return Found("FAIL", message, 0.0, repairable=False)
+        return CheckOutcome("FAIL", message, 0.0, repairable=False)
     message = f"'{task}' has no known answers. It refuses what answers nothing, and {len(tried)} answers made of the "
     message += "values of its items too; that it takes what is right is not shown"
-    return Found("WARN", f"{message}: {WRITE_KNOWN}", 0.0)
+    return CheckOutcome("WARN", f"{message}: {WRITE_KNOWN}", 0.0)
 
 
 def _never_equal(task: str, items: Sequence[Item]) -> str:
@@ -140,14 +140,14 @@ def _fault_on_all(task: str, tried: Sequence[tuple[Item, str]]) -> str:
 
 
 def _passes(task: str, pairs: Sequence[tuple[Item, str]]) -> list[bool]:
-    return [verdict.passed for verdict in judged(task, pairs)]
+    return [verdict.passed for verdict in judge_answers(task, pairs)]
 
 
 def _too_many(part: int, count: int) -> bool:
     return holds(Fraction(part, count), ">", MOST_TAKEN)
 
 
-def _on_lists(task: str, items: Sequence[Item]) -> Found | None:
+def _on_lists(task: str, items: Sequence[Item]) -> CheckOutcome | None:
     """Ask a verifier about a list of all right answers, which is right for no item; None if it refuses such lists.
 
     Right answers are its known ones, or the values of the items, field by field.
@@ -167,11 +167,11 @@ def _on_lists(task: str, items: Sequence[Item]) -> Found | None:
                 message = f"'{task}' takes a list of the {len(values)} answers {what} as right for {passing} of "
                 message += f"{len(items)} items: naming them all passes; compare the whole answer or its last "
                 message += "word with the right one, instead of looking for the right one in it"
-                return Found("FAIL", message, float(passing), repairable=False)
+                return CheckOutcome("FAIL", message, float(passing), repairable=False)
     return None
 
 
-def _on_no_numbers(task: str, items: Sequence[Item]) -> Found | None:
+def _on_no_numbers(task: str, items: Sequence[Item]) -> CheckOutcome | None:
     """Ask a verifier about texts that parse as a number and are none; None if it takes them no more than a word."""
     for text, word in _NO_NUMBERS.items():
         others = [item for item in items if text.casefold() not in _values(item)]
@@ -182,7 +182,7 @@ def _on_no_numbers(task: str, items: Sequence[Item]) -> Found | None:
                 f"'{task}' takes '{text}' as right for {passing} of {len(others)} items, and not '{word}': let it "
             )
             message += "refuse numbers that are not finite (`math.isfinite`)"
-            return Found("FAIL", message, float(passing), repairable=False)
+            return CheckOutcome("FAIL", message, float(passing), repairable=False)
     return None
 
 
@@ -190,7 +190,7 @@ def _values(item: Item) -> set[str]:
     return {str(value).casefold() for value in item.constraint.values()}
 
 
-def _on_more_digits(task: str, items: Sequence[Item]) -> Found | None:
+def _on_more_digits(task: str, items: Sequence[Item]) -> CheckOutcome | None:
     """Ask a verifier about whole numbers that hold the right one among more digits; None if it refuses them.
 
     A value of an item is its right answer where it passes, and the next number, twice the number and a word do not.
@@ -210,7 +210,7 @@ def _on_more_digits(task: str, items: Sequence[Item]) -> Found | None:
                 f"'{task}' takes numbers with more digits {where} the right one for {len(passing)} of {len(right)} "
             )
             message += f"items, such as '{_around(text)[first]}' for '{text}': compare whole numbers"
-            return Found("FAIL", message, float(len(passing)), repairable=False)
+            return CheckOutcome("FAIL", message, float(len(passing)), repairable=False)
     return None
 
 

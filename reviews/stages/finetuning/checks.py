@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, manifest_of
+from reviews.checks.definition import CheckOutcome, CheckRegistry, manifest_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.measure import steps_of
@@ -19,15 +19,15 @@ from specs.stages.base.metric import MetricSet
 from specs.stages.base.stage import Kind
 from specs.system.errors import EvidenceMissing
 from training.rules.finetuning.losses import most_difference
-from training.rules.finetuning.validation_split import Split, divide, divide_examples
+from training.rules.finetuning.validation_split import ValidationSplit, divide, divide_examples
 
 TRAINED: tuple[Kind, ...] = ("sft", "dpo")
 ONLINE: tuple[Kind, ...] = ("grpo", "sdpo", "composer")
 """Trained on what the model wrote itself."""
-CHECKS = Checks(TRAINED)
+CHECKS = CheckRegistry(TRAINED)
 
 
-def granted(evidence: Evidence, name: str) -> Any:
+def require_parameter(evidence: Evidence, name: str) -> Any:
     """Return a granted parameter; errors as :meth:`Evidence.ordered`."""
     if name not in evidence.parameters:
         raise EvidenceMissing("the order of the attempt is not on record")
@@ -43,36 +43,40 @@ def fact(evidence: Evidence, name: str) -> float:
 
 
 @CHECKS.add("training.data", "All of the granted data was used", kinds=("sft",), source="silently smaller data set")
-def _data(evidence: Evidence, _: MetricSet | None) -> Found:
+def _data(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count again what should have been trained on: every example not kept out, or the granted number of each kind."""
-    expected = _expected(evidence)
+    expected = _count_expected_examples(evidence)
     used = manifest_of(evidence).facts.get("examples_by_kind")
     total = sum(expected.values())
     replicas = _replicas(evidence)
     if replicas > 1 and isinstance(used, dict) and total % replicas:
         # Shards have the same number of examples; which few belong to none, the seed says.
         fits = all(used.get(kind, 0) <= count for kind, count in expected.items()) and not used.keys() - expected.keys()
-        total = shared(evidence, total)
+        total = count_shared_rows(evidence, total)
         if fits and sum(used.values()) == total:
-            return Found("PASS", f"trained on {total} granted examples, the rest fills no shard", float(total))
+            return CheckOutcome("PASS", f"trained on {total} granted examples, the rest fills no shard", float(total))
     if used != expected:
-        return Found("FAIL", f"trained on {used}, the granted data gives {expected}", float(total))
-    return Found("PASS", f"trained on all {total} granted examples", float(total))
+        return CheckOutcome("FAIL", f"trained on {used}, the granted data gives {expected}", float(total))
+    return CheckOutcome("PASS", f"trained on all {total} granted examples", float(total))
 
 
 @CHECKS.add("training.length", "Nothing was cut or left out", source="cut-off answers trained on; rows dropped")
-def _length(evidence: Evidence, _: MetricSet | None) -> Found:
+def _length(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count sequences longer than ``max_length``: their ends were cut, or nothing of the response was left."""
     cut, dropped = fact(evidence, "cut"), fact(evidence, "dropped")
     most = evidence.parameters.get("max_length")
     if dropped:
-        return Found("FAIL", f"{dropped:.0f} prompts alone fill {most} tokens: the trainer left them out", dropped)
+        return CheckOutcome(
+            "FAIL", f"{dropped:.0f} prompts alone fill {most} tokens: the trainer left them out", dropped
+        )
     if cut:
-        return Found("WARN", f"{cut:.0f} sequences are longer than {most} tokens: trained on without their end", cut)
-    return Found("PASS", f"every sequence fits into {most} tokens", 0.0)
+        return CheckOutcome(
+            "WARN", f"{cut:.0f} sequences are longer than {most} tokens: trained on without their end", cut
+        )
+    return CheckOutcome("PASS", f"every sequence fits into {most} tokens", 0.0)
 
 
-def divided(evidence: Evidence) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Preference, ...]]:
+def split_pairs(evidence: Evidence) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Preference, ...]]:
     """Return (lines to train on, lines to keep out, all pairs), divided again as the granted parameters say.
 
     Raises:
@@ -80,7 +84,9 @@ def divided(evidence: Evidence) -> tuple[tuple[int, ...], tuple[int, ...], tuple
     """
     pairs = read_rows(evidence.inputs.get("preferences"), Preference, "preferences")
     try:
-        split = divide(list(pairs), granted(evidence, "validation_share"), granted(evidence, "seed"))
+        split = divide(
+            list(pairs), require_parameter(evidence, "validation_share"), require_parameter(evidence, "seed")
+        )
     except ValueError as error:
         raise EvidenceMissing(str(error), where="preferences") from error
     return split.train, split.validation, pairs
@@ -92,7 +98,7 @@ def _replicas(evidence: Evidence) -> int:
     return 1 if arguments is None else int(arguments["replicas"])
 
 
-def shared(evidence: Evidence, rows: int) -> int:
+def count_shared_rows(evidence: Evidence, rows: int) -> int:
     """Return how many of so many rows are trained on: where replicas share them, the few that fill no shard are not."""
     return rows - rows % _replicas(evidence)
 
@@ -100,22 +106,22 @@ def shared(evidence: Evidence, rows: int) -> int:
 def _sequences(evidence: Evidence) -> tuple[int, int]:
     """Return how many rows an epoch's batches are made of, and how many sequences those hold; of all replicas."""
     if evidence.stage.kind == "dpo":
-        pairs = shared(evidence, len(divided(evidence)[0]))
+        pairs = count_shared_rows(evidence, len(split_pairs(evidence)[0]))
         return (2 * pairs if evidence.parameters.get("loss") == "kto" else pairs), 2 * pairs
-    examples = shared(evidence, sum(_expected(evidence).values()))
+    examples = count_shared_rows(evidence, sum(_count_expected_examples(evidence).values()))
     if evidence.parameters.get("packing"):
         return int(fact(evidence, "trained_rows")), examples
     return examples, examples
 
 
-def examples_split(evidence: Evidence) -> tuple[Split, tuple[Example, ...]]:
+def examples_split(evidence: Evidence) -> tuple[ValidationSplit, tuple[Example, ...]]:
     """Return the granted examples, and how the granted parameters divide them; errors as :func:`read_rows`."""
     every = read_rows(evidence.inputs.get("examples"), Example, "training examples")
     share = evidence.parameters.get("validation_share", 0.0)
-    return divide_examples(every, share, granted(evidence, "seed")), every
+    return divide_examples(every, share, require_parameter(evidence, "seed")), every
 
 
-def _expected(evidence: Evidence) -> dict[str, int]:
+def _count_expected_examples(evidence: Evidence) -> dict[str, int]:
     limit = evidence.parameters.get("max_examples_per_kind")
     split, every = examples_split(evidence)
     available = Counter(every[place].kind for place in split.train)
@@ -123,55 +129,61 @@ def _expected(evidence: Evidence) -> dict[str, int]:
 
 
 @CHECKS.add("training.steps", "Every planned step was done, once", source="early stop; small data begun again")
-def _steps(evidence: Evidence, _: MetricSet | None) -> Found:
+def _steps(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the logged steps with the planned ones, and those with what data, batch size and epochs imply."""
     rows, effective = steps_of(evidence), manifest_of(evidence).effective
     planned, done = effective.get("planned_steps"), effective.get("steps")
     if not len(rows) == planned == done:
-        return Found("FAIL", f"{planned} steps were planned, {done} done, {len(rows)} have a row", float(len(rows)))
+        return CheckOutcome(
+            "FAIL", f"{planned} steps were planned, {done} done, {len(rows)} have a row", float(len(rows))
+        )
     rows_of_epoch, sequences = _sequences(evidence)
-    size, epochs = granted(evidence, "batch_size"), granted(evidence, "epochs")
+    size, epochs = require_parameter(evidence, "batch_size"), require_parameter(evidence, "epochs")
     replicas = _replicas(evidence)
     rows_of_epoch //= replicas
-    implied = math.ceil(math.ceil(rows_of_epoch / size) / granted(evidence, "gradient_accumulation")) * epochs
+    implied = math.ceil(math.ceil(rows_of_epoch / size) / require_parameter(evidence, "gradient_accumulation")) * epochs
     if planned != implied:
         what = f"{rows_of_epoch} rows in batches of {size}, {epochs} times, take {implied}"
-        return Found("FAIL", f"{planned} steps were done; {what}", float(len(rows)))
+        return CheckOutcome("FAIL", f"{planned} steps were done; {what}", float(len(rows)))
     seen_value, passes = fact(evidence, "sequences"), fact(evidence, "epochs_done")
     # Of replicas some may be lost, which is judged in replicas.samples.
     wrong = seen_value > sequences * epochs if replicas > 1 else seen_value != sequences * epochs
     if wrong or round(passes, 6) != epochs:
         what = f"{sequences} of them, {epochs} times, are {sequences * epochs}"
-        return Found("FAIL", f"{seen_value:.0f} sequences were trained on in {passes:g} passes; {what}", seen_value)
-    return Found("PASS", f"all {planned} steps that the data imply were done and logged", float(len(rows)))
+        return CheckOutcome(
+            "FAIL", f"{seen_value:.0f} sequences were trained on in {passes:g} passes; {what}", seen_value
+        )
+    return CheckOutcome("PASS", f"all {planned} steps that the data imply were done and logged", float(len(rows)))
 
 
 @CHECKS.add("training.mask", "Loss is on the response only", source="loss on prompt tokens")
-def _mask(evidence: Evidence, _: MetricSet | None) -> Found:
+def _mask(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look at what the job saw in every batch, and at its sample of sequences token by token."""
     masked = fact(evidence, "masked_tokens")
     carried = sum(row.tokens for row in steps_of(evidence))
     proof = _proof(evidence)
     sample: list[dict[str, Any]] = proof["sample"]
     if masked == 0:
-        return Found("FAIL", "no token was masked: the prompts carried loss too", 0.0)
+        return CheckOutcome("FAIL", "no token was masked: the prompts carried loss too", 0.0)
     if carried == 0:
-        return Found("FAIL", "no token carried loss", 0.0)
+        return CheckOutcome("FAIL", "no token carried loss", 0.0)
     if proof["violations"]:
         message = (
             f"{proof['violations']} of {proof['rows']} sequences: a prompt token carried loss, or a response token not"
         )
-        return Found("FAIL", message, float(proof["violations"]), tuple(proof["wrong"]))
-    open_ones = [place for place, value in enumerate(sample) if not _masked(value)]
+        return CheckOutcome("FAIL", message, float(proof["violations"]), tuple(proof["wrong"]))
+    open_ones = [place for place, value in enumerate(sample) if not _is_masked(value)]
     if open_ones:
-        return Found("FAIL", f"sequence {open_ones[0]} of the sample has loss on its prompt", float(len(open_ones)))
+        return CheckOutcome(
+            "FAIL", f"sequence {open_ones[0]} of the sample has loss on its prompt", float(len(open_ones))
+        )
     share = carried / (carried + masked)
     detail = f"{carried} response tokens carried loss, {masked:.0f} prompt tokens did not"
     if proof["merged"]:
-        return Found(
+        return CheckOutcome(
             "WARN", f"{detail}; in {proof['merged']} examples the end of the prompt melts into the response", share
         )
-    return Found("PASS", f"{detail}, in {proof['rows']} sequences", share)
+    return CheckOutcome("PASS", f"{detail}, in {proof['rows']} sequences", share)
 
 
 def _proof(evidence: Evidence) -> dict[str, Any]:
@@ -184,7 +196,7 @@ def _proof(evidence: Evidence) -> dict[str, Any]:
     return proof
 
 
-def _masked(value: dict[str, Any]) -> bool:
+def _is_masked(value: dict[str, Any]) -> bool:
     """Say whether no token of the prompt has a label and every later one has its own."""
     ids, labels, prompt = value.get("ids"), value.get("labels"), value.get("prompt_tokens")
     if not isinstance(ids, list) or not isinstance(labels, list) or not isinstance(prompt, int) or prompt < 1:
@@ -198,23 +210,23 @@ def _masked(value: dict[str, Any]) -> bool:
     source="labels masked, and the loss of the prompts all the same",
     threshold="<= 0.0001 in float32, <= 0.02 in bfloat16",
 )
-def _objective(evidence: Evidence, _: MetricSet | None) -> Found:
+def _objective(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the trainer's loss with the closed form over the responses of the same batch."""
     difference = fact(evidence, "loss_difference")
     most = most_difference(str(manifest_of(evidence).effective.get("precision")))
     detail = f"the trainer's loss differs by {difference:.2g} from the closed form over the response tokens"
-    return Found("PASS" if difference <= most else "FAIL", detail, difference)
+    return CheckOutcome("PASS" if difference <= most else "FAIL", detail, difference)
 
 
 @CHECKS.add("training.batches", "Batches differ", source="one batch memorised")
-def _batches(evidence: Evidence, _: MetricSet | None) -> Found:
+def _batches(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     count, distinct = fact(evidence, "batches"), fact(evidence, "distinct_batches")
     epochs = evidence.parameters.get("epochs", 1)
     if count > 1 and distinct < count / epochs:
-        return Found(
+        return CheckOutcome(
             "FAIL", f"{distinct:.0f} of {count:.0f} batches are distinct: the same rows came again and again", distinct
         )
-    return Found("PASS", f"{distinct:.0f} distinct batches of {count:.0f}", distinct)
+    return CheckOutcome("PASS", f"{distinct:.0f} distinct batches of {count:.0f}", distinct)
 
 
 @CHECKS.add(
@@ -225,34 +237,36 @@ def _batches(evidence: Evidence, _: MetricSet | None) -> Found:
     threshold=f">= {LEAST_SHARE:g} of what the learning rates make",
     reads_weights=True,
 )
-def _moved(evidence: Evidence, _: MetricSet | None) -> Found:
+def _check_weight_movement(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     manifest = manifest_of(evidence)
     method = evidence.parameters.get("method", "full")
     share = manifest.effective.get("trained_share")
     if method == "full" and share != 1.0:
-        return Found("FAIL", f"{share} of the weights were trained, full fine-tuning was granted")
+        return CheckOutcome("FAIL", f"{share} of the weights were trained, full fine-tuning was granted")
     what = "all weights were"
     if method != "full":
         trained = manifest.effective.get("trained_parameters")
-        modules, rank = granted(evidence, "target_modules"), granted(evidence, "lora_rank")
+        modules, rank = require_parameter(evidence, "target_modules"), require_parameter(evidence, "lora_rank")
         expected = adapter_parameters(evidence.outputs.get("checkpoint"), modules, rank)
         if trained != expected:
             message = f"{trained} parameters were trained; rank {rank} on {', '.join(modules)} makes {expected}"
-            return Found("FAIL", message)
+            return CheckOutcome("FAIL", message)
         what = f"{expected} parameters of adapters were"
     if evidence.parameters.get("learning_rate") == 0:
-        return Found("NOT_APPLICABLE", "with a learning rate of 0 the weights are meant to stay")
+        return CheckOutcome("NOT_APPLICABLE", "with a learning rate of 0 the weights are meant to stay")
     if evidence.output_digests.get("checkpoint") is None:
         raise EvidenceMissing("no checkpoint was left")
     if evidence.output_digests["checkpoint"] == manifest.inputs.get("model"):
-        return Found("FAIL", "the checkpoint is the one training began from")
+        return CheckOutcome("FAIL", "the checkpoint is the one training began from")
     course = course_of(evidence)
     if course is not None and course.changed == 0:
-        return Found("FAIL", "every weight is the one training began from: no update reached the checkpoint")
+        return CheckOutcome("FAIL", "every weight is the one training began from: no update reached the checkpoint")
     detail = f"{what} trained and the checkpoint is a new one"
     if course is None or course.share is None:
-        return Found("PASS", detail, share)
-    message = f"the tensor that moved farthest moved by {course.moved:.3g}, the logged rates make {course.due:.3g}"
+        return CheckOutcome("PASS", detail, share)
+    message = f"the tensor that moved farthest moved by {course.moved:.3g}, the logged rates make {course.expected:.3g}"
     if course.share < LEAST_SHARE:
-        return Found("FAIL", f"{message}: the optimiser was not at work, or not at the granted rate", course.share)
-    return Found("PASS", f"{detail}; {message}", share)
+        return CheckOutcome(
+            "FAIL", f"{message}: the optimiser was not at work, or not at the granted rate", course.share
+        )
+    return CheckOutcome("PASS", f"{detail}; {message}", share)

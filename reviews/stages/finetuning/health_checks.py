@@ -11,9 +11,9 @@ from itertools import pairwise
 from statistics import fmean, linear_regression, median, stdev
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, Limit, manifest_of
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, manifest_of
 from reviews.evidence.evidence import Evidence
-from reviews.stages.finetuning.checks import ONLINE, TRAINED, granted
+from reviews.stages.finetuning.checks import ONLINE, TRAINED, require_parameter
 from reviews.stages.finetuning.measure import steps_of
 from reviews.stages.finetuning.optimizer_checks import granted_curve
 from reviews.stages.finetuning.weights import weights_are_here
@@ -25,7 +25,7 @@ from training.rules.finetuning.schedules import warmup_of
 from training.rules.finetuning.speed import expected_step_s
 from training.rules.tokenizer_files import differences
 
-CHECKS = Checks(TRAINED)
+CHECKS = CheckRegistry(TRAINED)
 
 HIGH_END = 0.5
 """Share of the peak: a rate that ends above it has not decayed."""
@@ -55,25 +55,27 @@ def slope_of(losses: Sequence[float]) -> float:
     kinds=(*TRAINED, *ONLINE),
     source="a warm-up longer than the run; a rate that never decayed; Hägele et al. 2024, arXiv:2405.18392",
     blocking=False,
-    limits=(Limit("<=", "thresholds.warmup_share"),),
+    limits=(CheckLimit("<=", "thresholds.warmup_share"),),
 )
-def _decay(evidence: Evidence, _: MetricSet | None) -> Found:
+def _decay(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the granted schedule with the planned steps: how much of it is warm-up, and where it ends."""
-    rows, arguments = steps_of(evidence), evidence.ordered()
-    peak, steps = granted(evidence, "learning_rate"), len(rows)
+    rows, arguments = steps_of(evidence), evidence.require_parameters()
+    peak, steps = require_parameter(evidence, "learning_rate"), len(rows)
     if peak == 0:
-        return Found("NOT_APPLICABLE", "with a learning rate of 0 there is no schedule")
+        return CheckOutcome("NOT_APPLICABLE", "with a learning rate of 0 there is no schedule")
     rates, warmup = granted_curve(evidence, steps), warmup_of(steps, arguments)
     share = warmup / steps
     if warmup >= steps:
         message = f"the warm-up takes {warmup} steps of {steps}: the rate reached {max(rates[:-1]):.3g} of {peak:g}"
-        return Found("WARN", message, share, _shown(rows, range(steps)))
+        return CheckOutcome("WARN", message, share, _describe_steps(rows, range(steps)))
     if not holds(share, "<=", evidence.resolved.spec.thresholds.warmup_share):
-        return Found("WARN", f"the warm-up takes {warmup} of {steps} steps", share, _shown(rows, range(warmup)))
+        return CheckOutcome(
+            "WARN", f"the warm-up takes {warmup} of {steps} steps", share, _describe_steps(rows, range(warmup))
+        )
     if rates[-1] > HIGH_END * peak:
         message = f"the rate ends at {rates[-1]:.3g}, its peak is {peak:g}: it never decayed"
-        return Found("WARN", message, share, _shown(rows, [steps - 1]))
-    return Found("PASS", f"{warmup} of {steps} steps are warm-up, and the rate decays to {rates[-1]:.3g}", share)
+        return CheckOutcome("WARN", message, share, _describe_steps(rows, [steps - 1]))
+    return CheckOutcome("PASS", f"{warmup} of {steps} steps are warm-up, and the rate decays to {rates[-1]:.3g}", share)
 
 
 @CHECKS.add(
@@ -81,22 +83,24 @@ def _decay(evidence: Evidence, _: MetricSet | None) -> Found:
     "No plateau is made by the schedule",
     source="a plateau taken for the limit of the data where the rate was used up: it moved when the rate rose again",
     blocking=False,
-    limits=(Limit("<", "thresholds.idle_steps"),),
+    limits=(CheckLimit("<", "thresholds.idle_steps"),),
 )
-def _plateau(evidence: Evidence, _: MetricSet | None) -> Found:
+def _plateau(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look whether the loss is flat in the last half of the steps, and how many steps had next to no rate."""
     rows = steps_of(evidence)
-    peak = granted(evidence, "learning_rate")
+    peak = require_parameter(evidence, "learning_rate")
     if peak == 0 or len(rows) < FEWEST:
-        return Found("NOT_APPLICABLE", f"{len(rows)} steps at a learning rate of {peak:g} show no plateau")
+        return CheckOutcome("NOT_APPLICABLE", f"{len(rows)} steps at a learning rate of {peak:g} show no plateau")
     low = [place for place, row in enumerate(rows) if row.learning_rate < LOW * peak]
     share, slope = len(low) / len(rows), slope_of([row.loss for row in rows[len(rows) // 2 :]])
     message = f"{share:.0%} of the steps had less than {LOW:.0%} of the peak rate"
     course = f"the loss of the last half has a slope of {slope:.1f} standard errors"
     idle = not holds(share, "<", evidence.resolved.spec.thresholds.idle_steps)
     if idle and slope > FALLING:
-        return Found("WARN", f"{course}, and {message}: the schedule explains the plateau", share, _shown(rows, low))
-    return Found("PASS", f"{message}; {course}", share)
+        return CheckOutcome(
+            "WARN", f"{course}, and {message}: the schedule explains the plateau", share, _describe_steps(rows, low)
+        )
+    return CheckOutcome("PASS", f"{message}; {course}", share)
 
 
 @CHECKS.add(
@@ -104,14 +108,14 @@ def _plateau(evidence: Evidence, _: MetricSet | None) -> Found:
     "The loss did not rise again",
     source="a run that diverged late, of which the last checkpoint was taken for the best",
     blocking=False,
-    limits=(Limit("<=", "thresholds.loss_rise"),),
+    limits=(CheckLimit("<=", "thresholds.loss_rise"),),
 )
-def _rise(evidence: Evidence, _: MetricSet | None) -> Found:
+def _rise(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the last fifth of the steps with the fifth whose mean loss is lowest."""
     rows = steps_of(evidence)
     size = len(rows) // 5
-    if len(rows) < FEWEST_OF_RISE or granted(evidence, "learning_rate") == 0:
-        return Found("NOT_APPLICABLE", f"{len(rows)} steps show no rise")
+    if len(rows) < FEWEST_OF_RISE or require_parameter(evidence, "learning_rate") == 0:
+        return CheckOutcome("NOT_APPLICABLE", f"{len(rows)} steps show no rise")
     losses = [row.loss for row in rows]
     begin = min(range(len(losses) - size + 1), key=lambda at: math.fsum(losses[at : at + size]))
     best, last = fmean(losses[begin : begin + size]), fmean(losses[-size:])
@@ -120,11 +124,11 @@ def _rise(evidence: Evidence, _: MetricSet | None) -> Found:
     share = (last - best) / abs(best) if best else 0.0
     detail = f"the lowest mean loss is {best:.4g} (steps {begin + 1} to {begin + size}), the last {last:.4g}"
     if holds(share, "<=", evidence.resolved.spec.thresholds.loss_rise):
-        return Found("PASS", detail, share)
+        return CheckOutcome("PASS", detail, share)
     if last - best > ERRORS * noise * math.sqrt(2 / size):
-        visible = _shown(rows, range(begin + size, len(rows)))
-        return Found("WARN", f"{detail}: the saved weights are not the best of the run", share, visible)
-    return Found("PASS", f"{detail}: batches differ by more")
+        visible = _describe_steps(rows, range(begin + size, len(rows)))
+        return CheckOutcome("WARN", f"{detail}: the saved weights are not the best of the run", share, visible)
+    return CheckOutcome("PASS", f"{detail}: batches differ by more")
 
 
 @CHECKS.add(
@@ -133,20 +137,22 @@ def _rise(evidence: Evidence, _: MetricSet | None) -> Found:
     kinds=(*TRAINED, *ONLINE),
     source="a GPU that was paid for while the CPU trained; attention that fell back to the slow one",
 )
-def _device(evidence: Evidence, _: MetricSet | None) -> Found:
+def _device(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the device with the granted resources, and the attention that was built with what the model has."""
     manifest = manifest_of(evidence)
     resources = evidence.grant.resources if evidence.grant is not None else None
     if resources is not None and (resources.gpus or resources.gpu) and not manifest.device.startswith("cuda"):
         what = f"{resources.gpus or 1} GPU{'' if (resources.gpus or 1) == 1 else 's'}"
-        return Found("FAIL", f"{what} were granted and paid for; it trained on {manifest.device}")
+        return CheckOutcome("FAIL", f"{what} were granted and paid for; it trained on {manifest.device}")
     attention: Any = manifest.facts.get("attention")
     if not isinstance(attention, dict):
-        return Found("PASS", f"it trained on {manifest.device}; the attention is not recorded")
+        return CheckOutcome("PASS", f"it trained on {manifest.device}; the attention is not recorded")
     used = attention.get("used")
     if used == "eager" and attention.get("fused") is True:
-        return Found("WARN", f"it trained on {manifest.device} with attention 'eager'; the model has a fused one")
-    return Found("PASS", f"it trained on {manifest.device} with attention '{used}'")
+        return CheckOutcome(
+            "WARN", f"it trained on {manifest.device} with attention 'eager'; the model has a fused one"
+        )
+    return CheckOutcome("PASS", f"it trained on {manifest.device} with attention '{used}'")
 
 
 @CHECKS.add(
@@ -154,9 +160,9 @@ def _device(evidence: Evidence, _: MetricSet | None) -> Found:
     "Steps took the time they should",
     source="a job on a machine that swaps, or shares its GPU; a data loader that everything waits for",
     blocking=False,
-    limits=(Limit(">=", "thresholds.training_speed"),),
+    limits=(CheckLimit(">=", "thresholds.training_speed"),),
 )
-def _speed(evidence: Evidence, _: MetricSet | None) -> Found:
+def _speed(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the median time of a step with its operations at the speed that forecasts take.
 
     The first step, which loads and compiles, does not count. Jobs of earlier versions recorded no times.
@@ -164,10 +170,10 @@ def _speed(evidence: Evidence, _: MetricSet | None) -> Found:
     manifest, rows = manifest_of(evidence), steps_of(evidence)
     times = seconds_of(evidence)
     if not times:
-        return Found("NOT_APPLICABLE", "no times of steps are recorded")
+        return CheckOutcome("NOT_APPLICABLE", "no times of steps are recorded")
     trained, share = (manifest.effective.get(name) for name in ("trained_parameters", "trained_share"))
     if not isinstance(trained, int) or not isinstance(share, int | float) or share <= 0:
-        return Found("NOT_APPLICABLE", "the number of parameters is not recorded")
+        return CheckOutcome("NOT_APPLICABLE", "the number of parameters is not recorded")
     masked = manifest.facts.get("masked_tokens")
     tokens = sum(row.tokens for row in rows) + (masked if isinstance(masked, int) else 0)
     counted = times[1:] or times
@@ -179,8 +185,8 @@ def _speed(evidence: Evidence, _: MetricSet | None) -> Found:
         first = len(rows) - len(times)
         slow = [first + at for at, time in enumerate(times) if time >= median(counted)]
         visible = tuple({"step": rows[at].step, "seconds": times[at - first]} for at in slow)
-        return Found("WARN", f"{detail}: {ratio:.2g} of the expected speed", ratio, visible)
-    return Found("PASS", detail, ratio)
+        return CheckOutcome("WARN", f"{detail}: {ratio:.2g} of the expected speed", ratio, visible)
+    return CheckOutcome("PASS", detail, ratio)
 
 
 def seconds_of(evidence: Evidence) -> list[float]:
@@ -199,27 +205,29 @@ def seconds_of(evidence: Evidence) -> list[float]:
     source="a checkpoint with another tokenizer: every later stage reads other tokens than were trained on",
     reads_weights=True,
 )
-def _tokenizer(evidence: Evidence, _: MetricSet | None) -> Found:
+def _tokenizer(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare vocabulary, merges, added tokens, end token and chat template of the two folders."""
     if "checkpoint" not in evidence.outputs:
         raise EvidenceMissing("no checkpoint was left")
     if not weights_are_here(evidence):
-        return Found("NOT_APPLICABLE", "the folders of model and checkpoint are not on this machine")
+        return CheckOutcome("NOT_APPLICABLE", "the folders of model and checkpoint are not on this machine")
     base, folder = evidence.inputs["model"], evidence.outputs["checkpoint"]
     try:
         wrong = differences(base, folder)
     except (OSError, ValueError) as error:
         raise EvidenceMissing(f"the tokenizer cannot be read: {error}", where="checkpoint") from error
     if wrong is None:
-        return Found("NOT_APPLICABLE", "the granted model has no tokenizer of its own")
+        return CheckOutcome("NOT_APPLICABLE", "the granted model has no tokenizer of its own")
     if wrong:
         visible = tuple({"file": difference.file, "what": difference.what} for difference in wrong)
         message = "; ".join(f"{difference.what} ({difference.file})" for difference in wrong)
-        return Found("FAIL", f"not those of the granted model: {message}", float(len(wrong)), visible)
-    return Found("PASS", "vocabulary, merges, added tokens, end token and chat template are the granted model's", 0.0)
+        return CheckOutcome("FAIL", f"not those of the granted model: {message}", float(len(wrong)), visible)
+    return CheckOutcome(
+        "PASS", "vocabulary, merges, added tokens, end token and chat template are the granted model's", 0.0
+    )
 
 
-def _shown(rows: Sequence[TrainingRow], places: Sequence[int]) -> tuple[dict[str, Any], ...]:
+def _describe_steps(rows: Sequence[TrainingRow], places: Sequence[int]) -> tuple[dict[str, Any], ...]:
     return tuple(
         {"step": rows[place].step, "loss": rows[place].loss, "learning_rate": rows[place].learning_rate}
         for place in places

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from reviews.checks.definition import Checks, Found
+from reviews.checks.definition import CheckOutcome, CheckRegistry
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from specs.stages.base.artifacts import Preference
 from specs.stages.base.metric import MetricSet
 from specs.stages.traces.family import family_of
 
-CHECKS = Checks(("dpo", "composer"))
+CHECKS = CheckRegistry(("dpo", "composer"))
 LINEAGE = "lineage.circular"
 
 
@@ -26,15 +26,15 @@ def family_in(source: str) -> str | None:
     "The model does not learn from its own family",
     source="teachers of the family that wrote the traces, or of the student's: circular imitation",
 )
-def _circular(evidence: Evidence, _: MetricSet | None) -> Found:
+def _circular(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the families that wrote chosen responses with the model's, and with what a person accepted."""
     role = next((name for name in ("preferences", "pairs") if name in evidence.inputs), None)
     if role is None:
-        return Found("NOT_APPLICABLE", "no pairs were trained on")
+        return CheckOutcome("NOT_APPLICABLE", "no pairs were trained on")
     rows = read_rows(evidence.inputs[role], Preference, role)
     taught = [preference.taught for preference in rows if preference.taught is not None]
     if not taught:
-        return Found("NOT_APPLICABLE", "no pair says that another model wrote it")
+        return CheckOutcome("NOT_APPLICABLE", "no pair says that another model wrote it")
     own = family_in(evidence.resolved.spec.model.source)
     circle = [
         current_taught
@@ -50,10 +50,12 @@ def _circular(evidence: Evidence, _: MetricSet | None) -> Found:
         )
         if any(not taught.override for taught in circle):
             detail = f"{message}: {len(circle)} imitate the model's own family, and nobody accepted that"
-            return Found("FAIL", detail, figure, visible, repairable=False)
-        return Found("WARN", f"{message}: {len(circle)} in a circle, accepted: {circle[0].override}", figure, visible)
+            return CheckOutcome("FAIL", detail, figure, visible, repairable=False)
+        return CheckOutcome(
+            "WARN", f"{message}: {len(circle)} in a circle, accepted: {circle[0].override}", figure, visible
+        )
     students = {current_taught.student for current_taught in taught}
     if own is not None and students != {own}:
-        return Found("WARN", f"{message}, made for {', '.join(sorted(students))}; the model is of {own}", figure)
+        return CheckOutcome("WARN", f"{message}, made for {', '.join(sorted(students))}; the model is of {own}", figure)
     licenses = sorted({text for current_taught in taught for text in current_taught.licenses})
-    return Found("PASS", f"{message}; {'; '.join(licenses) or 'no licence is stated'}", figure)
+    return CheckOutcome("PASS", f"{message}; {'; '.join(licenses) or 'no licence is stated'}", figure)

@@ -14,7 +14,7 @@ from specs.stages.registry import kind_of
 from specs.system.errors import EvidenceMissing
 
 
-class Step(NamedTuple):
+class OptimizerStep(NamedTuple):
     """An optimizer step, and which metrics it counts for."""
 
     row: TrainingRow
@@ -88,5 +88,6 @@ def read(evidence: Evidence, output: str) -> Subjects | None:
     if [row.step for row in rows] != list(range(1, n + 1)):
         raise EvidenceMissing("the steps are not 1, 2, 3, ... without a gap", where="training rows")
     return as_written(
-        [Step(row, at < fifth, at >= n - fifth, row.grad_norm == largest) for at, row in enumerate(rows)], output
+        [OptimizerStep(row, at < fifth, at >= n - fifth, row.grad_norm == largest) for at, row in enumerate(rows)],
+        output,
     )

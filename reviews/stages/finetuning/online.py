@@ -14,9 +14,9 @@ from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.finetuning.online_rows import KeptAnswer, Rollout, RolloutStep
 from specs.stages.registry import STAGE_KINDS
 from specs.system.errors import EvidenceMissing
-from training.rules.finetuning.rewards import Hint, advantages, combined, hints, rewards_of
-from training.rules.seeded_order import drawn
-from training.rules.tasks import judged
+from training.rules.finetuning.rewards import Hint, advantages, hints, rewards_of, sum_weighted_rewards
+from training.rules.seeded_order import draw_share
+from training.rules.tasks import judge_answers
 from training.rules.tasks.format_instructions import Judgement
 
 _TIED = 1e-9
@@ -39,7 +39,7 @@ class Worth(NamedTuple):
     last: bool
 
 
-class Kept(NamedTuple):
+class ValidationPrompt(NamedTuple):
     """A prompt that was kept out of training, and whether the verifier accepts its answers."""
 
     row: KeptAnswer
@@ -49,7 +49,7 @@ class Kept(NamedTuple):
 
 def given_of(evidence: Evidence) -> GrpoParameters:
     """Return the granted parameters; errors as :meth:`Evidence.granted`."""
-    contract = evidence.granted(STAGE_KINDS[evidence.stage.kind].parameters)
+    contract = evidence.parse_parameters(STAGE_KINDS[evidence.stage.kind].parameters)
     assert isinstance(contract, GrpoParameters)
     return contract
 
@@ -63,7 +63,7 @@ def prompts_of(evidence: Evidence) -> tuple[dict[str, Item], dict[str, Item]]:
     """Return the prompts to train on and those to keep out, divided again as the granted parameters say."""
     grpo_parameters = given_of(evidence)
     items = read_rows(evidence.inputs.get("prompts"), Item, "prompts")
-    texts = drawn((item.group for item in items), grpo_parameters.validation_share, grpo_parameters.seed)
+    texts = draw_share((item.group for item in items), grpo_parameters.validation_share, grpo_parameters.seed)
     return {item.id: item for item in items if item.group not in texts}, {
         item.id: item for item in items if item.group in texts
     }
@@ -86,7 +86,7 @@ def worths(evidence: Evidence) -> tuple[Worth, ...]:
         for some in groups
     ):
         raise EvidenceMissing(f"the rollouts are not groups of {size} answers to one prompt", where="rollouts")
-    judgements = judged(evidence.resolved.spec.task, [(items[rollout.item], rollout.text) for rollout in rows])
+    judgements = judge_answers(evidence.resolved.spec.task, [(items[rollout.item], rollout.text) for rollout in rows])
     rounds = sorted({rollout.step for rollout in rows})
     fifth = max(1, len(rounds) // 5)
     first, last = set(rounds[:fifth]), set(rounds[-fifth:])
@@ -105,11 +105,11 @@ def _group(parameters: GrpoParameters, rows: Sequence[Rollout], judgements: Sequ
         rewards_of(list(weights), verified=right, finish=row.finish, tokens=len(row.answer_ids), most=most)
         for row, right in zip(rows, passed, strict=True)
     ]
-    rewards = [combined(value, weights) for value in valued]
+    rewards = [sum_weighted_rewards(value, weights) for value in valued]
     each = advantages(rewards, scale=parameters.scale_rewards)
     hinted: list[Hint | None] = [None] * len(rows)
     if parameters.weights.sdpo:
-        hinted = hints([rollout.text for rollout in rows], judgements, parameters.distilled)
+        hinted = hints([rollout.text for rollout in rows], judgements, parameters.distillation)
     tied = max(rewards) - min(rewards) < _TIED
     for place, row in enumerate(rows):
         yield Worth(
@@ -125,7 +125,7 @@ def _group(parameters: GrpoParameters, rows: Sequence[Rollout], judgements: Sequ
         )
 
 
-def kept_of(evidence: Evidence) -> tuple[Kept, ...]:
+def kept_of(evidence: Evidence) -> tuple[ValidationPrompt, ...]:
     """Return the answers to prompts that were kept out, judged again; errors as :func:`worths`."""
     _, items = prompts_of(evidence)
     rows = read_rows(evidence.outputs.get("kept"), KeptAnswer, "answers to prompts kept out", may_be_empty=True)
@@ -134,8 +134,8 @@ def kept_of(evidence: Evidence) -> tuple[Kept, ...]:
     pairs = [
         (items[kept_answer.item], text) for kept_answer in rows for text in (kept_answer.before, kept_answer.after)
     ]
-    flags = [judgement.passed for judgement in judged(evidence.resolved.spec.task, pairs)]
-    return tuple(Kept(row, flags[2 * at], flags[2 * at + 1]) for at, row in enumerate(rows))
+    flags = [judgement.passed for judgement in judge_answers(evidence.resolved.spec.task, pairs)]
+    return tuple(ValidationPrompt(row, flags[2 * at], flags[2 * at + 1]) for at, row in enumerate(rows))
 
 
 def read(evidence: Evidence, output: str) -> Subjects | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, unless
+from reviews.checks.definition import CheckOutcome, CheckRegistry, unless
 from reviews.checks.leakage_checks import (
     NEAREST_SOURCE,
     SIMILARITY,
@@ -30,13 +30,13 @@ from specs.stages.finetuning.online_rows import Rollout
 from specs.system.errors import EvidenceMissing
 from training.rules.finetuning.schedules import steps_of as planned_steps
 
-CHECKS = Checks(ONLINE)
+CHECKS = CheckRegistry(ONLINE)
 _ROUNDING = 2e-3
 """Of an advantage: rewards are summed in float32 by the trainer."""
 
 
 @CHECKS.add("rollouts.overlap", "No held-out prompt is trained on", source=SOURCE, limits=SIMILARITY)
-def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
+def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return overlap_of(_texts(evidence), evidence.heldout, evidence.resolved.spec.thresholds)
 
 
@@ -71,12 +71,12 @@ def _texts(evidence: Evidence) -> list[tuple[str, str]]:
     source=NEAREST_SOURCE,
     blocking=False,
 )
-def _nearest(evidence: Evidence, _: MetricSet | None) -> Found:
+def _nearest(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return nearest_pairs(_texts(evidence), evidence.heldout)
 
 
 @CHECKS.add("rollouts.groups", "Prompts, pairs and held-out items share no group", source="leakage through topics")
-def _groups(evidence: Evidence, _: MetricSet | None) -> Found:
+def _groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     items, kept_items = prompts_of(evidence)
     return groups_of([*(items | kept_items).values(), *_pairs(evidence)], evidence.heldout)
 
@@ -86,26 +86,30 @@ def _groups(evidence: Evidence, _: MetricSet | None) -> Found:
     "Every planned step was done with all of its answers",
     source="answers left out of the rows; an early stop",
 )
-def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
+def _complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare steps and answers with what prompts, batch size and epochs imply."""
     grpo_parameters, (items, kept_items) = given_of(evidence), prompts_of(evidence)
     rows, count = steps_of(evidence), planned_steps(len(items), grpo_parameters.model_dump())
     if [row.step for row in rows] != list(range(1, count + 1)):
-        return Found("FAIL", f"{len(rows)} steps have a row; {len(items)} prompts take {count}", float(len(rows)))
+        return CheckOutcome(
+            "FAIL", f"{len(rows)} steps have a row; {len(items)} prompts take {count}", float(len(rows))
+        )
     counts = dict.fromkeys(range(1, count + 1, grpo_parameters.updates), 0)
     for worth in worths(evidence):
         if worth.row.step not in counts:
-            return Found("FAIL", f"answers of step {worth.row.step}, which takes no new ones", float(worth.row.step))
+            return CheckOutcome(
+                "FAIL", f"answers of step {worth.row.step}, which takes no new ones", float(worth.row.step)
+            )
         counts[worth.row.step] += 1
     each = grpo_parameters.batch_size * grpo_parameters.gradient_accumulation
     takes = {step: each * sharers for step, sharers in _sharers(evidence, list(counts)).items()}
     short = [{"step": step, "answers": n, "due": takes[step]} for step, n in counts.items() if n != takes[step]]
     if short:
         message = f"{len(short)} steps have not the answers that are due, {each} of each process"
-        return Found("FAIL", message, float(len(short)), tuple(short))
+        return CheckOutcome("FAIL", message, float(len(short)), tuple(short))
     if [value.row.item for value in kept_of(evidence)] != list(kept_items):
-        return Found("FAIL", f"the answers to the {len(kept_items)} prompts that were kept out are others")
-    return Found(
+        return CheckOutcome("FAIL", f"the answers to the {len(kept_items)} prompts that were kept out are others")
+    return CheckOutcome(
         "PASS", f"{count} steps on {sum(counts.values())} answers; {len(kept_items)} prompts were kept out", 0.0
     )
 
@@ -129,7 +133,7 @@ def _sharers(evidence: Evidence, steps: Sequence[int]) -> dict[int, int]:
     "Every answer was worth what it is worth when it is judged again",
     source="rewards that the rows do not earn; an advantage against another group",
 )
-def _rewards(evidence: Evidence, _: MetricSet | None) -> Found:
+def _rewards(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Judge every answer again, and compute rewards, advantages and hints from that."""
     wrong: list[dict[str, Any]] = []
     every = worths(evidence)
@@ -166,26 +170,28 @@ def _in_answer(row: Rollout) -> bool:
     "Every channel learned from something, and what it learned reached the weights",
     source="a channel that is zero all the time and 'works'",
 )
-def _channels(evidence: Evidence, _: MetricSet | None) -> Found:
+def _channels(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for channels without rows, and for steps in which rows made no gradient."""
     grpo_parameters, rows = given_of(evidence), steps_of(evidence)
     weights: dict[str, float] = grpo_parameters.weights.model_dump()
     texts = {name for name, weight in weights.items() if weight}
     if other := [row.step for row in rows if set(row.channels) != texts]:
-        return Found("FAIL", f"step {other[0]} is not of the channels {', '.join(sorted(texts))}", float(len(other)))
+        return CheckOutcome(
+            "FAIL", f"step {other[0]} is not of the channels {', '.join(sorted(texts))}", float(len(other))
+        )
     parts: list[str] = []
     for name in sorted(texts):
         some = [row.channels[name] for row in rows]
         fired = [channel_step for channel_step in some if channel_step.rows]
         if not fired:
-            return Found("FAIL", f"channel {name} learned from no row in {len(rows)} steps", 0.0)
+            return CheckOutcome("FAIL", f"channel {name} learned from no row in {len(rows)} steps", 0.0)
         if dead := sum(
             channel_step.grad_norm == 0 or not math.isfinite(channel_step.grad_norm) or not channel_step.tokens
             for channel_step in fired
         ):
-            return Found("FAIL", f"channel {name}: rows of {dead} steps made no gradient", float(dead))
+            return CheckOutcome("FAIL", f"channel {name}: rows of {dead} steps made no gradient", float(dead))
         parts.append(f"{name} {sum(channel_step.rows for channel_step in fired)} rows in {len(fired)} steps")
-    return Found("PASS", f"{'; '.join(parts)}, of {len(rows)}", float(len(texts)))
+    return CheckOutcome("PASS", f"{'; '.join(parts)}, of {len(rows)}", float(len(texts)))
 
 
 @CHECKS.add(
@@ -195,11 +201,11 @@ def _channels(evidence: Evidence, _: MetricSet | None) -> Found:
     kinds=("composer",),
     blocking=False,
 )
-def _whole_pairs(evidence: Evidence, _: MetricSet | None) -> Found:
+def _whole_pairs(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the pairs that were read with the granted ones; of long ones the beginning of the prompt is cut."""
     rows, grpo_parameters = _pairs(evidence), given_of(evidence)
     if not rows or not isinstance(grpo_parameters, ComposerParameters):
-        return Found("NOT_APPLICABLE", "channel dpo has no weight")
+        return CheckOutcome("NOT_APPLICABLE", "channel dpo has no weight")
     read, cut = fact(evidence, "pairs"), fact(evidence, "pairs_cut")
     left_out, most = len(rows) - read, grpo_parameters.replayed_pairs.max_length
     detail = f"{read:.0f} of {len(rows)} pairs were read"
@@ -207,8 +213,8 @@ def _whole_pairs(evidence: Evidence, _: MetricSet | None) -> Found:
         message = (
             f"{detail}; {left_out:.0f} have a response of more than {most} tokens, {cut:.0f} lost some of their prompt"
         )
-        return Found("WARN", message, left_out + cut)
-    return Found("PASS", f"{detail}, each within {most} tokens", 0.0)
+        return CheckOutcome("WARN", message, left_out + cut)
+    return CheckOutcome("PASS", f"{detail}, each within {most} tokens", 0.0)
 
 
 @CHECKS.add(
@@ -217,7 +223,7 @@ def _whole_pairs(evidence: Evidence, _: MetricSet | None) -> Found:
     source="answers of another model, or picked after the fact, trained on as the model's own",
     threshold=f"as of witness.answers; drawn at p >= {FALSE_ALARM:g}",
 )
-def _witnessed(evidence: Evidence, _: MetricSet | None) -> Found:
+def _check_witnessed_rollouts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare what a witness read, with the weights that it came to by itself, with what the stage was granted."""
     witness = witness_of(evidence)
     rows = read_rows(witness.rows, WitnessRow, "witness rows", which=_is_answer)
@@ -232,7 +238,7 @@ def _witnessed(evidence: Evidence, _: MetricSet | None) -> Found:
     message = f"{len(matching_counts)} of {len(every)} answers read again with the weights of their step"
     wrong = list(wrong_rows(witness.challenge.ended, rows, coarser_type(evidence, GREEDY_GAP)))
     if wrong:
-        return Found(
+        return CheckOutcome(
             "FAIL",
             f"{message}: {len(wrong)} are not what they write",
             float(len(wrong)),
@@ -240,7 +246,7 @@ def _witnessed(evidence: Evidence, _: MetricSet | None) -> Found:
             repairable=False,
         )
     more = f", and {min(len(remaining), 16)} to prompts kept out" if remaining else ""
-    return Found("PASS", f"{message}{more}, at temperature {grpo_parameters.temperature:g}", 0.0)
+    return CheckOutcome("PASS", f"{message}{more}, at temperature {grpo_parameters.temperature:g}", 0.0)
 
 
 def _is_answer(line: Any) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean, variance
 from typing import NamedTuple
 
-from reviews.checks.definition import Checks, Found, Limit, need
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, need
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.checks import ONLINE
 from reviews.stages.finetuning.online import Worth, given_of, kept_of, steps_of, worths
@@ -16,7 +16,7 @@ from specs.stages.base.metric import MetricSet
 from specs.stages.finetuning.online_rows import RolloutStep
 from specs.system.exact import holds
 
-CHECKS = Checks(ONLINE)
+CHECKS = CheckRegistry(ONLINE)
 CLEAR = 3.0
 """Standard errors between the means of groups of answers: fewer are no rise."""
 FEWEST = 5
@@ -28,9 +28,9 @@ def _fifths(rows: Sequence[RolloutStep]) -> tuple[Sequence[RolloutStep], Sequenc
     return rows[:fifth], rows[-fifth:]
 
 
-def _advice(figure: float, sign: str, limit: float, detail: str) -> Found:
+def _advice(figure: float, sign: str, limit: float, detail: str) -> CheckOutcome:
     """Return PASS where the figure is on the healthy side of the registered limit, and WARN where it is not."""
-    return Found("PASS" if holds(figure, sign, limit) else "WARN", detail, figure)
+    return CheckOutcome("PASS" if holds(figure, sign, limit) else "WARN", detail, figure)
 
 
 def _mean(rows: Sequence[RolloutStep], of: Callable[[RolloutStep], float | None]) -> float | None:
@@ -42,14 +42,14 @@ def _mean(rows: Sequence[RolloutStep], of: Callable[[RolloutStep], float | None]
     "rollouts.kl",
     "The model stayed near the one it began as",
     source="a policy that left what its reward was made for; Gao et al. 2022, arXiv:2210.10760",
-    limits=(Limit("<=", "thresholds.rollout_kl"),),
+    limits=(CheckLimit("<=", "thresholds.rollout_kl"),),
     blocking=False,
 )
-def _kl(evidence: Evidence, _: MetricSet | None) -> Found:
+def _kl(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look at the KL divergence of a token in the last fifth of the steps."""
     last = _mean(_fifths(steps_of(evidence))[1], lambda row: row.kl)
     if last is None:
-        return Found("WARN", "kl_weight is 0 or channel grpo left out: nobody measured how far the model went")
+        return CheckOutcome("WARN", "kl_weight is 0 or channel grpo left out: nobody measured how far the model went")
     detail = f"{last:.3g} nats a token from the granted model in the last fifth of the steps"
     return _advice(last, "<=", evidence.resolved.spec.thresholds.rollout_kl, detail)
 
@@ -58,14 +58,14 @@ def _kl(evidence: Evidence, _: MetricSet | None) -> Found:
     "rollouts.entropy",
     "The answers still differ",
     source="entropy collapse; Cui et al. 2025, arXiv:2505.22617",
-    limits=(Limit(">=", "thresholds.entropy_left"),),
+    limits=(CheckLimit(">=", "thresholds.entropy_left"),),
     blocking=False,
 )
-def _entropy(evidence: Evidence, _: MetricSet | None) -> Found:
+def _entropy(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the entropy of a token in the last fifth of the steps with the first."""
     first, last = (_mean(some, lambda row: row.entropy) for some in _fifths(steps_of(evidence)))
     if not first or last is None:
-        return Found("NOT_APPLICABLE", "no step states an entropy")
+        return CheckOutcome("NOT_APPLICABLE", "no step states an entropy")
     detail = f"the entropy of a token went from {first:.3g} to {last:.3g} nats"
     return _advice(last / first, ">=", evidence.resolved.spec.thresholds.entropy_left, detail)
 
@@ -74,10 +74,10 @@ def _entropy(evidence: Evidence, _: MetricSet | None) -> Found:
     "rollouts.length",
     "Answers are about as long as they were",
     source="answers that grow because length pays; Singhal et al. 2023, arXiv:2310.03716",
-    limits=(Limit("<=", "thresholds.rollout_length"),),
+    limits=(CheckLimit("<=", "thresholds.rollout_length"),),
     blocking=False,
 )
-def _length(evidence: Evidence, _: MetricSet | None) -> Found:
+def _length(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the mean tokens of answers in the last fifth of the rounds with the first, either way."""
     every = worths(evidence)
     first = fmean(len(worth.row.answer_ids) for worth in every if worth.first)
@@ -91,10 +91,10 @@ def _length(evidence: Evidence, _: MetricSet | None) -> Found:
     "rollouts.ties",
     "Groups of answers differ in what they are worth",
     source="groups of equal rewards, which teach nothing; Yu et al. 2025, arXiv:2503.14476",
-    limits=(Limit("<=", "thresholds.tied_groups"),),
+    limits=(CheckLimit("<=", "thresholds.tied_groups"),),
     blocking=False,
 )
-def _ties(evidence: Evidence, _: MetricSet | None) -> Found:
+def _ties(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count answers of groups in which every reward is the same."""
     every = worths(evidence)
     share = sum(worth.tied for worth in every) / len(every)
@@ -106,16 +106,16 @@ def _ties(evidence: Evidence, _: MetricSet | None) -> Found:
     "rollouts.clipped",
     "Few tokens left the clipping range",
     source="steps so large that most of the gradient is cut off; Schulman et al. 2017, arXiv:1707.06347",
-    limits=(Limit("<=", "thresholds.clipped_tokens"),),
+    limits=(CheckLimit("<=", "thresholds.clipped_tokens"),),
     blocking=False,
 )
-def _clipped(evidence: Evidence, _: MetricSet | None) -> Found:
+def _check_clipping(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look at the step with the largest share of clipped tokens."""
     stated = [row.clipped for row in steps_of(evidence) if row.clipped is not None]
     if not stated:
-        return Found("NOT_APPLICABLE", "no step states which tokens were clipped")
+        return CheckOutcome("NOT_APPLICABLE", "no step states which tokens were clipped")
     if given_of(evidence).updates == 1:
-        return Found("NOT_APPLICABLE", "with one update on the same answers no ratio can leave the range")
+        return CheckOutcome("NOT_APPLICABLE", "with one update on the same answers no ratio can leave the range")
     most = max(stated)
     detail = f"at most {most:.1%} of the tokens of a step left the clipping range"
     return _advice(most, "<=", evidence.resolved.spec.thresholds.clipped_tokens, detail)
@@ -144,9 +144,9 @@ def _rise(every: Sequence[Worth], size: int, of: Callable[[Worth], float]) -> _R
     "rollouts.hacking",
     "The reward rose because answers got right",
     source="reward hacking: Skalse et al. 2022, arXiv:2209.13085; Gao et al. 2022, arXiv:2210.10760",
-    limits=(Limit(">=", "thresholds.verified_rise"),),
+    limits=(CheckLimit(">=", "thresholds.verified_rise"),),
 )
-def _hacking(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _hacking(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Compare the rise of the reward with what the verifier explains of it, and with prompts that were kept out."""
     grpo_parameters, every, remaining = given_of(evidence), worths(evidence), kept_of(evidence)
     least = evidence.resolved.spec.thresholds.verified_rise
@@ -155,18 +155,18 @@ def _hacking(evidence: Evidence, metrics: MetricSet | None) -> Found:
     first, last = (need(metrics, f"{evidence.stage.kind}_{name}_reward") for name in ("first", "last"))
     detail = f"the reward went from {first:.3g} to {last:.3g}"
     if reward.errors < CLEAR:
-        return Found("PASS", f"{detail}, {reward.errors:.1f} standard errors: no clear rise", 0.0)
+        return CheckOutcome("PASS", f"{detail}, {reward.errors:.1f} standard errors: no clear rise", 0.0)
     share = grpo_parameters.rewards.get("verified", 0.0) * verified.by / reward.by
     detail += f"; right answers explain {share:.0%} of that"
     if not holds(share, ">=", least):
-        return Found("FAIL", f"{detail}: something else than right answers was learned", share, repairable=False)
+        return CheckOutcome("FAIL", f"{detail}: something else than right answers was learned", share, repairable=False)
     if len(remaining) < FEWEST:
-        return Found("WARN", f"{detail}; {len(remaining)} prompts were kept out, too few to see it there", share)
+        return CheckOutcome("WARN", f"{detail}; {len(remaining)} prompts were kept out, too few to see it there", share)
     gained, lost = (
         sum(value.after and not value.before for value in remaining),
         sum(value.before and not value.after for value in remaining),
     )
     detail += f"; of {len(remaining)} prompts kept out {gained} were gained and {lost} lost"
     if lost > gained and mcnemar.exact_mcnemar(gained, lost) < 0.05:
-        return Found("FAIL", f"{detail}: what was learned does not hold there", share, repairable=False)
-    return Found("PASS" if gained > lost else "WARN", detail, share)
+        return CheckOutcome("FAIL", f"{detail}: what was learned does not hold there", share, repairable=False)
+    return CheckOutcome("PASS" if gained > lost else "WARN", detail, share)

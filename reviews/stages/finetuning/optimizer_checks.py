@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from reviews.checks.definition import Checks, Found, Limit, manifest_of, need
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, manifest_of, need
 from reviews.evidence.evidence import Evidence
-from reviews.stages.finetuning.checks import ONLINE, TRAINED, divided, examples_split, granted
+from reviews.stages.finetuning.checks import ONLINE, TRAINED, examples_split, require_parameter, split_pairs
 from reviews.stages.finetuning.measure import steps_of
 from reviews.stages.finetuning.weights import adapter_parameters, parameters_of
 from specs.stages.base.metric import MetricSet
 from specs.system.exact import holds
 from training.rules.finetuning.schedules import curve
 
-CHECKS = Checks(TRAINED)
+CHECKS = CheckRegistry(TRAINED)
 
 DEAD = 1e-5
 """Share of the loss: a pass that is no further from another one went over the same rows with the same weights."""
@@ -28,15 +28,15 @@ _SURE = 10
     "training.gradient",
     "Gradients are alive",
     source="a channel that is zero all the time and 'works'",
-    limits=(Limit("<=", "thresholds.gradient_spike"),),
+    limits=(CheckLimit("<=", "thresholds.gradient_spike"),),
 )
-def _gradient(evidence: Evidence, _: MetricSet | None) -> Found:
+def _gradient(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for steps whose gradient is zero, and compare each norm with the steps before it."""
     rows = steps_of(evidence)
     norms = [row.grad_norm for row in rows]
     dead = sum(norm == 0 for norm in norms)
     if dead:
-        return Found(
+        return CheckOutcome(
             "FAIL",
             f"the gradient is zero in {dead} of {len(norms)} steps: the loss does not reach the weights",
             float(dead),
@@ -47,8 +47,10 @@ def _gradient(evidence: Evidence, _: MetricSet | None) -> Found:
     if not holds(spike, "<=", most):
         high = (row for row, ratio in zip(rows, ratios, strict=True) if not holds(ratio, "<=", most))
         visible = tuple({"step": row.step, "grad_norm": row.grad_norm} for row in high)
-        return Found("WARN", f"a gradient norm is {spike:.1f} times the median of the steps before it", spike, visible)
-    return Found("PASS", f"gradient norms from {min(norms):.3g} to {max(norms):.3g}", spike)
+        return CheckOutcome(
+            "WARN", f"a gradient norm is {spike:.1f} times the median of the steps before it", spike, visible
+        )
+    return CheckOutcome("PASS", f"gradient norms from {min(norms):.3g} to {max(norms):.3g}", spike)
 
 
 def _ratios(norms: list[float]) -> list[float]:
@@ -66,23 +68,23 @@ def _ratios(norms: list[float]) -> list[float]:
     "The learning rate followed its schedule",
     kinds=(*TRAINED, *ONLINE),
     source="a rate that never decayed; one that decayed to nothing early; a scheduler other than the approved one",
-    limits=(Limit("<=", "thresholds.schedule_deviation"),),
+    limits=(CheckLimit("<=", "thresholds.schedule_deviation"),),
 )
-def _schedule(evidence: Evidence, _: MetricSet | None) -> Found:
+def _schedule(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare every step's learning rate with the granted peak, warm-up and scheduler.
 
     Some trainers log the rate a step was made with, others the one of the next step; either is accepted.
     """
-    rows, peak = steps_of(evidence), granted(evidence, "learning_rate")
+    rows, peak = steps_of(evidence), require_parameter(evidence, "learning_rate")
     rates = [row.learning_rate for row in rows]
     if peak == 0:
         if any(rates):
-            return Found("FAIL", f"the learning rate reached {max(rates):g}, granted was 0", max(rates))
-        return Found("WARN", "the learning rate is 0: this is a control, nothing can be learnt", 0.0)
+            return CheckOutcome("FAIL", f"the learning rate reached {max(rates):g}, granted was 0", max(rates))
+        return CheckOutcome("WARN", "the learning rate is 0: this is a control, nothing can be learnt", 0.0)
     if not any(rates):
-        return Found("FAIL", f"the learning rate never left 0, granted was {peak:g}", 0.0)
+        return CheckOutcome("FAIL", f"the learning rate never left 0, granted was {peak:g}", 0.0)
     if max(rates) > peak * (1 + 1e-6):
-        return Found("FAIL", f"the learning rate reached {max(rates):g}, granted was {peak:g}", max(rates))
+        return CheckOutcome("FAIL", f"the learning rate reached {max(rates):g}, granted was {peak:g}", max(rates))
     values, most = granted_curve(evidence, len(rates)), evidence.resolved.spec.thresholds.schedule_deviation * peak
     # The kind of logging under which the run looks best.
     distances, shift = min(
@@ -91,7 +93,7 @@ def _schedule(evidence: Evidence, _: MetricSet | None) -> Found:
     farthest = max(distances)
     detail = f"the learning rate peaked at {max(rates):.3g} and ended at {rates[-1]:.3g}"
     if farthest <= most:
-        return Found("PASS", f"{detail}, as the granted schedule does", farthest / peak)
+        return CheckOutcome("PASS", f"{detail}, as the granted schedule does", farthest / peak)
     visible = tuple(
         {"step": row.step, "learning_rate": row.learning_rate, "granted": float(f"{values[place + shift]:.6g}")}
         for place, row in enumerate(rows)
@@ -99,7 +101,7 @@ def _schedule(evidence: Evidence, _: MetricSet | None) -> Found:
     )
     worst = distances.index(farthest)
     message = f"{detail}; at step {rows[worst].step} it was {rates[worst]:.3g}, granted was {values[worst + shift]:.3g}"
-    return Found("FAIL", message, farthest / peak, visible)
+    return CheckOutcome("FAIL", message, farthest / peak, visible)
 
 
 def _distances(rates: list[float], values: list[float], shift: int) -> list[float]:
@@ -110,16 +112,16 @@ def granted_curve(evidence: Evidence, steps: int) -> list[float]:
     """Return the granted learning rate before each step and after the last."""
     planned = manifest_of(evidence).effective.get("planned_steps")
     total = planned if isinstance(planned, int) and planned >= steps else steps
-    return curve(steps, total, evidence.ordered())
+    return curve(steps, total, evidence.require_parameters())
 
 
 @CHECKS.add(
     "training.loss",
     "The loss went down",
     source="a plateau, or a loss that rose; an optimiser that is dead, with a loss that moves as batches do",
-    limits=(Limit(">=", "thresholds.loss_drop"),),
+    limits=(CheckLimit(">=", "thresholds.loss_drop"),),
 )
-def _loss(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _loss(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Compare the loss of the last fifth of the steps with that of the first, and of the last pass with the first.
 
     A pass is over the same rows as any other: its mean, weighted by tokens, has no noise of batches, and stays to the
@@ -129,24 +131,24 @@ def _loss(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """
     names = ("first_loss", "last_loss", "steps")
     first, last, steps = (need(metrics, f"dpo_{name}" if evidence.stage.kind == "dpo" else name) for name in names)
-    if granted(evidence, "learning_rate") == 0:
-        return Found("NOT_APPLICABLE", "with a learning rate of 0 the loss is meant to stay")
+    if require_parameter(evidence, "learning_rate") == 0:
+        return CheckOutcome("NOT_APPLICABLE", "with a learning rate of 0 the loss is meant to stay")
     if steps < 2 or first <= 0:
-        return Found("NOT_APPLICABLE", f"{steps:.0f} steps that begin at a loss of {first:.4g} show no course")
+        return CheckOutcome("NOT_APPLICABLE", f"{steps:.0f} steps that begin at a loss of {first:.4g} show no course")
     drop = (first - last) / first
     detail = f"the loss went from {first:.4g} to {last:.4g}, a drop of {drop:.3f}"
     passes = _passes(evidence)
     possible, least = _possible_drop(evidence), DEAD * first
     if possible < _SURE * least:
         message = f"steps at the logged rates can lower it by {possible:.2g} at most, so nothing can be learnt"
-        return Found("FAIL", f"{detail}; {message}: the learning rate is too small", possible / first)
+        return CheckOutcome("FAIL", f"{detail}; {message}: the learning rate is too small", possible / first)
     if passes is not None:
         detail += f"; on the same rows from {passes[0]:.6g} in the first pass to {passes[1]:.6g} in the last"
         if abs(passes[0] - passes[1]) <= DEAD * abs(passes[0]):
-            return Found("FAIL", f"{detail}: no update reached the weights", (passes[0] - passes[1]) / passes[0])
+            return CheckOutcome("FAIL", f"{detail}: no update reached the weights", (passes[0] - passes[1]) / passes[0])
     if holds(drop, ">=", evidence.resolved.spec.thresholds.loss_drop):
-        return Found("PASS", detail, drop)
-    return Found("WARN", f"{detail}: {'it rose' if last > first else 'a plateau'}", drop)
+        return CheckOutcome("PASS", detail, drop)
+    return CheckOutcome("WARN", f"{detail}: {'it rose' if last > first else 'a plateau'}", drop)
 
 
 def _passes(evidence: Evidence) -> tuple[float, float] | None:
@@ -155,7 +157,7 @@ def _passes(evidence: Evidence) -> tuple[float, float] | None:
     Supervised losses are means over the tokens of a step. Those of pairs are means over pairs, of which every step but
     the last of a pass has as many.
     """
-    rows, epochs = steps_of(evidence), granted(evidence, "epochs")
+    rows, epochs = steps_of(evidence), require_parameter(evidence, "epochs")
     each, rest = divmod(len(rows), epochs)
     if epochs < 2 or rest:
         return None
@@ -185,10 +187,10 @@ def _possible_drop(evidence: Evidence) -> float:
     "There are enough distinct tokens",
     source="data starvation; Zhou et al. 2023, arXiv:2305.11206; Muennighoff et al. 2023, arXiv:2305.16264",
     blocking=False,
-    limits=(Limit("<=", "thresholds.passes"), Limit("<=", "thresholds.parameters_per_token")),
+    limits=(CheckLimit("<=", "thresholds.passes"), CheckLimit("<=", "thresholds.parameters_per_token")),
     reads_weights=True,
 )
-def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:
+def _starvation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare passes over the data, and trained parameters for each distinct token that carries loss, with limits.
 
     The default of the second is what the largest known model did with few examples: LIMA tuned 6.5e10 parameters on
@@ -196,17 +198,17 @@ def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:
     (Muennighoff et al. 2023, arXiv:2305.16264).
     """
     thresholds = evidence.resolved.spec.thresholds
-    epochs = granted(evidence, "epochs")
-    if granted(evidence, "learning_rate") == 0:
-        return Found("NOT_APPLICABLE", "with a learning rate of 0 nothing can be learnt from any data")
+    epochs = require_parameter(evidence, "epochs")
+    if require_parameter(evidence, "learning_rate") == 0:
+        return CheckOutcome("NOT_APPLICABLE", "with a learning rate of 0 nothing can be learnt from any data")
     carried = sum(row.tokens for row in steps_of(evidence))
     tokens = carried / epochs * distinct_share(evidence)
     if tokens == 0:
-        return Found("WARN", "no token carried loss", 0.0)
+        return CheckOutcome("WARN", "no token carried loss", 0.0)
     if evidence.parameters.get("method", "full") == "full":
         parameters = parameters_of(evidence.outputs.get("checkpoint"))
     else:
-        modules, rank = granted(evidence, "target_modules"), granted(evidence, "lora_rank")
+        modules, rank = require_parameter(evidence, "target_modules"), require_parameter(evidence, "lora_rank")
         parameters = adapter_parameters(evidence.outputs.get("checkpoint"), modules, rank)
     each = parameters / tokens
     detail = f"{epochs} passes over about {tokens:.0f} distinct tokens, {each:.3g} trained parameters a token"
@@ -215,7 +217,7 @@ def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:
         wrong.append(f"more than {thresholds.passes} passes")
     if not holds(each, "<=", thresholds.parameters_per_token):
         wrong.append(f"more than {thresholds.parameters_per_token:g} parameters a token")
-    return Found("WARN" if wrong else "PASS", f"{detail}: {', '.join(wrong)}" if wrong else detail, each)
+    return CheckOutcome("WARN" if wrong else "PASS", f"{detail}: {', '.join(wrong)}" if wrong else detail, each)
 
 
 def distinct_share(evidence: Evidence) -> float:
@@ -224,5 +226,5 @@ def distinct_share(evidence: Evidence) -> float:
         split, every = examples_split(evidence)
         rows = [every[place] for place in split.train]
         return len({(example.prompt, example.completion) for example in rows}) / len(rows)
-    train, _, pairs = divided(evidence)
+    train, _, pairs = split_pairs(evidence)
     return len({(pairs[at].prompt, pairs[at].chosen, pairs[at].rejected) for at in train}) / max(1, len(train))

@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from reviews.checks.definition import Found, Limit
+from reviews.checks.definition import CheckLimit, CheckOutcome
 from specs.session.session_spec import SessionSpec
 from specs.stages.base.artifacts import Item
 from specs.stages.registry import Stage, kind_of
 from specs.system.exact import holds
 from training.rules.finetuning.schedules import steps_of, warmup_of
 
-LIMITS = (Limit("<=", "thresholds.warmup_share"),)
+LIMITS = (CheckLimit("<=", "thresholds.warmup_share"),)
 _MOVABLE = ("epochs", "batch_size", "gradient_accumulation", "warmup_steps", "warmup_ratio", "scheduler")
 """Parameters that change it: where a stage's ranges hold one, nothing is certain beforehand."""
 
 
-def schedules_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Found:
+def schedules_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> CheckOutcome:
     """Compare the warm-up of each training with its steps, made of all rows that it can get at the most."""
     wrong: list[dict[str, Any]] = []
     certain = False
@@ -43,17 +43,21 @@ def schedules_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Fou
             f"'{first['stage']}' takes at most {first['steps at most']} steps, {first['of warm-up']} of them warm-up"
         )
         why = ": the rate never reaches its peak" if certain else ""
-        return Found("FAIL" if certain else "WARN", message + why, float(len(wrong)), tuple(wrong), repairable=False)
+        return CheckOutcome(
+            "FAIL" if certain else "WARN", message + why, float(len(wrong)), tuple(wrong), repairable=False
+        )
     if not known:
-        return Found("NOT_APPLICABLE", "no stage trains on rows whose number is known beforehand")
-    return Found("PASS", f"the warm-up of {known} training{'s' if known > 1 else ''} is a small part of the steps", 0.0)
+        return CheckOutcome("NOT_APPLICABLE", "no stage trains on rows whose number is known beforehand")
+    return CheckOutcome(
+        "PASS", f"the warm-up of {known} training{'s' if known > 1 else ''} is a small part of the steps", 0.0
+    )
 
 
 def most_rows(spec: SessionSpec, stage: Stage, data: Mapping[str, tuple[Item, ...]]) -> int | None:
     """Return how many rows a training can get at the most; None where that is not known beforehand."""
     source, _, name = stage.inputs[kind_of(stage).trains].partition(".")
     if source == "data":
-        return _kept(data.get(name, ()), getattr(stage.parameters, "max_examples_per_kind", None))
+        return _count_rows(data.get(name, ()), getattr(stage.parameters, "max_examples_per_kind", None))
     made = next((stage for stage in spec.stages if stage.name == source), None)
     if made is None or not kind_of(made).sampled_by_task or "prompts" not in made.inputs:
         return None
@@ -67,6 +71,6 @@ def most_rows(spec: SessionSpec, stage: Stage, data: Mapping[str, tuple[Item, ..
     return min(most, len(items)) * int(max(each, limits.max) if limits is not None else each)
 
 
-def _kept(rows: tuple[Item, ...], each: int | None) -> int:
+def _count_rows(rows: tuple[Item, ...], each: int | None) -> int:
     """Return how many rows remain of each kind's at most ``each``."""
     return sum(min(count, each or count) for count in Counter(row.kind for row in rows).values())

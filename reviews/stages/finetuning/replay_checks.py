@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, manifest_of
+from reviews.checks.definition import CheckOutcome, CheckRegistry, manifest_of
 from reviews.checks.witness_checks import witness_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
@@ -24,13 +24,13 @@ from specs.stages.base.witness import (
     PAIR_APART,
     REPLAYED,
     SAVED_APART,
-    Replayed,
+    ReplayTolerance,
 )
 from specs.stages.finetuning.rows import ReplayedStep, TrainingRow
 from specs.stages.registry import Stage, kind_of
 from specs.system.errors import EvidenceMissing
 
-CHECKS = Checks(kinds=lambda kind: kind.replayed)
+CHECKS = CheckRegistry(kinds=lambda kind: kind.replay_job)
 
 
 @CHECKS.add(
@@ -44,9 +44,9 @@ CHECKS = Checks(kinds=lambda kind: kind.replayed)
         for dtype, most in REPLAYED.items()
     ),
 )
-def _training(evidence: Evidence, _: MetricSet | None) -> Found:
+def _training(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare batches, loss, gradient and the weights' movement of each replayed step with the job's row of it."""
-    if not kind_of(evidence.stage).replayed:
+    if not kind_of(evidence.stage).replay_job:
         return _not_replayed(evidence.stage)
     witness = witness_of(evidence)
     rows, replayed = steps_of(evidence), read_rows(witness.rows, ReplayedStep, "witness rows", which=_is_step)
@@ -61,9 +61,11 @@ def _training(evidence: Evidence, _: MetricSet | None) -> Found:
     ]
     message = f"{len(replayed)} of {witness.challenge.of} steps trained again from the granted data"
     if wrong:
-        return Found("FAIL", f"{message}: {len(wrong)} differ", float(len(wrong)), tuple(wrong), repairable=False)
+        return CheckOutcome(
+            "FAIL", f"{message}: {len(wrong)} differ", float(len(wrong)), tuple(wrong), repairable=False
+        )
     worst = max(_apart(replayed_step.loss, rows[replayed_step.step - 1].loss) for replayed_step in replayed)
-    return Found("PASS", f"{message}: batches are equal, losses within {worst:.1e}", 0.0)
+    return CheckOutcome("PASS", f"{message}: batches are equal, losses within {worst:.1e}", 0.0)
 
 
 def _is_step(line: Any) -> bool:
@@ -71,12 +73,12 @@ def _is_step(line: Any) -> bool:
     return isinstance(line, dict) and "sketch" in line
 
 
-def _not_replayed(stage: Stage) -> Found:
+def _not_replayed(stage: Stage) -> CheckOutcome:
     if not kind_of(stage).makes_weights(stage.parameters):
-        return Found("NOT_APPLICABLE", "the stage trains nothing")
+        return CheckOutcome("NOT_APPLICABLE", "the stage trains nothing")
     if stage.witness != "weights_only":
         raise EvidenceMissing(f"no witness can repeat the training of a {stage.kind} stage, and the spec accepts none")
-    return Found("WARN", "training not replayed, as registered: its curve and its data are the job's word")
+    return CheckOutcome("WARN", "training not replayed, as registered: its curve and its data are the job's word")
 
 
 @CHECKS.add(
@@ -86,15 +88,15 @@ def _not_replayed(stage: Stage) -> Found:
     threshold=f"saved as after the last step, their norm within {SAVED_APART:g}; merged within "
     + ", ".join(f"{most:g} ({dtype})" for dtype, most in MERGED_APART.items()),
 )
-def _weights(evidence: Evidence, _: MetricSet | None) -> Found:
+def _weights(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the saved weights with the last step's, the merged with base and adapters, and what they read."""
     witness, rows = witness_of(evidence), steps_of(evidence)
     assert witness.manifest is not None
     facts = witness.manifest.facts
     wrong = [{"why": why} for why in _wrong_weights(evidence, facts, rows)]
     if wrong:
-        return Found("FAIL", wrong[0]["why"], float(len(wrong)), tuple(wrong), repairable=False)
-    return Found("PASS", f"the saved weights are those after step {len(rows)}{_read_told(facts)}", 0.0)
+        return CheckOutcome("FAIL", wrong[0]["why"], float(len(wrong)), tuple(wrong), repairable=False)
+    return CheckOutcome("PASS", f"the saved weights are those after step {len(rows)}{_read_told(facts)}", 0.0)
 
 
 def _precision(evidence: Evidence) -> str:
@@ -102,7 +104,9 @@ def _precision(evidence: Evidence) -> str:
     return "mixed" if evidence.parameters.get("precision") == "mixed" else manifest_of(evidence).dtype
 
 
-def differs(rows: Sequence[TrainingRow], replayed_step: ReplayedStep, most: Replayed, *, begins: bool = False) -> str:
+def differs(
+    rows: Sequence[TrainingRow], replayed_step: ReplayedStep, most: ReplayTolerance, *, begins: bool = False
+) -> str:
     """Return how a replayed step differs from the job's row of it; empty if it does not.
 
     One that begins with a snapshot begins with the very weights that the job states; later ones may differ by rounding.
@@ -133,7 +137,7 @@ def distances(rows: Sequence[TrainingRow], replayed_step: ReplayedStep) -> tuple
     """Return how far loss, gradient norm and movement of the weights are from the job's row, as shares of our own."""
     row = rows[replayed_step.step - 1]
     before = rows[replayed_step.step - 2].sketch if replayed_step.step > 1 else replayed_step.before
-    theirs, ours = _moved(before, row.sketch), _moved(replayed_step.before, replayed_step.sketch)
+    theirs, ours = _compute_movement(before, row.sketch), _compute_movement(replayed_step.before, replayed_step.sketch)
     update = _distance(theirs, ours) / max(_norm(ours), _ROUNDING * _norm(replayed_step.before))
     return _apart(replayed_step.loss, row.loss), _apart(replayed_step.grad_norm, row.grad_norm), update
 
@@ -152,7 +156,7 @@ _ROUNDING = 1e-7
 """Of a sketch: nine digits of float32 weights tell no smaller movement."""
 
 
-def _moved(before: Sequence[float], after: Sequence[float]) -> list[float]:
+def _compute_movement(before: Sequence[float], after: Sequence[float]) -> list[float]:
     """Return how far the weights of a sketch moved; the norm of all, which is first, moves in another measure."""
     return [now - then for then, now in zip(before[1:], after[1:], strict=True)]
 

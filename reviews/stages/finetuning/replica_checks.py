@@ -12,29 +12,29 @@ from fractions import Fraction
 from functools import wraps
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, Limit, Run, listed, manifest_of, unless
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, Run, join_names, manifest_of, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.measure import steps_of
 from specs.stages.base.metric import MetricSet
-from specs.stages.finetuning.distributed import Distributed, ReplicaRound
+from specs.stages.finetuning.distributed import DistributedTraining, ReplicaRound
 from specs.stages.registry import Stage
 from specs.system.errors import EvidenceMissing
 from specs.system.exact import holds
 
-CHECKS = Checks(kinds=lambda kind: "replicas" in kind.rows)
+CHECKS = CheckRegistry(kinds=lambda kind: "replicas" in kind.rows)
 
 _FLOAT32 = 4
 _TOKENS = "train_tokens"
 """The end of the name of a metric."""
 
 
-def distributed_of(evidence: Evidence) -> Distributed | None:
+def distributed_of(evidence: Evidence) -> DistributedTraining | None:
     """Return how replicas were granted; None for one process. Raises EvidenceMissing where no order is on record."""
     if not evidence.parameters:
         raise EvidenceMissing("the order of the attempt is not on record")
     arguments = evidence.parameters.get("distributed")
-    return None if arguments is None else Distributed.model_validate(arguments)
+    return None if arguments is None else DistributedTraining.model_validate(arguments)
 
 
 def _rounds(evidence: Evidence) -> dict[int, list[ReplicaRound]]:
@@ -45,15 +45,19 @@ def _rounds(evidence: Evidence) -> dict[int, list[ReplicaRound]]:
     return dict(sorted(replica_rounds.items()))
 
 
-def _of_replicas(check: Callable[[Evidence, Distributed], Found]) -> Run:
+def _of_replicas(check: Callable[[Evidence, DistributedTraining], CheckOutcome]) -> Run:
     """Return a check that does not apply where the training was granted to one process."""
 
     @wraps(check)
-    def found(evidence: Evidence, _: MetricSet | None) -> Found:
+    def run_if_replicated(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         arguments = distributed_of(evidence)
-        return Found("NOT_APPLICABLE", "trained in one process") if arguments is None else check(evidence, arguments)
+        return (
+            CheckOutcome("NOT_APPLICABLE", "trained in one process")
+            if arguments is None
+            else check(evidence, arguments)
+        )
 
-    return found
+    return run_if_replicated
 
 
 @CHECKS.add(
@@ -62,7 +66,7 @@ def _of_replicas(check: Callable[[Evidence, Distributed], Found]) -> Run:
     source="an all-reduce that does nothing; replicas that begin with other weights and never become one model",
 )
 @_of_replicas
-def _equal(evidence: Evidence, _: Distributed) -> Found:
+def _equal(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
     """Compare the digests of all weights: at the start, after each synchronisation, and where the next round begins."""
     rounds = _rounds(evidence)
     wrong = list(_differing(rounds))
@@ -93,10 +97,10 @@ def _differing(rounds: Mapping[int, Sequence[ReplicaRound]]) -> Iterator[dict[st
     source="one replica copied, or all of them on the same shard",
 )
 @_of_replicas
-def _apart(evidence: Evidence, _: Distributed) -> Found:
+def _apart(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
     """Compare the digests of the replicas before each synchronisation, and look for one that did not move."""
     if evidence.parameters.get("learning_rate") == 0:
-        return Found("NOT_APPLICABLE", "with a learning rate of 0 no replica moves")
+        return CheckOutcome("NOT_APPLICABLE", "with a learning rate of 0 no replica moves")
     rounds = _rounds(evidence)
     wrong: list[dict[str, Any]] = []
     for sync, rows in rounds.items():
@@ -115,13 +119,13 @@ def _apart(evidence: Evidence, _: Distributed) -> Found:
     source="a group that is cut off and trains a model of its own; a restart that begins at step 0 and reports success",
 )
 @_of_replicas
-def _quorum(evidence: Evidence, arguments: Distributed) -> Found:
+def _quorum(evidence: Evidence, arguments: DistributedTraining) -> CheckOutcome:
     """Compare synchronisations, steps and replicas with those that the granted parameters imply."""
     rounds, steps = _rounds(evidence), len(steps_of(evidence))
     wrong: list[dict[str, Any]] = []
     if list(rounds) != list(range(1, arguments.rounds_of(steps) + 1)):
         wrong.append(
-            {"why": f"{arguments.rounds_of(steps)} synchronisations are due, there are {listed(map(str, rounds))}"}
+            {"why": f"{arguments.rounds_of(steps)} synchronisations are due, there are {join_names(map(str, rounds))}"}
         )
     for sync, rows in rounds.items():
         pair = arguments.last_step(sync - 1, steps) + 1, arguments.last_step(sync, steps)
@@ -144,10 +148,10 @@ def _quorum(evidence: Evidence, arguments: Distributed) -> Found:
     fewest = min(len(rows) for rows in rounds.values())
     message = f"{len(rounds)} synchronisations, each of at least {fewest} replicas{_history(evidence)}"
     if wrong:
-        return Found("FAIL", f"{message}: {wrong[0]['why']}", float(len(wrong)), tuple(wrong), repairable=False)
+        return CheckOutcome("FAIL", f"{message}: {wrong[0]['why']}", float(len(wrong)), tuple(wrong), repairable=False)
     if fewest < arguments.replicas:
-        return Found("WARN", f"{message}: {arguments.replicas} were granted", float(fewest))
-    return Found("PASS", message, float(fewest))
+        return CheckOutcome("WARN", f"{message}: {arguments.replicas} were granted", float(fewest))
+    return CheckOutcome("PASS", message, float(fewest))
 
 
 def _history(evidence: Evidence) -> str:
@@ -165,10 +169,10 @@ def _history(evidence: Evidence) -> str:
     "replicas.samples",
     "What was trained on is in the model",
     source="samples of a replica that died, or of one that took over another's weights, counted as trained on",
-    limits=(Limit("<=", "thresholds.lost_sequences"),),
+    limits=(CheckLimit("<=", "thresholds.lost_sequences"),),
 )
 @_of_replicas
-def _samples(evidence: Evidence, arguments: Distributed) -> Found:
+def _samples(evidence: Evidence, arguments: DistributedTraining) -> CheckOutcome:
     """Add up tokens and sequences of the rounds that count, and compare them with the steps and with the data."""
     rounds, steps = _rounds(evidence), steps_of(evidence)
     each, sequences = dict.fromkeys(range(arguments.replicas), 0), 0
@@ -182,19 +186,19 @@ def _samples(evidence: Evidence, arguments: Distributed) -> Found:
         )
         if logged != (tokens := sum(row.tokens for row in own)):
             why = f"round {sync}: its replicas trained on {tokens} tokens, its steps on {logged}"
-            return Found("FAIL", why, float(sync), repairable=False)
+            return CheckOutcome("FAIL", why, float(sync), repairable=False)
     sequences_due = manifest_of(evidence).facts.get("sequences_due")
     if not isinstance(sequences_due, int) or sequences_due < 1:
         raise EvidenceMissing("the manifest does not say how many sequences were due")
     lost = Fraction(sequences_due - sequences, sequences_due)
     detail = f"tokens in the model by replica: {', '.join(str(value) for value in each.values())}"
     if lost < 0 or not holds(lost, "<=", evidence.resolved.spec.thresholds.lost_sequences):
-        return Found("FAIL", f"{detail}; {sequences} of {sequences_due} sequences count", float(lost))
+        return CheckOutcome("FAIL", f"{detail}; {sequences} of {sequences_due} sequences count", float(lost))
     if lost:
-        return Found(
+        return CheckOutcome(
             "WARN", f"{detail}; {sequences_due - sequences} of {sequences_due} sequences are lost", float(lost)
         )
-    return Found("PASS", f"{detail}; no sequence is lost", 0.0)
+    return CheckOutcome("PASS", f"{detail}; no sequence is lost", 0.0)
 
 
 @CHECKS.add(
@@ -203,7 +207,7 @@ def _samples(evidence: Evidence, arguments: Distributed) -> Found:
     source="adapters trained, and the whole base sent at every synchronisation",
 )
 @_of_replicas
-def _bytes(evidence: Evidence, _: Distributed) -> Found:
+def _bytes(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
     """Compare the bytes of each synchronisation with the trained parameters, and all of them with data-parallel's."""
     trained = manifest_of(evidence).effective.get("trained_parameters")
     if not isinstance(trained, int):
@@ -221,15 +225,15 @@ def _bytes(evidence: Evidence, _: Distributed) -> Found:
     "What it is compared with trained on as many tokens",
     source="replicas praised, or blamed, beside a training in one process that saw more or less",
     blocking=False,
-    limits=(Limit("<=", "thresholds.lost_sequences"),),
+    limits=(CheckLimit("<=", "thresholds.lost_sequences"),),
 )
 @_of_replicas
-def _single(evidence: Evidence, _: Distributed) -> Found:
+def _single(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
     """Compare the tokens with those of the stage in one process, of the same model and data, that the spec has."""
     stages = [stage for stage in evidence.resolved.spec.stages if _is_single(stage, evidence)]
     single = next((stage for stage in stages if stage.name in evidence.earlier), None)
     if single is None:
-        return Found("NOT_APPLICABLE", "no training of the same model and data in one process came before it")
+        return CheckOutcome("NOT_APPLICABLE", "no training of the same model and data in one process came before it")
     theirs = next(
         metric.value for name, metric in evidence.earlier[single.name].metrics.items() if name.endswith(_TOKENS)
     )
@@ -237,7 +241,7 @@ def _single(evidence: Evidence, _: Distributed) -> Found:
     apart = Fraction(abs(ours - round(theirs)), round(theirs))
     message = f"{ours} tokens by replicas, {theirs:.0f} in one process ('{single.name}')"
     fits = holds(apart, "<=", evidence.resolved.spec.thresholds.lost_sequences)
-    return Found("PASS" if fits else "WARN", message, float(apart))
+    return CheckOutcome("PASS" if fits else "WARN", message, float(apart))
 
 
 def _is_single(other: Stage, evidence: Evidence) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from reviews.checks.definition import Checks, Found
+from reviews.checks.definition import CheckOutcome, CheckRegistry
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.measure import steps_of
 from reviews.stages.finetuning.optimizer_checks import distinct_share
@@ -18,7 +18,7 @@ from specs.stages.base.metric import MetricSet
 from specs.stages.finetuning.parameters import ScalingRule, SftParameters
 from specs.stages.registry import kind_of
 
-CHECKS = Checks(("sft",))
+CHECKS = CheckRegistry(("sft",))
 REPEATS = 15.39
 """Passes after which repeated tokens are worth little (R*_D of Muennighoff et al. 2023, arXiv:2305.16264)."""
 FROM_SCRATCH = 20
@@ -34,7 +34,7 @@ def worth(distinct: float, passes: float) -> float:
     return distinct * (1 + REPEATS * (1 - math.exp(-max(0.0, passes - 1) / REPEATS)))
 
 
-def planned_tokens(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Found:
+def planned_tokens(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> CheckOutcome:
     """Compare the most that each training with a rule can get, every row as long as allowed, with its rule."""
     pairs: list[tuple[float, dict[str, Any]]] = []
     ruled = 0
@@ -50,15 +50,17 @@ def planned_tokens(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> F
             share = most / (rule.parameters * rule.tokens_per_parameter)
             pairs.append((share, {"stage": stage.name, "tokens at most": round(most), "parameters": rule.parameters}))
     if not ruled:
-        return Found("NOT_APPLICABLE", "no stage registers a rule: none trains from scratch")
+        return CheckOutcome("NOT_APPLICABLE", "no stage registers a rule: none trains from scratch")
     if not pairs:
-        return Found("NOT_APPLICABLE", "how many tokens there will be is not known beforehand: training.scaling counts")
+        return CheckOutcome(
+            "NOT_APPLICABLE", "how many tokens there will be is not known beforehand: training.scaling counts"
+        )
     share, first = min(pairs, key=lambda pair: pair[0])
     message = f"'{first['stage']}' can get {share:.2%} of the tokens that its rule asks for, at the most"
     visible = tuple(row for part, row in pairs if part < 1)
     if share < REFUSED:
-        return Found("FAIL", message, share, visible, repairable=False)
-    return Found("WARN", message, share, visible) if share < 1 else Found("PASS", message, share)
+        return CheckOutcome("FAIL", message, share, visible, repairable=False)
+    return CheckOutcome("WARN", message, share, visible) if share < 1 else CheckOutcome("PASS", message, share)
 
 
 @CHECKS.add(
@@ -67,9 +69,9 @@ def planned_tokens(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> F
     source="data starvation of a model from scratch; Hoffmann et al. 2022, arXiv:2203.15556",
     reads_weights=True,
 )
-def _scaling(evidence: Evidence, _: MetricSet | None) -> Found:
+def _scaling(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Divide the tokens that carried loss, repeats counted for less, by the weights; compare with a registered rule."""
-    parameters = evidence.granted(SftParameters)
+    parameters = evidence.parse_parameters(SftParameters)
     has, rule = parameters_of(evidence.outputs.get("checkpoint")), parameters.scaling
     if rule is None:
         distinct = sum(row.tokens for row in steps_of(evidence)) / parameters.epochs * distinct_share(evidence)
@@ -79,15 +81,15 @@ def _scaling(evidence: Evidence, _: MetricSet | None) -> Found:
             f"{each:.2g} a weight, {each / FROM_SCRATCH:.2%} of the {FROM_SCRATCH} of training from scratch; "
             f"no rule is registered"
         )
-        return Found("PASS", message, each)
+        return CheckOutcome("PASS", message, each)
     if abs(has - rule.parameters) > _APART * has:
         message = f"the checkpoint has {has} parameters, the rule states {rule.parameters}"
-        return Found("FAIL", message, float(has), repairable=False)
+        return CheckOutcome("FAIL", message, float(has), repairable=False)
     distinct = sum(row.tokens for row in steps_of(evidence)) / parameters.epochs * distinct_share(evidence)
     share = worth(distinct, parameters.epochs) / (has * rule.tokens_per_parameter)
     message = (
         f"about {distinct:.0f} distinct tokens in {parameters.epochs} passes are {share:.2%} of what the rule asks for"
     )
     if share < REFUSED:
-        return Found("FAIL", message, share, repairable=False)
-    return Found("WARN" if share < 1 else "PASS", message, share)
+        return CheckOutcome("FAIL", message, share, repairable=False)
+    return CheckOutcome("WARN" if share < 1 else "PASS", message, share)

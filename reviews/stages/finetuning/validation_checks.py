@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from reviews.checks.definition import Checks, Found, Limit
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.checks import examples_split
 from reviews.stages.finetuning.health_checks import ERRORS
@@ -15,8 +15,8 @@ from specs.stages.finetuning.rows import TrainingRow, ValidationRow
 from specs.system.exact import holds
 from training.rules.finetuning.validation_split import measured_after
 
-CHECKS = Checks(("sft",))
-_NONE = Found("NOT_APPLICABLE", "the spec keeps no example out of training (`validation_share`)")
+CHECKS = CheckRegistry(("sft",))
+_NONE = CheckOutcome("NOT_APPLICABLE", "the spec keeps no example out of training (`validation_share`)")
 
 
 @CHECKS.add(
@@ -24,31 +24,33 @@ _NONE = Found("NOT_APPLICABLE", "the spec keeps no example out of training (`val
     "Examples that were kept out are of other groups",
     source="examples of one prompt in both splits: a loss on rows that were trained on shows no overfitting",
 )
-def _validation(evidence: Evidence, _: MetricSet | None) -> Found:
+def _validation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Divide the examples again and compare: all of one side were read at every step that is due, none of the other."""
     if not evidence.parameters.get("validation_share"):
         return _NONE
     split, examples = examples_split(evidence)
     if not split.validation:
-        return Found("WARN", "no example was kept out: all are of one group", 0.0)
+        return CheckOutcome("WARN", "no example was kept out: all are of one group", 0.0)
     points, counts = by_step(validation_of(evidence)), measured_after(len(steps_of(evidence)))
     if tuple(points) != counts:
         read, text = (", ".join(map(str, steps)) for steps in (list(points)[: len(counts)], counts))
-        return Found("FAIL", f"examples were read after steps {read}; due were {text}")
+        return CheckOutcome("FAIL", f"examples were read after steps {read}; due were {text}")
     for step, rows in points.items():
         if [row.example for row in rows] != list(split.validation):
             message = f"{len(rows)} examples were read after step {step}"
-            return Found("FAIL", f"{message}, the {len(split.validation)} that were kept out are others")
+            return CheckOutcome("FAIL", f"{message}, the {len(split.validation)} that were kept out are others")
         if renamed := [row.example for row in rows if row.group != examples[row.example].group]:
-            return Found("FAIL", f"example {renamed[0]} has another group than its line")
+            return CheckOutcome("FAIL", f"example {renamed[0]} has another group than its line")
     trained = {_text(examples[place]) for place in split.train}
     twice = [place for place in split.validation if _text(examples[place]) in trained]
     groups = {examples[place].group for place in split.validation}
     detail = f"{len(split.validation)} examples of {len(groups)} groups were kept out"
     if twice:
         visible = tuple({"line": place + 1, "group": examples[place].group} for place in twice)
-        return Found("WARN", f"{detail}; {len(twice)} are trained on in other groups", float(len(twice)), visible)
-    return Found("PASS", detail, 0.0)
+        return CheckOutcome(
+            "WARN", f"{detail}; {len(twice)} are trained on in other groups", float(len(twice)), visible
+        )
+    return CheckOutcome("PASS", detail, 0.0)
 
 
 def _text(example: Example) -> tuple[str, str]:
@@ -60,32 +62,32 @@ def _text(example: Example) -> tuple[str, str]:
     "The loss on examples that were kept out did not rise while the training loss fell",
     source="a corpus learnt by heart: a training loss near 0, taken for a good model",
     blocking=False,
-    limits=(Limit("<=", "thresholds.loss_rise"),),
+    limits=(CheckLimit("<=", "thresholds.loss_rise"),),
 )
-def _overfit(evidence: Evidence, _: MetricSet | None) -> Found:
+def _overfit(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the loss over the kept examples after the last step with the lowest one, paired by group."""
     if not evidence.parameters.get("validation_share"):
         return _NONE
     points = by_step(validation_of(evidence))
     if not points or evidence.parameters.get("learning_rate") == 0:
-        return Found("NOT_APPLICABLE", "no example was kept out, or the learning rate is 0")
+        return CheckOutcome("NOT_APPLICABLE", "no example was kept out, or the learning rate is 0")
     losses = {step: loss_of(rows) for step, rows in points.items()}
     best, last = min(losses, key=lambda step: losses[step]), max(losses)
     rise, error = losses[last] - losses[best], _error(points[best], points[last])
     share = rise / losses[best] if losses[best] else 0.0
-    before, after = _trained(steps_of(evidence), best), _trained(steps_of(evidence), last)
+    before, after = _compute_training_loss(steps_of(evidence), best), _compute_training_loss(steps_of(evidence), last)
     detail = (
         f"on {len(points[last])} examples kept out the loss is lowest after step {best}, {losses[best]:.4g}, and "
         f"{losses[last]:.4g} in the end; the training loss went from {before:.4g} to {after:.4g}"
     )
     clear = rise > ERRORS * error and not holds(share, "<=", evidence.resolved.spec.thresholds.loss_rise)
     if not clear or after >= before:
-        return Found("PASS", detail, share)
+        return CheckOutcome("PASS", detail, share)
     visible = [{"step": step, "validation_loss": losses[step]} for step in losses if step > best]
-    return Found("WARN", f"{detail}: it learned its examples by heart", share, tuple(visible))
+    return CheckOutcome("WARN", f"{detail}: it learned its examples by heart", share, tuple(visible))
 
 
-def _trained(rows: tuple[TrainingRow, ...], step: int) -> float:
+def _compute_training_loss(rows: tuple[TrainingRow, ...], step: int) -> float:
     """Return the mean training loss of the fifth of the steps that ends with a step; of the first fifth for 0."""
     size = max(1, len(rows) // 5)
     some = rows[:size] if step < size else rows[step - size : step]

@@ -27,14 +27,14 @@ _ROUNDED = 100
 """Where rounding takes away steps this many times as large as the highest rate, a tensor that stays says nothing."""
 
 
-class Course(NamedTuple):
+class WeightMovement(NamedTuple):
     """How far weights moved."""
 
     changed: int
     """Tensors of the checkpoint that are not those of the model it was trained from."""
     moved: float = 0.0
     """Root mean square of the differences, of the tensor where it is largest."""
-    due: float = 0.0
+    expected: float = 0.0
     """Of a walk of independent steps, each as long as its logged learning rate."""
     share: float | None = None
     """``moved / due``; None where all rates are 0, or so small that rounding to the weights' type takes steps away."""
@@ -46,7 +46,7 @@ def weights_are_here(evidence: Evidence) -> bool:
     return all(folder is not None and folder.is_dir() for folder in folders)
 
 
-def course_of(evidence: Evidence) -> Course | None:
+def course_of(evidence: Evidence) -> WeightMovement | None:
     """Return how far a checkpoint is from the model it was trained from; of adapters, how far these are from zero.
 
     None unless both are here, and where they are not of one shape, which other checks report.
@@ -62,7 +62,7 @@ def course_of(evidence: Evidence) -> Course | None:
     except (WrongWeights, OSError):
         return None
     if not change.changed:
-        return Course(0)
+        return WeightMovement(0)
     shifts = change.shifts
     if evidence.parameters.get("method", "full") != "full":
         try:
@@ -72,12 +72,12 @@ def course_of(evidence: Evidence) -> Course | None:
     return _course(change.changed, shifts, [row.learning_rate for row in steps_of(evidence)])
 
 
-def _course(changed: int, shifts: tuple[Shift, ...], rates: list[float]) -> Course:
+def _course(changed: int, shifts: tuple[Shift, ...], rates: list[float]) -> WeightMovement:
     due_at, fine = math.hypot(*rates), _ROUNDED * max(rates)
     parts = [shift.moved for shift in shifts if shift.finest <= fine]
     if not due_at or not parts:
-        return Course(changed)
-    return Course(changed, max(parts), due_at, max(parts) / due_at)
+        return WeightMovement(changed)
+    return WeightMovement(changed, max(parts), due_at, max(parts) / due_at)
 
 
 def parameters_of(folder: Path | None) -> int:

@@ -14,7 +14,7 @@ from training.rules.generation.sentinels import BY_ID, SENTINELS
 from training.rules.prompt_encoding import fault_in
 
 
-class Sentinel(NamedTuple):
+class SentinelAnswer(NamedTuple):
     """What a model answered to a sentinel."""
 
     row: BaseModelCheckRow
@@ -62,13 +62,13 @@ def read(evidence: Evidence, output: str) -> Subjects:
     rows = guard_rows(evidence)
     known = [BY_ID[row.sentinel] for row in rows]
     sentinels = [
-        Sentinel(row, sentinel.kind == "command", sentinel.meets(row.output), encoding_fault(row))
+        SentinelAnswer(row, sentinel.kind == "command", sentinel.meets(row.output), encoding_fault(row))
         for row, sentinel in zip(rows, known, strict=True)
     ]
     return as_written(sentinels, output)
 
 
-def followed(rows: Sequence[BaseModelCheckRow]) -> tuple[int, int]:
+def count_followed_commands(rows: Sequence[BaseModelCheckRow]) -> tuple[int, int]:
     """Return how many commands were followed, and how many there are."""
     commands = [row for row in rows if BY_ID[row.sentinel].kind == "command"]
     return sum(BY_ID[row.sentinel].meets(row.output) for row in commands), len(commands)

@@ -13,30 +13,37 @@ from math import floor
 from statistics import median
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, Limit, listed
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import ratio
 from reviews.evidence.once import once
 from reviews.evidence.right_answers import RightAnswers, relative_limit, right_answers
 from reviews.stages.generation.generate import judged_rows
-from reviews.stages.generation.residue import DELIMITERS, REFUSALS, Kept, frequent_edges, marks_in, repeats
+from reviews.stages.generation.residue import (
+    DELIMITERS,
+    REFUSALS,
+    AcceptedCompletion,
+    frequent_edges,
+    marks_in,
+    repeats,
+)
 from specs.stages.base.metric import MetricSet
 from specs.system.exact import holds
 from specs.trail.verdict import Status
 from training.rules.similarity import near_repeats, words_of
 from training.rules.tasks import worked_example
 
-CHECKS = Checks(("generate",))
+CHECKS = CheckRegistry(("generate",))
 
 _REPEATED = "two thirds of a data set were duplicates, one question 273 times; what was left still held one 13 times"
 
 
-def kept_of(evidence: Evidence) -> tuple[Kept, ...]:
+def kept_of(evidence: Evidence) -> tuple[AcceptedCompletion, ...]:
     """Return the distinct accepted completions with their items, in order; errors as :func:`judged_rows`."""
     name = evidence.stage.inputs["prompts"].partition(".")[2]
     items = {item.id: item for item in evidence.data.get(name, ())}
     distinct = {judged_row.answer: judged_row.row for judged_row in judged_rows(evidence) if judged_row.accepted}
-    return tuple(Kept(items[row.item], text) for (_, text), row in distinct.items())
+    return tuple(AcceptedCompletion(items[row.item], text) for (_, text), row in distinct.items())
 
 
 def _right_answers(evidence: Evidence) -> RightAnswers:
@@ -45,44 +52,44 @@ def _right_answers(evidence: Evidence) -> RightAnswers:
     return once(_right_answers, evidence, lambda: right_answers(spec, spec.task, evidence.data.get(name, ())))
 
 
-def _marked(evidence: Evidence, patterns: Sequence[Any], most: float, what: str) -> Found:
+def _check_marks(evidence: Evidence, patterns: Sequence[Any], most: float, what: str) -> CheckOutcome:
     remaining = kept_of(evidence)
     marked = [(value, marks) for value in remaining if (marks := marks_in(value, patterns))]
     visible = tuple(
         {"item": value.item.id, "marks": ", ".join(marks), "completion": value.text} for value, marks in marked
     )
-    return _judged(visible, len(remaining), most, what)
+    return _judge_share(visible, len(remaining), most, what)
 
 
-def _judged(visible: tuple[dict[str, Any], ...], total: int, most: float, what: str) -> Found:
+def _judge_share(visible: tuple[dict[str, Any], ...], total: int, most: float, what: str) -> CheckOutcome:
     count = len(visible)
     share = ratio(count, total)
     status: Status = "FAIL" if not holds(share, "<=", most) and count > 1 else "WARN" if count else "PASS"
-    return Found(status, f"{count} of {total} accepted completions {what}", float(share), visible)
+    return CheckOutcome(status, f"{count} of {total} accepted completions {what}", float(share), visible)
 
 
 @CHECKS.add(
     "residue.delimiters",
     "Few completions carry delimiters",
     source="38 % of the completions ended in '###', and quality control looked for '###END###' only",
-    limits=(Limit("<=", "thresholds.delimiters"),),
+    limits=(CheckLimit("<=", "thresholds.delimiters"),),
 )
-def _delimiters(evidence: Evidence, _: MetricSet | None) -> Found:
+def _delimiters(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for chat tokens, role marks, pieces of ``###END###`` and answers that break off at a colon."""
     most = evidence.resolved.spec.thresholds.delimiters
-    return _marked(evidence, DELIMITERS, most, "carry a delimiter nobody asked for")
+    return _check_marks(evidence, DELIMITERS, most, "carry a delimiter nobody asked for")
 
 
 @CHECKS.add(
     "residue.refusals",
     "Few completions refuse or speak as an evaluator",
     source="boilerplate refusals in preference data",
-    limits=(Limit("<=", "thresholds.refusals"),),
+    limits=(CheckLimit("<=", "thresholds.refusals"),),
 )
-def _refusals(evidence: Evidence, _: MetricSet | None) -> Found:
+def _refusals(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for refusals, for "as an AI" and for the words of somebody who marks an answer."""
     most = evidence.resolved.spec.thresholds.refusals
-    return _marked(evidence, REFUSALS, most, "refuse or speak as an evaluator")
+    return _check_marks(evidence, REFUSALS, most, "refuse or speak as an evaluator")
 
 
 @CHECKS.add(
@@ -90,21 +97,23 @@ def _refusals(evidence: Evidence, _: MetricSet | None) -> Found:
     "Beginnings and endings differ",
     source="template wording and stop-string residue that no list of delimiters names",
     blocking=False,
-    limits=(Limit("<=", "thresholds.repeated_edges"),),
+    limits=(CheckLimit("<=", "thresholds.repeated_edges"),),
 )
-def _edges(evidence: Evidence, _: MetricSet | None) -> Found:
+def _edges(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count first and last words over all completions and over each kind, without what the constraints ask for."""
     most = evidence.resolved.spec.thresholds.repeated_edges
     remaining = kept_of(evidence)
     edges = frequent_edges(remaining, most)
     if not edges:
-        return Found("PASS", f"no beginning or ending is common to more than {most:g} of the completions", 0.0)
+        return CheckOutcome("PASS", f"no beginning or ending is common to more than {most:g} of the completions", 0.0)
     visible = tuple(
         {"where": edge.where, "text": edge.text, "completions": edge.times, "of": edge.of, "kind": edge.scope or "all"}
         for edge in edges
     )
-    message = listed(f"{edge.where} '{edge.text}' in {edge.share:.2f} of {edge.scope or 'all'}" for edge in edges)
-    return Found("WARN", f"beginnings or endings that many completions share: {message}", edges[0].share, visible)
+    message = join_names(f"{edge.where} '{edge.text}' in {edge.share:.2f} of {edge.scope or 'all'}" for edge in edges)
+    return CheckOutcome(
+        "WARN", f"beginnings or endings that many completions share: {message}", edges[0].share, visible
+    )
 
 
 @CHECKS.add(
@@ -112,12 +121,12 @@ def _edges(evidence: Evidence, _: MetricSet | None) -> Found:
     "Few completions repeat the prompt or the example",
     source="few-shot examples that stood in training and test data",
     limits=(
-        Limit("<=", "thresholds.prompt_copies"),
-        Limit("<", "thresholds.prompt_similarity"),
-        Limit("<", "thresholds.contained_words"),
+        CheckLimit("<=", "thresholds.prompt_copies"),
+        CheckLimit("<", "thresholds.prompt_similarity"),
+        CheckLimit("<", "thresholds.contained_words"),
     ),
 )
-def _copies(evidence: Evidence, _: MetricSet | None) -> Found:
+def _copies(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for completions that repeat their prompt, whole or nearly, or the worked example shown while sampling."""
     thresholds, task = evidence.resolved.spec.thresholds, evidence.resolved.spec.task
     remaining, with_example = kept_of(evidence), bool(evidence.parameters.get("worked_example"))
@@ -130,7 +139,7 @@ def _copies(evidence: Evidence, _: MetricSet | None) -> Found:
         copied = [what for what, text in sources.items() if repeats(value.text, text, *least)]
         if copied:
             visible.append({"item": value.item.id, "repeats": ", ".join(copied), "completion": value.text})
-    return _judged(
+    return _judge_share(
         tuple(visible), len(remaining), thresholds.prompt_copies, "repeat their prompt or the worked example"
     )
 
@@ -139,16 +148,16 @@ def _copies(evidence: Evidence, _: MetricSet | None) -> Found:
     "variety.copies",
     "No completion was kept again and again",
     source=_REPEATED,
-    limits=(Limit("<=", "thresholds.copies"), Limit("<=", "thresholds.identical_answers")),
+    limits=(CheckLimit("<=", "thresholds.copies"), CheckLimit("<=", "thresholds.identical_answers")),
 )
-def _often(evidence: Evidence, _: MetricSet | None) -> Found:
+def _often(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count how often the most frequent completion was kept, whatever its prompt, case and marks.
 
     Where right answers are labels, as many as an evaluation allows of equal answers may be kept.
     """
     thresholds, remaining = evidence.resolved.spec.thresholds, kept_of(evidence)
     if not remaining:
-        return Found("NOT_APPLICABLE", "no completion was accepted")
+        return CheckOutcome("NOT_APPLICABLE", "no completion was accepted")
     right = _right_answers(evidence)
     labels = floor(right.limit_of_equal(thresholds.identical_answers) * len(remaining)) if right.common else 0
     most = max(thresholds.copies, labels)
@@ -157,21 +166,21 @@ def _often(evidence: Evidence, _: MetricSet | None) -> Found:
     repeated = [value for value in remaining if highest > 1 and words_of(value.text) == words]
     visible = tuple({"item": value.item.id, "completion": value.text, "times": highest} for value in repeated)
     detail = f"the most frequent completion was kept {highest} times of {len(remaining)}"
-    return Found("FAIL" if highest > most else "PASS", detail, float(highest), visible)
+    return CheckOutcome("FAIL" if highest > most else "PASS", detail, float(highest), visible)
 
 
 @CHECKS.add(
     "variety.near",
     "Completions differ",
     source=f"{_REPEATED}; Lee et al. 2022, arXiv:2107.06499",
-    limits=(Limit("<=", "thresholds.near_duplicates"), Limit("<", "thresholds.prompt_similarity")),
+    limits=(CheckLimit("<=", "thresholds.near_duplicates"), CheckLimit("<", "thresholds.prompt_similarity")),
 )
-def _near(evidence: Evidence, _: MetricSet | None) -> Found:
+def _near(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for completions that nearly repeat an earlier one (MinHash, confirmed by their true similarity)."""
     thresholds = evidence.resolved.spec.thresholds
     remaining = kept_of(evidence)
     if not remaining:
-        return Found("NOT_APPLICABLE", "no completion was accepted")
+        return CheckOutcome("NOT_APPLICABLE", "no completion was accepted")
     repeats = near_repeats((value.text for value in remaining), threshold=thresholds.prompt_similarity)
     visible = tuple(
         {
@@ -186,7 +195,7 @@ def _near(evidence: Evidence, _: MetricSet | None) -> Found:
     detail = f"{len(repeats)} of {len(remaining)} accepted completions nearly repeat an earlier one"
     limit = relative_limit(thresholds.near_duplicates, _right_answers(evidence).repeated)
     status = "PASS" if holds(share, "<=", limit) else "FAIL"
-    return Found(status, detail, float(share), visible)
+    return CheckOutcome(status, detail, float(share), visible)
 
 
 @CHECKS.add(
@@ -194,24 +203,24 @@ def _near(evidence: Evidence, _: MetricSet | None) -> Found:
     "Lengths are of one kind",
     source="runaway generations that a heuristic of length counted wrongly",
     blocking=False,
-    limits=(Limit("<=", "thresholds.length_spread"),),
+    limits=(CheckLimit("<=", "thresholds.length_spread"),),
 )
-def _lengths(evidence: Evidence, _: MetricSet | None) -> Found:
+def _lengths(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the long end of the accepted completions with their median; a tail of runaways stretches it."""
     most = evidence.resolved.spec.thresholds.length_spread
     rows = [judged_row.row for judged_row in judged_rows(evidence) if judged_row.accepted]
     if not rows:
-        return Found("NOT_APPLICABLE", "no completion was accepted")
+        return CheckOutcome("NOT_APPLICABLE", "no completion was accepted")
     lengths = sorted(row.completion_tokens for row in rows)
     middle, long = max(1.0, median(lengths)), lengths[-(-19 * len(lengths) // 20) - 1]
     spread = long / Fraction(middle)
     detail = f"{lengths[0]} to {lengths[-1]} model tokens, median {middle:g}, 95th percentile {long}"
     if holds(spread, "<=", most):
-        return Found("PASS", detail, float(spread))
+        return CheckOutcome("PASS", detail, float(spread))
     longest = sorted(rows, key=lambda row: -row.completion_tokens)
     visible = tuple(
         {"item": row.item, "tokens": row.completion_tokens, "completion": row.completion}
         for row in longest
         if holds(row.completion_tokens / Fraction(middle), ">", most)
     )
-    return Found("WARN", f"{detail}: a tail of runaways", float(spread), visible)
+    return CheckOutcome("WARN", f"{detail}: a tail of runaways", float(spread), visible)

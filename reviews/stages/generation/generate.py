@@ -12,10 +12,10 @@ from specs.stages.base.artifacts import Item
 from specs.stages.generation.rows import GenerationRow
 from specs.system.errors import EvidenceMissing
 from specs.system.text import plain
-from training.rules.tasks import judged
+from training.rules.tasks import judge_answers
 
 
-class Judged(NamedTuple):
+class JudgedCompletion(NamedTuple):
     """A sampled completion as the task's verifier judges it again."""
 
     row: GenerationRow
@@ -30,7 +30,7 @@ class Judged(NamedTuple):
         return self.row.prompt, self.row.completion.strip()
 
 
-def judged_rows(evidence: Evidence) -> tuple[Judged, ...]:
+def judged_rows(evidence: Evidence) -> tuple[JudgedCompletion, ...]:
     """Return all sampled rows, judged again.
 
     Raises:
@@ -39,7 +39,7 @@ def judged_rows(evidence: Evidence) -> tuple[Judged, ...]:
     return once(judged_rows, evidence, lambda: _judged_again(evidence))
 
 
-def _judged_again(evidence: Evidence) -> tuple[Judged, ...]:
+def _judged_again(evidence: Evidence) -> tuple[JudgedCompletion, ...]:
     rows = read_rows(evidence.outputs.get("rows"), GenerationRow, "generation rows")
     _, _, name = evidence.stage.inputs["prompts"].partition(".")
     items = {item.id: item for item in evidence.data.get(name, ())}
@@ -51,10 +51,10 @@ def _judged_again(evidence: Evidence) -> tuple[Judged, ...]:
             raise EvidenceMissing(message, where="generation rows")
         if not row.truncated:
             pairs.append((item, row.completion))
-    judgements = judged(evidence.resolved.spec.task, pairs)
-    results, seen_pairs = list[Judged](), set[tuple[str, str]]()
+    judgements = judge_answers(evidence.resolved.spec.task, pairs)
+    results, seen_pairs = list[JudgedCompletion](), set[tuple[str, str]]()
     for row in rows:
-        value = Judged(row, not row.truncated and next(judgements).passed, False)
+        value = JudgedCompletion(row, not row.truncated and next(judgements).passed, False)
         results.append(value._replace(repeated=value.accepted and value.answer in seen_pairs))
         if value.accepted:
             seen_pairs.add(value.answer)
@@ -66,7 +66,7 @@ def read(evidence: Evidence, output: str) -> Subjects:
     return as_written(judged_rows(evidence), output)
 
 
-def shown(evidence: Evidence) -> list[dict[str, Any]]:
+def summarise_rows(evidence: Evidence) -> list[dict[str, Any]]:
     """Return every sample, and whether it was accepted; errors as :func:`judged_rows`."""
     return [
         {

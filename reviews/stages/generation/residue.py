@@ -59,18 +59,18 @@ _LEAST_GROUPS = 3
 
 
 @dataclass(frozen=True)
-class Kept:
+class AcceptedCompletion:
     """A completion that was accepted, with the item it answers."""
 
     item: Item
     text: str
 
-    def asked(self) -> tuple[str, ...]:
+    def list_requested_texts(self) -> tuple[str, ...]:
         """Return the texts that the item asks for word for word."""
         return tuple(value for value in self.item.constraint.values() if isinstance(value, str))
 
 
-class Edge(NamedTuple):
+class FrequentEdge(NamedTuple):
     """The same words or marks at the beginning or the end of many completions."""
 
     scope: str
@@ -87,9 +87,9 @@ class Edge(NamedTuple):
         return self.times / self.of
 
 
-def marks_in(remaining: Kept, patterns: Sequence[re.Pattern[str]]) -> tuple[str, ...]:
+def marks_in(remaining: AcceptedCompletion, patterns: Sequence[re.Pattern[str]]) -> tuple[str, ...]:
     """Return what of a completion matches a pattern and is neither in its prompt nor in its constraint."""
-    wanted = "\n".join((remaining.item.prompt, *remaining.asked())).casefold()
+    wanted = "\n".join((remaining.item.prompt, *remaining.list_requested_texts())).casefold()
     texts = [match[0].strip() for pattern in patterns for match in pattern.finditer(remaining.text)]
     return tuple(dict.fromkeys(mark for mark in texts if mark.casefold() not in wanted))
 
@@ -103,19 +103,19 @@ def repeats(text: str, source: str, similarity: float, contained: int = DEFAULTS
     return len(wanted) >= contained and any(words[at : at + len(wanted)] == wanted for at in starts)
 
 
-def frequent_edges(remaining: Iterable[Kept], share: float) -> tuple[Edge, ...]:
+def frequent_edges(remaining: Iterable[AcceptedCompletion], share: float) -> tuple[FrequentEdge, ...]:
     """Return beginnings and endings that more than a share of all completions, or of one kind, have in common.
 
     Of edges that lie in each other on the same completions the longest is returned. What the item's constraint asks
     for is taken off first; marks in the prompt do not count.
     """
-    by_scope: defaultdict[str, list[Kept]] = defaultdict(list)
+    by_scope: defaultdict[str, list[AcceptedCompletion]] = defaultdict(list)
     for value in remaining:
         by_scope[""].append(value)
         by_scope[value.item.kind].append(value)
     if len(by_scope) == 2:
         del by_scope[next(scope for scope in by_scope if scope)]
-    edges: list[Edge] = []
+    edges: list[FrequentEdge] = []
     for scope, some in by_scope.items():
         for where in ("head", "tail"):
             edges += _edges_of(scope, where, some, share)
@@ -123,7 +123,9 @@ def frequent_edges(remaining: Iterable[Kept], share: float) -> tuple[Edge, ...]:
     return tuple(sorted(edges, key=lambda edge: (-edge.share, edge.scope, edge.where, edge.text)))
 
 
-def _edges_of(scope: str, where: Literal["head", "tail"], remaining: list[Kept], share: float) -> list[Edge]:
+def _edges_of(
+    scope: str, where: Literal["head", "tail"], remaining: list[AcceptedCompletion], share: float
+) -> list[FrequentEdge]:
     count: Counter[str] = Counter()
     groups: defaultdict[str, set[str]] = defaultdict(set)
     for value in remaining:
@@ -131,7 +133,7 @@ def _edges_of(scope: str, where: Literal["head", "tail"], remaining: list[Kept],
             count[text] += 1
             groups[text].add(value.item.group)
     often = [
-        Edge(scope, where, text, times, len(remaining), len(groups[text]))
+        FrequentEdge(scope, where, text, times, len(remaining), len(groups[text]))
         for text, times in count.items()
         if holds(Fraction(times, len(remaining)), ">", share)
         and times >= _LEAST_ROWS
@@ -140,15 +142,15 @@ def _edges_of(scope: str, where: Literal["head", "tail"], remaining: list[Kept],
     return [edge for edge in often if not any(_inside(edge, other) for other in often)]
 
 
-def _inside(edge: Edge, other: Edge) -> bool:
+def _inside(edge: FrequentEdge, other: FrequentEdge) -> bool:
     """Say whether another edge of the same rows says the same and more."""
     return edge.times == other.times and len(edge.text) < len(other.text) and edge.text in other.text
 
 
-def _edge_texts(remaining: Kept, where: Literal["head", "tail"]) -> set[str]:
+def _edge_texts(remaining: AcceptedCompletion, where: Literal["head", "tail"]) -> set[str]:
     """Return the first or last words in several lengths, and the marks there that no sentence has."""
     text = remaining.text.strip()
-    for wanted in remaining.asked():
+    for wanted in remaining.list_requested_texts():
         text = text.removesuffix(wanted).removeprefix(wanted).strip()
     match = re.search(r"\A[^\w\s]+" if where == "head" else r"[^\w\s]+\Z", text)
     marks = match[0] if match else ""

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.measured_value import Measured
+from reviews.evidence.measured_value import MeasuredValue
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import read_rows
-from reviews.stages.generation.residue import Edge, Kept, frequent_edges
+from reviews.stages.generation.residue import AcceptedCompletion, FrequentEdge, frequent_edges
 from specs.stages.base.artifacts import Example, Item
 from specs.stages.generation.parameters import SampleResponsesParameters
 from specs.stages.generation.rows import SampleResponsesRow
@@ -21,16 +21,16 @@ from training.rules.sampling_quality import kept_of
 from training.rules.similarity import Words, near_repeats, words_of
 
 
-class Responded(NamedTuple):
+class RecomputedResponses(NamedTuple):
     """The rows of a sample_responses stage, what is kept of them and the instructions they answer."""
 
     rows: tuple[SampleResponsesRow, ...]
-    kept: list[Example]
+    examples: list[Example]
     items: tuple[Item, ...]
     parameters: SampleResponsesParameters
 
 
-def responded(evidence: Evidence) -> Responded:
+def recompute_responses(evidence: Evidence) -> RecomputedResponses:
     """Return the answers, with marks and cleaning computed again from the raw texts.
 
     Raises:
@@ -39,7 +39,7 @@ def responded(evidence: Evidence) -> Responded:
     """
     rows = read_rows(evidence.outputs.get("rows"), SampleResponsesRow, "sample_responses rows")
     items = read_rows(evidence.inputs.get("instructions"), Item, "instructions")
-    parameters = evidence.granted(SampleResponsesParameters)
+    parameters = evidence.parse_parameters(SampleResponsesParameters)
     by_id = {item.id: item for item in items}
     again: list[SampleResponsesRow] = []
     for row in rows:
@@ -50,14 +50,14 @@ def responded(evidence: Evidence) -> Responded:
         text, by = cleaning.clean(row.raw, parameters.cleaning)
         marks = cleaning.marks_of(text, row.instruction, row.finish, parameters.stops, parameters.scope)
         again.append(row.model_copy(update={"completion": text, "cleaned_by": by, "marks": marks}))
-    return Responded(tuple(again), kept_of(again), items[: parameters.max_instructions], parameters)
+    return RecomputedResponses(tuple(again), kept_of(again), items[: parameters.max_instructions], parameters)
 
 
-class Answer(NamedTuple):
+class MarkedAnswer(NamedTuple):
     """An answer to an instruction, its marks computed again."""
 
     row: SampleResponsesRow
-    kept: bool
+    is_example: bool
     repeated: bool
     """It is kept and has the words of an earlier kept one."""
     near: bool
@@ -89,8 +89,8 @@ class Answer(NamedTuple):
 
 
 def read(evidence: Evidence, output: str) -> Subjects:
-    """Return the answers for its metrics; errors as :func:`responded`."""
-    rows, examples, _, _ = responded(evidence)
+    """Return the answers for its metrics; errors as :func:`recompute_responses`."""
+    rows, examples, _, _ = recompute_responses(evidence)
     first: dict[tuple[str, str], int] = {}
     for place, row in enumerate(rows):
         if not row.marks:
@@ -103,25 +103,27 @@ def read(evidence: Evidence, output: str) -> Subjects:
     }
     times = Counter(words_of(example.completion) for example in examples)
     most, ending, seen_words = max(times.values(), default=0), ending_of(examples), set[Words]()
-    answers: list[Answer] = []
+    answers: list[MarkedAnswer] = []
     for place, row in enumerate(rows):
         words, is_kept = words_of(row.completion), place in places
         ends = is_kept and ending is not None and _ends_in(row, ending.text)
         answers.append(
-            Answer(row, is_kept, is_kept and words in seen_words, place in near, is_kept and times[words] == most, ends)
+            MarkedAnswer(
+                row, is_kept, is_kept and words in seen_words, place in near, is_kept and times[words] == most, ends
+            )
         )
         seen_words |= {words} if is_kept else set()
     return as_written(answers, output)
 
 
-def measure(evidence: Evidence) -> dict[str, Measured]:
-    """Return the share of the most frequent ending; errors as :func:`responded`."""
-    examples = responded(evidence).kept
+def measure(evidence: Evidence) -> dict[str, MeasuredValue]:
+    """Return the share of the most frequent ending; errors as :func:`recompute_responses`."""
+    examples = recompute_responses(evidence).examples
     ending = ending_of(examples)
-    return {"response_residue": Measured(ending.share if ending else 0.0, len(examples))}
+    return {"response_residue": MeasuredValue(ending.share if ending else 0.0, len(examples))}
 
 
-def ending_of(examples: Sequence[Example]) -> Edge | None:
+def ending_of(examples: Sequence[Example]) -> FrequentEdge | None:
     """Return the most frequent ending; None without one."""
     ends = [edge for edge in frequent_edges(map(as_kept, examples), 0.0) if edge.where == "tail" and not edge.scope]
     return max(ends, key=lambda edge: edge.share, default=None)
@@ -136,7 +138,7 @@ def _ends_in(row: SampleResponsesRow, ending: str) -> bool:
     return marks is not None and marks[0] == ending and ending not in row.instruction
 
 
-def as_kept(example: Example) -> Kept:
+def as_kept(example: Example) -> AcceptedCompletion:
     """Return an example as the scan for residue takes it."""
     item = Item(id=example.item, group=example.group, kind=example.kind, prompt=example.prompt, constraint={})
-    return Kept(item, example.completion)
+    return AcceptedCompletion(item, example.completion)

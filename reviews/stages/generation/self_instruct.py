@@ -14,29 +14,29 @@ from reviews.evidence.text_overlap import Overlap
 from specs.stages.base.artifacts import Item
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import SelfInstructRow
-from training.rules.generation.instruction_harvest import Fated, Harvest, harvest, shown_of
-from training.rules.prompt_text import Shown
+from training.rules.generation.instruction_harvest import Harvest, HarvestItem, harvest, shown_of
+from training.rules.prompt_text import ExampleInstruction
 from training.rules.similarity import Words, words_of
 
 
-class Instructed(NamedTuple):
+class RecomputedInstructions(NamedTuple):
     """The rows of a self_instruct stage and what they hold."""
 
     rows: tuple[SelfInstructRow, ...]
-    seeds: list[Shown]
+    seeds: list[ExampleInstruction]
     parameters: SelfInstructParameters
     harvest: Harvest
 
 
-def instructed(evidence: Evidence) -> Instructed:
+def recompute_instructions(evidence: Evidence) -> RecomputedInstructions:
     """Return the calls, parsed, sifted and merged again; errors as :func:`read_rows` and :meth:`Evidence.granted`."""
     rows = read_rows(evidence.outputs.get("rows"), SelfInstructRow, "self_instruct rows")
     seeds = shown_of(read_rows(evidence.inputs.get("seeds"), Item, "seed items"))
-    parameters = evidence.granted(SelfInstructParameters)
-    return Instructed(rows, seeds, parameters, harvest(rows, seeds, parameters))
+    parameters = evidence.parse_parameters(SelfInstructParameters)
+    return RecomputedInstructions(rows, seeds, parameters, harvest(rows, seeds, parameters))
 
 
-def taken_out(evidence: Evidence, result: Instructed) -> dict[int, Overlap]:
+def taken_out(evidence: Evidence, result: RecomputedInstructions) -> dict[int, Overlap]:
     """Return, by place among the kept instructions, those that are held-out prompts: later stages do not read them."""
     thresholds, written = evidence.resolved.spec.thresholds, [item.prompt for item in result.harvest.items]
     return held_out_among(written, evidence.heldout, thresholds.prompt_similarity, thresholds.contained_words)
@@ -54,14 +54,14 @@ class CallMade(NamedTuple):
 
     row: SelfInstructRow
     parsed: int
-    kept: int
+    kept_count: int
     empty: bool
 
 
-class Listed(NamedTuple):
+class ParsedListItem(NamedTuple):
     """A list item that a call gave."""
 
-    fated: Fated
+    fated: HarvestItem
     parsed: bool
     """Whether it can be an instruction."""
     words: Words
@@ -80,8 +80,9 @@ class KeptInstruction(NamedTuple):
 
 
 def read(evidence: Evidence, output: str) -> Subjects:
-    """Return the ``calls``, what they ``listed``, what is ``kept``, or the probes; errors as :func:`instructed`."""
-    result = instructed(evidence)
+    """Return the ``calls``, what they ``listed``, what is ``kept``, or the probes; errors as
+    :func:`recompute_instructions`."""
+    result = recompute_instructions(evidence)
     rows, fated = result.rows, result.harvest.fated
     if output in ("same_seed", "other_seed"):
         same, other = probes(rows)
@@ -97,7 +98,7 @@ def read(evidence: Evidence, output: str) -> Subjects:
         return Subjects(
             kept_instructions, [line.get(item.id, 0) for item in result.harvest.items], len(items), "instructions"
         )
-    by_call: defaultdict[str, list[Fated]] = defaultdict(list)
+    by_call: defaultdict[str, list[HarvestItem]] = defaultdict(list)
     for value in fated:
         by_call[value.id.rpartition("-")[0]].append(value)
     times = Counter(words_of(value.text) for value in fated if value.outcome in PARSED)
@@ -112,11 +113,11 @@ def read(evidence: Evidence, output: str) -> Subjects:
     if output == "calls":
         return made
 
-    def listed(value: Fated) -> Listed:
+    def make_list_item(value: HarvestItem) -> ParsedListItem:
         words = words_of(value.text)
-        return Listed(value, value.outcome in PARSED, words, times[words], times[words] == most)
+        return ParsedListItem(value, value.outcome in PARSED, words, times[words], times[words] == most)
 
-    return inside(made, lambda call: map(listed, by_call[_call_id(call.row)]))
+    return inside(made, lambda call: map(make_list_item, by_call[_call_id(call.row)]))
 
 
 def _call_id(row: SelfInstructRow) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, Limit, need
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, need
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from specs.stages.base.metric import MetricSet
@@ -13,10 +13,10 @@ from specs.stages.packaging.rows import BenchRow
 from specs.system.errors import EvidenceMissing
 from specs.system.exact import holds
 
-CHECKS = Checks(("bench",))
+CHECKS = CheckRegistry(("bench",))
 
 
-def shown(evidence: Evidence) -> list[dict[str, Any]]:
+def summarise_rows(evidence: Evidence) -> list[dict[str, Any]]:
     """Return every round; errors as :func:`read_rows`."""
     return [row.model_dump() | {"rate": row.rate} for row in _rows(evidence)]
 
@@ -33,30 +33,30 @@ def _rates(evidence: Evidence, run: str) -> list[float]:
 
 
 @CHECKS.add("bench.rounds", "Every registered round was timed", source="the best of several timings, reported as one")
-def _rounds(evidence: Evidence, _: MetricSet | None) -> Found:
-    rows, rounds = _rows(evidence), evidence.granted(BenchParameters).rounds
+def _rounds(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+    rows, rounds = _rows(evidence), evidence.parse_parameters(BenchParameters).rounds
     if [(row.round, row.run) for row in rows] != [
         (n, run) for n in range(1, rounds + 1) for run in ("engine", "plain")
     ]:
-        return Found(
+        return CheckOutcome(
             "FAIL", f"{len(rows)} timings are not {rounds} rounds of engine and plain run by turns", float(len(rows))
         )
-    return Found("PASS", f"{rounds} rounds of engine and plain run, by turns", float(len(rows)))
+    return CheckOutcome("PASS", f"{rounds} rounds of engine and plain run, by turns", float(len(rows)))
 
 
 @CHECKS.add(
     "bench.steady",
     "The rounds took about as long as each other",
     source="a floor that shared cores missed or met by chance",
-    limits=(Limit("<=", "thresholds.speed_spread"),),
+    limits=(CheckLimit("<=", "thresholds.speed_spread"),),
     blocking=False,
 )
-def _steady(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _steady(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     spread = need(metrics, "speed_spread")
     message = f"the rates spread by {spread:.1%} of their mean"
     if _is_steady(evidence, metrics):
-        return Found("PASS", message, spread)
-    return Found("WARN", f"{message}: the worst round counts", spread)
+        return CheckOutcome("PASS", message, spread)
+    return CheckOutcome("WARN", f"{message}: the worst round counts", spread)
 
 
 def _is_steady(evidence: Evidence, metrics: MetricSet | None) -> bool:
@@ -67,11 +67,11 @@ def _is_steady(evidence: Evidence, metrics: MetricSet | None) -> bool:
 @CHECKS.add(
     "bench.floor", "The model writes at least the registered tokens a second", source="a model too slow for its use"
 )
-def _floor(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    floor, median = evidence.granted(BenchParameters).floor, need(metrics, "tokens_per_second")
+def _floor(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+    floor, median = evidence.parse_parameters(BenchParameters).floor, need(metrics, "tokens_per_second")
     rate = median if _is_steady(evidence, metrics) else min(_rates(evidence, "engine"))
     message = f"{rate:.4g} tokens a second, the floor is {floor:g}"
-    return Found("PASS" if rate >= floor else "FAIL", message, rate)
+    return CheckOutcome("PASS" if rate >= floor else "FAIL", message, rate)
 
 
 @CHECKS.add(
@@ -79,12 +79,12 @@ def _floor(evidence: Evidence, metrics: MetricSet | None) -> Found:
     "The engine is as fast as the registered share of a plain run",
     source="an absolute floor that says more of the machine than of the model",
 )
-def _ratio(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    least, ratio = evidence.granted(BenchParameters).least_ratio, need(metrics, "speed_ratio")
+def _ratio(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+    least, ratio = evidence.parse_parameters(BenchParameters).least_ratio, need(metrics, "speed_ratio")
     if not _is_steady(evidence, metrics):
         ratio = min(_rates(evidence, "engine")) / max(_rates(evidence, "plain"))
     message = f"{ratio:.3g} times as fast as a plain run, at least {least:g} is registered"
-    return Found("PASS" if ratio >= least else "FAIL", message, ratio)
+    return CheckOutcome("PASS" if ratio >= least else "FAIL", message, ratio)
 
 
 @CHECKS.add(
@@ -92,10 +92,10 @@ def _ratio(evidence: Evidence, metrics: MetricSet | None) -> Found:
     "The timed rounds fit into the time that the job was seen to take",
     source="timings of another run",
 )
-def _times(evidence: Evidence, _: MetricSet | None) -> Found:
+def _times(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if evidence.observed is None:
         raise EvidenceMissing("nobody saw how long the job took")
     timed = sum(row.seconds for row in _rows(evidence))
     most = evidence.observed.at_most_s + evidence.observed.spare()
     message = f"{timed:.4g} s were timed, the job was seen for at most {evidence.observed.at_most_s:.4g} s"
-    return Found("PASS" if timed <= most else "FAIL", message, timed)
+    return CheckOutcome("PASS" if timed <= most else "FAIL", message, timed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, listed, need
+from reviews.checks.definition import CheckOutcome, CheckRegistry, join_names, need
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.evidence.weight_lineage import trained_from
@@ -15,12 +15,12 @@ from specs.system.digests import digest_file, digest_path
 from specs.system.errors import EvidenceMissing
 from training.rules.weight_files import describing, said_in
 
-CHECKS = Checks(("package",))
+CHECKS = CheckRegistry(("package",))
 _WRITTEN_BY = ("transformers_version", "_name_or_path", "is_local", "local_files_only")
 _LOADED = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".pkl", ".py")
 
 
-def shown(evidence: Evidence) -> list[dict[str, Any]]:
+def summarise_rows(evidence: Evidence) -> list[dict[str, Any]]:
     """Return whether each probe gives the same tokens; errors as :func:`read_rows`."""
     rows = read_rows(evidence.outputs.get("rows"), PackageRow, "package rows")
     return [{"item": row.item, "tokens": len(row.expected), "identical": row.expected == row.reloaded} for row in rows]
@@ -32,7 +32,7 @@ def shown(evidence: Evidence) -> list[dict[str, Any]]:
     source="another checkpoint shipped",
     reads_weights=True,
 )
-def _weights(evidence: Evidence, _: MetricSet | None) -> Found:
+def _weights(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the package with the checkpoint of the registered comparison: weights, configuration and tokenizer."""
     before, after = evidence.inputs.get("model"), evidence.outputs.get("package")
     if before is None or after is None:
@@ -41,21 +41,25 @@ def _weights(evidence: Evidence, _: MetricSet | None) -> Found:
     packed, evaluated = evidence.stage.inputs["model"], spec.stage(spec.analysis.treatment).inputs.get("model")
     change = f"{packed} is packed, the registered comparison evaluates {evaluated}"
     if evaluated not in trained_from(spec, packed):
-        return Found("FAIL", change, repairable=False)
+        return CheckOutcome("FAIL", change, repairable=False)
     names = sorted(path.name for path in before.glob("*.safetensors"))
     texts = sorted(path.relative_to(after).as_posix() for path in after.rglob("*.safetensors"))
     if not names or not texts:
         raise EvidenceMissing("there are no weight files to compare")
     if names != texts or any(digest_file(before / name) != digest_file(after / name) for name in names):
-        return Found("FAIL", "the weights in the package are not those of the evaluated checkpoint", repairable=False)
+        return CheckOutcome(
+            "FAIL", "the weights in the package are not those of the evaluated checkpoint", repairable=False
+        )
     if change := changed_since(evidence, "model"):
-        return Found("FAIL", change, repairable=False)
+        return CheckOutcome("FAIL", change, repairable=False)
     if wrong := [*_loaded_instead(before, after), *_described_otherwise(before, after)]:
-        change = f"the package computes otherwise than the evaluated checkpoint: {listed(wrong)}"
-        return Found("FAIL", change, float(len(wrong)), tuple({"file": text} for text in wrong), repairable=False)
+        change = f"the package computes otherwise than the evaluated checkpoint: {join_names(wrong)}"
+        return CheckOutcome(
+            "FAIL", change, float(len(wrong)), tuple({"file": text} for text in wrong), repairable=False
+        )
     if packed != evaluated:
-        return Found("WARN", f"{change}: it was trained on after that, and never evaluated")
-    return Found("PASS", f"{len(names)} weight files are those of the evaluated checkpoint", float(len(names)))
+        return CheckOutcome("WARN", f"{change}: it was trained on after that, and never evaluated")
+    return CheckOutcome("PASS", f"{len(names)} weight files are those of the evaluated checkpoint", float(len(names)))
 
 
 def changed_since(evidence: Evidence, role: str) -> str:
@@ -85,13 +89,15 @@ def _described_otherwise(before: Path, after: Path) -> list[str]:
 
 
 @CHECKS.add("package.probes", "The registered probes were answered", source="a package nobody loaded")
-def _probes(evidence: Evidence, metrics: MetricSet | None) -> Found:
+def _probes(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     probes = need(metrics, "probes")
     rows = read_rows(evidence.outputs.get("rows"), PackageRow, "package rows")
     texts = [item.id for item in evidence.heldout][: evidence.parameters.get("probe_items", 0)]
     if [row.item for row in rows] != texts:
-        return Found("FAIL", f"{probes:.0f} probes were answered, registered are the first {len(texts)} items", probes)
+        return CheckOutcome(
+            "FAIL", f"{probes:.0f} probes were answered, registered are the first {len(texts)} items", probes
+        )
     silent = sum(not row.expected for row in rows)
     if silent == len(rows):
-        return Found("FAIL", "every answer is empty: equal outputs show nothing", float(silent))
-    return Found("PASS", f"{len(rows)} probes were answered before and after reloading", probes)
+        return CheckOutcome("FAIL", "every answer is empty: equal outputs show nothing", float(silent))
+    return CheckOutcome("PASS", f"{len(rows)} probes were answered before and after reloading", probes)

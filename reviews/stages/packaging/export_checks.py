@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, need
+from reviews.checks.definition import CheckOutcome, CheckRegistry, need
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import read_rows
@@ -20,19 +20,19 @@ from training.rules.packaging.flaw import NotRun
 from training.rules.packaging.gguf_rules import gguf
 from training.rules.packaging.gguf_values import values
 
-CHECKS = Checks(("export",))
+CHECKS = CheckRegistry(("export",))
 _UNREAD = "registered without a reading by llama.cpp, which was not installed (extra gguf) or not wanted"
 
 
 def read(evidence: Evidence, output: str) -> Subjects | None:
     """Return the rows of what llama.cpp read; None where it was registered to read nothing."""
-    if evidence.granted(ExportParameters).verify != "llama_cpp":
+    if evidence.parse_parameters(ExportParameters).verify != "llama_cpp":
         return None
     form = ExportRow if output == "rows" else ExportTextRow
     return as_written(read_rows(evidence.outputs.get(output), form, f"export {output}"), output)
 
 
-def shown(evidence: Evidence) -> list[dict[str, Any]]:
+def summarise_rows(evidence: Evidence) -> list[dict[str, Any]]:
     """Return whether llama.cpp finds the same tokens for each probe; errors as :func:`read_rows`."""
     rows = read_rows(evidence.outputs.get("rows"), ExportRow, "export rows", may_be_empty=True)
     return [
@@ -47,7 +47,7 @@ def shown(evidence: Evidence) -> list[dict[str, Any]]:
     source="a GGUF file that loads and reads other text: no pre-tokenizer, no rope base, another end token",
     reads_weights=True,
 )
-def _file(evidence: Evidence, _: MetricSet | None) -> Found:
+def _file(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Read the header of the file, and compare it and every number with the checkpoint that was granted.
 
     A number may differ by what its type rounds it to: nothing in 32 bits, 2**-11 of itself in 16, 0.56 of a step in 8.
@@ -56,17 +56,17 @@ def _file(evidence: Evidence, _: MetricSet | None) -> Found:
     if folder is None or model is None or not model.is_dir():
         raise EvidenceMissing("export or checkpoint is not there")
     if change := changed_since(evidence, "model"):
-        return Found("FAIL", change, repairable=False)
+        return CheckOutcome("FAIL", change, repairable=False)
     files = sorted(folder.rglob("*.gguf"))
     if len(files) != 1:
-        return Found("FAIL", f"the export holds {len(files)} GGUF files instead of one", float(len(files)))
+        return CheckOutcome("FAIL", f"the export holds {len(files)} GGUF files instead of one", float(len(files)))
     checkpoint = CheckpointFolder(model)
     flaws = list(gguf(checkpoint, files[0]))
     try:
         flaws += values(checkpoint, files[0])
     except NotRun as error:
         if not flaws:
-            return Found("WARN", f"the exported file describes the model; {error}")
+            return CheckOutcome("WARN", f"the exported file describes the model; {error}")
     return found_of(tuple(flaws), "the exported file")
 
 
@@ -75,16 +75,18 @@ def _file(evidence: Evidence, _: MetricSet | None) -> Found:
     "llama.cpp reads text as the checkpoint's tokenizer does",
     source="numbers read as other tokens than in training, under another name of the pre-tokenizer",
 )
-def _tokens(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    if evidence.granted(ExportParameters).verify != "llama_cpp":
-        return Found("NOT_APPLICABLE", _UNREAD)
+def _tokens(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+    if evidence.parse_parameters(ExportParameters).verify != "llama_cpp":
+        return CheckOutcome("NOT_APPLICABLE", _UNREAD)
     need(metrics, "same_token_ids")
     rows = read_rows(evidence.outputs.get("texts"), ExportTextRow, "export texts")
     wrong = [row for row in rows if row.expected != row.read]
     if wrong:
         message = f"{len(wrong)} of {len(rows)} texts become other tokens in llama.cpp"
-        return Found("FAIL", message, float(len(wrong)), tuple({"text": row.text} for row in wrong), repairable=False)
-    return Found("PASS", f"{len(rows)} texts become the same tokens in llama.cpp", float(len(rows)))
+        return CheckOutcome(
+            "FAIL", message, float(len(wrong)), tuple({"text": row.text} for row in wrong), repairable=False
+        )
+    return CheckOutcome("PASS", f"{len(rows)} texts become the same tokens in llama.cpp", float(len(rows)))
 
 
 @CHECKS.add(
@@ -92,18 +94,18 @@ def _tokens(evidence: Evidence, metrics: MetricSet | None) -> Found:
     "llama.cpp continues as the checkpoint does",
     source="an export that loads and computes another model",
 )
-def _answers(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    export_parameters = evidence.granted(ExportParameters)
+def _answers(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+    export_parameters = evidence.parse_parameters(ExportParameters)
     if export_parameters.verify != "llama_cpp":
-        return Found("NOT_APPLICABLE", _UNREAD)
+        return CheckOutcome("NOT_APPLICABLE", _UNREAD)
     rows = read_rows(evidence.outputs.get("rows"), ExportRow, "export rows")
     texts = [item.id for item in evidence.heldout][: export_parameters.probe_items]
     if [row.item for row in rows] != texts:
-        return Found("FAIL", f"{len(rows)} probes were read, registered are the first {len(texts)} items")
+        return CheckOutcome("FAIL", f"{len(rows)} probes were read, registered are the first {len(texts)} items")
     if any(row.read is None for row in rows):
         raise EvidenceMissing("there are probes that llama.cpp did not read")
     if not any(row.expected for row in rows):
-        return Found("FAIL", "every answer is empty: equal tokens show nothing", 0.0)
+        return CheckOutcome("FAIL", "every answer is empty: equal tokens show nothing", 0.0)
     bar = BARS[export_parameters.format]
     same, distance = need(metrics, "same_top_tokens"), need(metrics, "logit_distance")
     divergence = need(metrics, "logit_divergence")
@@ -113,4 +115,6 @@ def _answers(evidence: Evidence, metrics: MetricSet | None) -> Found:
     )
     apart = same < bar.same_tokens or distance > bar.largest_distance or divergence > bar.mean_divergence
     others = tuple({"item": row.item, "largest": row.largest} for row in rows if row.expected != row.read)
-    return Found("FAIL" if apart else "PASS", f"{export_parameters.format}: {message}", same, others if apart else ())
+    return CheckOutcome(
+        "FAIL" if apart else "PASS", f"{export_parameters.format}: {message}", same, others if apart else ()
+    )

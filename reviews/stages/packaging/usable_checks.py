@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reviews.checks.definition import Checks, Found
+from reviews.checks.definition import CheckOutcome, CheckRegistry
 from reviews.evidence.evidence import Evidence
 from specs.stages.base.kind import StageKind
 from specs.stages.base.metric import MetricSet
@@ -22,11 +22,11 @@ _ZERO = "all_zero"
 def _leaves_checkpoint(kind: StageKind) -> bool:
     return any(
         "checkpoint" in artifact_kinds.values()
-        for artifact_kinds in (kind.outputs, *(more.outputs for more in kind.added))
+        for artifact_kinds in (kind.outputs, *(more.outputs for more in kind.conditional_ports))
     )
 
 
-CHECKS = Checks(_leaves_checkpoint)
+CHECKS = CheckRegistry(_leaves_checkpoint)
 
 
 @CHECKS.add(
@@ -35,12 +35,12 @@ CHECKS = Checks(_leaves_checkpoint)
     source="a checkpoint that trained well and could not be loaded, encoded for, or stopped",
     reads_weights=True,
 )
-def _files(evidence: Evidence, _: MetricSet | None) -> Found:
+def _files(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Apply the rules of the ship gate to every checkpoint that the stage leaves."""
     artifact_kinds = outputs_of(evidence.stage.kind, evidence.stage.parameters)
     names = [name for name, kind in artifact_kinds.items() if kind == "checkpoint"]
     if not names:
-        return Found("NOT_APPLICABLE", "the stage leaves no checkpoint")
+        return CheckOutcome("NOT_APPLICABLE", "the stage leaves no checkpoint")
     if missing := [name for name in names if name not in evidence.outputs]:
         raise EvidenceMissing(f"checkpoint '{missing[0]}' is not there")
     base = evidence.inputs.get("model")
@@ -54,10 +54,10 @@ def _files(evidence: Evidence, _: MetricSet | None) -> Found:
         if inherited and len(inherited) == len(flaws):
             first = flaws[0]
             message = f"{first.line()}: as the model that it was made of"
-            return Found("WARN", message, float(len(inherited)), _rows(inherited))
+            return CheckOutcome("WARN", message, float(len(inherited)), _rows(inherited))
         flaws = [flaw for flaw in flaws if flaw not in inherited]
     if kind_of(evidence.stage).runs_code and flaws and {flaw.name for flaw in flaws} == {_ZERO}:
-        return Found("WARN", f"{flaws[0].line()}: the script may have meant it", float(len(flaws)), _rows(flaws))
+        return CheckOutcome("WARN", f"{flaws[0].line()}: the script may have meant it", float(len(flaws)), _rows(flaws))
     return found_of(tuple(flaws), "the checkpoint")
 
 
@@ -65,13 +65,13 @@ def _flaws(folder: Path, base: Path | None) -> list[Flaw]:
     return [flaw for outcome in check_files(folder, base, trained=False) for flaw in outcome.flaws]
 
 
-def found_of(flaws: tuple[Flaw, ...], what: str) -> Found:
+def found_of(flaws: tuple[Flaw, ...], what: str) -> CheckOutcome:
     """Return what a check says of flaws: the first in words, all of them as rows."""
     if not flaws:
-        return Found("PASS", f"{what} passes every rule that applies to its files", 0.0)
+        return CheckOutcome("PASS", f"{what} passes every rule that applies to its files", 0.0)
     first, *others = flaws
     more = f" and {len(others)} more" if others else ""
-    return Found("FAIL", f"{first.line()}{more}", float(len(flaws)), _rows(list(flaws)), repairable=False)
+    return CheckOutcome("FAIL", f"{first.line()}{more}", float(len(flaws)), _rows(list(flaws)), repairable=False)
 
 
 def _rows(flaws: list[Flaw]) -> tuple[dict[str, str], ...]:

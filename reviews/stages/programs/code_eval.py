@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, NamedTuple
 
-from reviews.checks.definition import Checks, Found, need
+from reviews.checks.definition import CheckOutcome, CheckRegistry, need
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.measured_value import Measured
+from reviews.evidence.measured_value import MeasuredValue
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
 from reviews.statistics.pass_at_k import over_problems
@@ -16,21 +16,21 @@ from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.stages.programs.parameters import CodeEvalParameters
 from specs.stages.programs.rows import CodeRow
-from specs.system.confinement.program_process import Ended, Limits, Program, require_sandbox, run_all
+from specs.system.confinement.program_process import Program, ProgramEnding, ProgramLimits, require_sandbox, run_all
 from specs.system.confinement.task_file import is_trusted
 from specs.system.confinement.verifier_command import NoSandbox
 from specs.system.errors import EvidenceMissing
 from specs.system.text import plain
 from training.rules.programs.answer_program import program_in
 
-CHECKS = Checks(("code_eval",))
+CHECKS = CheckRegistry(("code_eval",))
 
 
-class Tried(NamedTuple):
+class ProgramResult(NamedTuple):
     """An answer, and what came of its program."""
 
     row: CodeRow
-    ended: Ended
+    ended: ProgramEnding
 
     @property
     def valid(self) -> bool:
@@ -55,7 +55,7 @@ def problems_of(evidence: Evidence) -> tuple[Item, ...]:
         EvidenceMissing: they cannot be read, or one has no tests.
     """
     items = read_rows(evidence.inputs.get("items"), Item, "problems")
-    matching_items = items[: evidence.granted(CodeEvalParameters).max_problems]
+    matching_items = items[: evidence.parse_parameters(CodeEvalParameters).max_problems]
     for item in matching_items:
         if not all(isinstance(item.constraint.get(name), str) for name in ("entry_point", "tests")):
             message = f"problem '{plain(item.id, 60)}' has no constraint.entry_point or constraint.tests"
@@ -63,7 +63,7 @@ def problems_of(evidence: Evidence) -> tuple[Item, ...]:
     return matching_items
 
 
-def tried(evidence: Evidence) -> list[Tried]:
+def run_programs(evidence: Evidence) -> list[ProgramResult]:
     """Return every answer with what came of its program.
 
     Raises:
@@ -79,7 +79,7 @@ def tried(evidence: Evidence) -> list[Tried]:
         entry = str(item.constraint["entry_point"])
         text = program_in(row.output, item.prompt, row.form, entry)
         programs.append(Program(text, entry, str(item.constraint["tests"]), item.prompt))
-    return [Tried(row, value) for row, value in zip(rows, _ended(evidence, programs), strict=True)]
+    return [ProgramResult(row, value) for row, value in zip(rows, _run_in_sandbox(evidence, programs), strict=True)]
 
 
 def why_not_run(resolved: ResolvedSpec) -> str:
@@ -93,40 +93,40 @@ def why_not_run(resolved: ResolvedSpec) -> str:
     return ""
 
 
-def _ended(evidence: Evidence, programs: list[Program]) -> list[Ended]:
+def _run_in_sandbox(evidence: Evidence, programs: list[Program]) -> list[ProgramEnding]:
     if why := why_not_run(evidence.resolved):
         raise EvidenceMissing(f"programs are not run: {why}", where="code rows")
-    eval_parameters = evidence.granted(CodeEvalParameters)
+    eval_parameters = evidence.parse_parameters(CodeEvalParameters)
     try:
-        return run_all(programs, Limits(eval_parameters.seconds, eval_parameters.memory_mb))
+        return run_all(programs, ProgramLimits(eval_parameters.seconds, eval_parameters.memory_mb))
     except NoSandbox as error:
         raise EvidenceMissing(f"programs cannot be run here: {error}", where="code rows") from error
 
 
 def read(evidence: Evidence, output: str) -> Subjects:
-    """Return the answers for the metrics; errors as :func:`tried`."""
-    return as_written(tried(evidence), output)
+    """Return the answers for the metrics; errors as :func:`run_programs`."""
+    return as_written(run_programs(evidence), output)
 
 
-def measure(evidence: Evidence) -> dict[str, Measured]:
-    """Return pass@1 and pass@k over the problems; errors as :func:`tried`."""
+def measure(evidence: Evidence) -> dict[str, MeasuredValue]:
+    """Return pass@1 and pass@k over the problems; errors as :func:`run_programs`."""
     answers, right = Counter[str](), Counter[str]()
-    for element in tried(evidence):
+    for element in run_programs(evidence):
         answers[element.row.item] += 1
         right[element.row.item] += element.passed
     each = [(answers[item.id], right[item.id]) for item in problems_of(evidence)]
-    k = evidence.granted(CodeEvalParameters).k
+    k = evidence.parse_parameters(CodeEvalParameters).k
     if least := [n for n, _ in each if n < k]:
         raise EvidenceMissing(f"a problem has {least[0]} answers, pass_at_k needs {k}", where="code rows")
-    results: dict[str, Measured] = {}
+    results: dict[str, MeasuredValue] = {}
     for name, number in (("pass_at_1", 1), ("pass_at_k", k)):
         value, interval = over_problems(each, number)
-        results[name] = Measured(value, len(each), interval)
+        results[name] = MeasuredValue(value, len(each), interval)
     return results
 
 
-def shown(evidence: Evidence) -> list[dict[str, Any]]:
-    """Return every answer with what came of it; errors as :func:`tried`."""
+def summarise_rows(evidence: Evidence) -> list[dict[str, Any]]:
+    """Return every answer with what came of it; errors as :func:`run_programs`."""
     return [
         {
             "item": value.row.item,
@@ -135,7 +135,7 @@ def shown(evidence: Evidence) -> list[dict[str, Any]]:
             "ended": value.ended.step,
             "why": value.ended.why,
         }
-        for value in tried(evidence)
+        for value in run_programs(evidence)
     ]
 
 
@@ -144,16 +144,16 @@ def shown(evidence: Evidence) -> list[dict[str, Any]]:
     "Every problem has the registered number of answers",
     source="a score over the problems that were finished",
 )
-def _answers(evidence: Evidence, _: MetricSet | None) -> Found:
-    eval_parameters = evidence.granted(CodeEvalParameters)
+def _answers(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+    eval_parameters = evidence.parse_parameters(CodeEvalParameters)
     rows = read_rows(evidence.outputs.get("rows"), CodeRow, "code rows")
     pairs = [(item.id, sample) for item in problems_of(evidence) for sample in range(eval_parameters.samples)]
     if [(row.item, row.sample) for row in rows] != pairs:
-        return Found(
+        return CheckOutcome(
             "FAIL",
             f"{len(rows)} answers, registered are {eval_parameters.samples} to each of the problems, {len(pairs)}",
         )
-    return Found(
+    return CheckOutcome(
         "PASS",
         f"{eval_parameters.samples} to each of {len(pairs) // eval_parameters.samples} problems",
         float(len(rows)),
@@ -165,12 +165,14 @@ def _answers(evidence: Evidence, _: MetricSet | None) -> Found:
     "The tests accept the problems' own solutions and no empty function",
     source="a harness that moved a score from 34 to 87 %, and tests that pass whatever is written",
 )
-def _harness(evidence: Evidence, _: MetricSet | None) -> Found:
+def _harness(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Run the solution of each problem that brings one, and of every problem a function that only returns."""
     problems = problems_of(evidence)
     solved = [item for item in problems if isinstance(item.constraint.get("solution"), str)]
     right = [_program(item, str(item.constraint["solution"])) for item in solved]
-    ended = _ended(evidence, [*right, *(_program(item, f"{item.prompt}\n    return None\n") for item in problems)])
+    ended = _run_in_sandbox(
+        evidence, [*right, *(_program(item, f"{item.prompt}\n    return None\n") for item in problems)]
+    )
     refused = [item.id for item, value in zip(solved, ended, strict=False) if value.step != "passed"]
     let = [item.id for item, value in zip(problems, ended[len(solved) :], strict=True) if value.step == "passed"]
     visible = (*({"problem": id, "found": "its own solution is refused"} for id in refused),)
@@ -178,10 +180,10 @@ def _harness(evidence: Evidence, _: MetricSet | None) -> Found:
     if visible:
         first = visible[0]
         message = f"problem {plain(first['problem'], 60)}: {first['found']}; {len(visible)} in all"
-        return Found("FAIL", message, float(len(visible)), visible, repairable=False)
+        return CheckOutcome("FAIL", message, float(len(visible)), visible, repairable=False)
     if not solved:
-        return Found("WARN", "no problem brings a solution: only that nothing empty passes is known", 0.0)
-    return Found("PASS", f"{len(solved)} solutions pass, and no empty function of {len(problems)}", 0.0)
+        return CheckOutcome("WARN", "no problem brings a solution: only that nothing empty passes is known", 0.0)
+    return CheckOutcome("PASS", f"{len(solved)} solutions pass, and no empty function of {len(problems)}", 0.0)
 
 
 def _program(item: Item, text: str) -> Program:
@@ -194,8 +196,8 @@ def _program(item: Item, text: str) -> Program:
     source="a score of 0 that came from how programs were looked for in answers",
     blocking=False,
 )
-def _programs(_: Evidence, metrics: MetricSet | None) -> Found:
+def _programs(_: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     valid = need(metrics, "python_validity")
     if valid == 0:
-        return Found("WARN", "no answer is a program: look at the answers before the score", valid)
-    return Found("PASS", f"{valid:.1%} of the answers are programs", valid)
+        return CheckOutcome("WARN", "no answer is a program: look at the answers before the score", valid)
+    return CheckOutcome("PASS", f"{valid:.1%} of the answers are programs", valid)

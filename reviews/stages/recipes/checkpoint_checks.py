@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, listed, manifest_of
+from reviews.checks.definition import CheckOutcome, CheckRegistry, join_names, manifest_of
 from reviews.checks.leakage_checks import SIMILARITY, overlap_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_objects
@@ -14,9 +14,9 @@ from specs.stages.base.metric import MetricSet
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.system.digests import digest_file
 from specs.system.errors import EvidenceMissing
-from training.rules.weight_files import REPLACED, WEIGHTS, Change, WrongWeights, compare, describing
+from training.rules.weight_files import REPLACED, WEIGHTS, CheckpointChange, WrongWeights, compare, describing
 
-CHECKS = Checks(("recipe",))
+CHECKS = CheckRegistry(("recipe",))
 _SAME = 1e-6
 _NONE = "the stage registers no training: what its script leaves is not used"
 
@@ -33,11 +33,11 @@ def trained_role(evidence: Evidence) -> str | None:
     source="another model under the name of the trained one; weights that never moved",
     reads_weights=True,
 )
-def checkpoint(evidence: Evidence, _: MetricSet | None) -> Found:
+def checkpoint(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Read the weights of base and checkpoint and compare what differs with what the manifest states."""
     role = trained_role(evidence)
     if role is None:
-        return Found("NOT_APPLICABLE", _NONE)
+        return CheckOutcome("NOT_APPLICABLE", _NONE)
     stated = manifest_of(evidence).facts.get("checkpoint")
     base, folder = evidence.inputs.get(role), evidence.outputs.get("checkpoint")
     if not isinstance(stated, dict):
@@ -45,27 +45,29 @@ def checkpoint(evidence: Evidence, _: MetricSet | None) -> Found:
     if base is None or folder is None or not folder.is_dir() or not base.is_dir():
         raise EvidenceMissing("checkpoint or base is not there")
     if others := _other_files(base, folder):
-        return Found("FAIL", f"beside the weights, {listed(others)} are not those of the base", repairable=False)
+        return CheckOutcome(
+            "FAIL", f"beside the weights, {join_names(others)} are not those of the base", repairable=False
+        )
     try:
         change = compare(base, folder)
     except WrongWeights as error:
-        return Found("FAIL", f"the checkpoint is not '{role}' with other weights: {error}", repairable=False)
+        return CheckOutcome("FAIL", f"the checkpoint is not '{role}' with other weights: {error}", repairable=False)
     except OSError as error:
         raise EvidenceMissing(f"the weights cannot be read: {error}") from error
-    if wrong := _misstated(evidence, role, stated, change):
-        return Found("FAIL", f"the manifest states {wrong}", repairable=False)
+    if wrong := _find_misstatement(evidence, role, stated, change):
+        return CheckOutcome("FAIL", f"the manifest states {wrong}", repairable=False)
     if not change.changed:
-        return Found("FAIL", f"all {change.tensors} tensors are those of '{role}': nothing was trained", 0.0)
-    if copied := _copied(evidence, role, folder):
-        return Found("FAIL", f"the weights are those of the input '{copied}': nothing was trained", change.whole)
+        return CheckOutcome("FAIL", f"all {change.tensors} tensors are those of '{role}': nothing was trained", 0.0)
+    if copied := _find_copied_input(evidence, role, folder):
+        return CheckOutcome("FAIL", f"the weights are those of the input '{copied}': nothing was trained", change.whole)
     message = (
         f"{change.changed} of {change.tensors} tensors differ from those of '{role}', all together by "
         f"{change.whole:.3g}, most by {change.largest:.3g} in {change.largest_in}; trained by the builder's script "
         f"{stated['code']}"
     )
     if change.whole >= REPLACED:
-        return Found("WARN", f"{message}: the weights were replaced rather than trained", change.whole)
-    return Found("PASS", message, change.whole)
+        return CheckOutcome("WARN", f"{message}: the weights were replaced rather than trained", change.whole)
+    return CheckOutcome("PASS", message, change.whole)
 
 
 def _other_files(base: Path, folder: Path) -> list[str]:
@@ -77,7 +79,7 @@ def _other_files(base: Path, folder: Path) -> list[str]:
     return sorted((paths.keys() | here.keys()) - same)
 
 
-def _misstated(evidence: Evidence, role: str, stated: dict[str, Any], change: Change) -> str:
+def _find_misstatement(evidence: Evidence, role: str, stated: dict[str, Any], change: CheckpointChange) -> str:
     """Return the first thing the manifest states otherwise, with both values; empty when all agrees."""
     references = change.as_facts() | {
         "of": evidence.stage.inputs.get(role),
@@ -97,7 +99,7 @@ def _misstated(evidence: Evidence, role: str, stated: dict[str, Any], change: Ch
     return ""
 
 
-def _copied(evidence: Evidence, role: str, folder: Path) -> str:
+def _find_copied_input(evidence: Evidence, role: str, folder: Path) -> str:
     """Return the other input whose weights the checkpoint holds; empty when there is none."""
     for name, path in sorted(evidence.inputs.items()):
         if name == role or not path.is_dir() or not any(path.glob("*.safetensors")):
@@ -113,10 +115,10 @@ def _copied(evidence: Evidence, role: str, folder: Path) -> str:
 @CHECKS.add(
     "recipe.data", "No held-out prompt was given to training", source="training on the test set", limits=SIMILARITY
 )
-def data(evidence: Evidence, _: MetricSet | None) -> Found:
+def data(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the prompts in everything a training script was given with the held-out prompts."""
     if trained_role(evidence) is None:
-        return Found("NOT_APPLICABLE", _NONE)
+        return CheckOutcome("NOT_APPLICABLE", _NONE)
     if not evidence.inputs:
         raise EvidenceMissing("the order of the attempt is not on record")
     prompts = [
@@ -124,13 +126,17 @@ def data(evidence: Evidence, _: MetricSet | None) -> Found:
         for role, path in sorted(evidence.inputs.items())
         if path.is_file() and evidence.stage.inputs.get(role) != "constitution"
         for number, row in enumerate(_rows(role, path), 1)
-        for text in _asked(row)
+        for text in _list_prompts(row)
     ]
     result = overlap_of(prompts, evidence.heldout, evidence.resolved.spec.thresholds)
-    return result if result.status != "PASS" else Found("PASS", f"{result.detail}, of {len(prompts)} it was given", 0.0)
+    return (
+        result
+        if result.status != "PASS"
+        else CheckOutcome("PASS", f"{result.detail}, of {len(prompts)} it was given", 0.0)
+    )
 
 
-def _asked(row: dict[str, Any]) -> list[str]:
+def _list_prompts(row: dict[str, Any]) -> list[str]:
     """Return the prompt of a row and the turns before it."""
     before = row.get("before")
     turns = [value.get("content") for value in before if isinstance(value, dict)] if isinstance(before, list) else []

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from reviews.checks.definition import Checks, Found, listed, manifest_of
+from reviews.checks.definition import CheckOutcome, CheckRegistry, join_names, manifest_of
 from reviews.checks.leakage_checks import SIMILARITY
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.measured_value import Measured
+from reviews.evidence.measured_value import MeasuredValue
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_objects
 from reviews.evidence.text_overlap import find_overlaps
 from reviews.stages.recipes import checkpoint_checks, curation_checks
@@ -28,7 +28,7 @@ from specs.system.text import plain
 
 SANDBOX = "recipe.sandbox"
 """A person who lifts this check for a stage allows its code to run without a sandbox."""
-CHECKS = Checks(("recipe",))
+CHECKS = CheckRegistry(("recipe",))
 _SHORTEST = 12
 """Shorter prompts and answers occur in any text."""
 _ANSWERS = 2
@@ -36,44 +36,46 @@ _ANSWERS = 2
 _SCRIPT = "script"
 
 
-def measure(evidence: Evidence) -> dict[str, Measured]:
+def measure(evidence: Evidence) -> dict[str, MeasuredValue]:
     """Return nothing, of rows that can be read: what a builder's code computes is a claim."""
     read_objects(evidence.outputs.get("rows"), "recipe rows")
     return {}
 
 
-def shown(evidence: Evidence) -> list[dict[str, Any]]:
+def summarise_rows(evidence: Evidence) -> list[dict[str, Any]]:
     """Return a recipe's rows as text: their names and values are the builder's own."""
     rows = read_objects(evidence.outputs.get("rows"), "recipe rows")
     return [{"claimed": plain(json.dumps(row, ensure_ascii=False), ROW_CHARACTERS)} for row in rows]
 
 
 @CHECKS.add(SANDBOX, "The builder's code ran in a sandbox", source="agents that read the answers")
-def _sandbox(evidence: Evidence, _: MetricSet | None) -> Found:
+def _sandbox(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Read the manifest, which Peergate's own process beside the sandbox wrote."""
     sandbox = manifest_of(evidence).facts.get("sandbox")
     if not isinstance(sandbox, str) or not sandbox:
         raise EvidenceMissing("the manifest does not say what the script ran in")
     if sandbox == "none":
-        return Found("FAIL", "the script ran without a sandbox", repairable=False)
-    return Found("PASS", f"the script ran in {sandbox}")
+        return CheckOutcome("FAIL", "the script ran without a sandbox", repairable=False)
+    return CheckOutcome("PASS", f"the script ran in {sandbox}")
 
 
 @CHECKS.add("recipe.kept", "All that was left was kept", source="links out of a sandbox", blocking=False)
-def _left_out(evidence: Evidence, _: MetricSet | None) -> Found:
+def _left_out(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     facts = manifest_of(evidence).facts
     links, log = facts.get("left_out"), facts.get("log_bytes_left_out")
     if not isinstance(links, int) or not isinstance(log, int):
         raise EvidenceMissing("the manifest does not say what was left out")
     if links or log:
-        return Found("WARN", f"not kept: {links} links, pipes or devices, and {log} bytes of the log", float(links))
-    return Found("PASS", f"all of {facts.get('files')} files and the whole log were kept", 0.0)
+        return CheckOutcome(
+            "WARN", f"not kept: {links} links, pipes or devices, and {log} bytes of the log", float(links)
+        )
+    return CheckOutcome("PASS", f"all of {facts.get('files')} files and the whole log were kept", 0.0)
 
 
 @CHECKS.add("recipe.rows", "The rows are whole", source="claims in no form")
-def _rows(evidence: Evidence, _: MetricSet | None) -> Found:
+def _rows(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     rows = read_objects(evidence.outputs.get("rows"), "recipe rows")
-    return Found("PASS", f"{len(rows)} rows, which are claims: nothing is measured from them", float(len(rows)))
+    return CheckOutcome("PASS", f"{len(rows)} rows, which are claims: nothing is measured from them", float(len(rows)))
 
 
 @CHECKS.add(
@@ -82,7 +84,7 @@ def _rows(evidence: Evidence, _: MetricSet | None) -> Found:
     source="held-out items read by agents",
     limits=SIMILARITY,
 )
-def _heldout(evidence: Evidence, _: MetricSet | None) -> Found:
+def _heldout(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for held-out prompts in the script and in everything it left, for answers and near prompts in the script.
 
     Case and spacing do not count. Prompts that somebody encoded are not found: the sandbox has to keep them away.
@@ -106,15 +108,15 @@ def _heldout(evidence: Evidence, _: MetricSet | None) -> Found:
     visible += [{"file": _SCRIPT, "item": id} for id in _near(evidence, strings)]
     visible = list({(value["file"], value["item"]): value for value in visible}.values())
     if visible:
-        message = listed(f"{value['item']} in {value['file']}" for value in visible)
+        message = join_names(f"{value['item']} in {value['file']}" for value in visible)
         detail = f"held-out prompts are in the script or in what it left: {message}"
-        return Found("FAIL", detail, float(len(visible)), tuple(visible), repairable=False)
+        return CheckOutcome("FAIL", detail, float(len(visible)), tuple(visible), repairable=False)
     answered = [item.id for item in evidence.heldout if _answers(item, written)]
     if answered:
-        detail = f"the script holds the answers to held-out items {listed(answered)}"
+        detail = f"the script holds the answers to held-out items {join_names(answered)}"
         many = len(answered) >= _ANSWERS
-        return Found("FAIL" if many else "WARN", detail, float(len(answered)), repairable=False)
-    return Found("PASS", f"none of {len(prompts)} held-out prompts is in {len(texts)} texts", 0.0)
+        return CheckOutcome("FAIL" if many else "WARN", detail, float(len(answered)), repairable=False)
+    return CheckOutcome("PASS", f"none of {len(prompts)} held-out prompts is in {len(texts)} texts", 0.0)
 
 
 def _strings(code: str) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from reviews.checks.definition import Checks, Found
+from reviews.checks.definition import CheckOutcome, CheckRegistry
 from reviews.checks.leakage_checks import REPEATS, SIMILARITY, duplicates_of, groups_of, overlap_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
@@ -19,8 +19,8 @@ from specs.system.errors import EvidenceMissing
 from specs.system.regular_files import read_regular
 from specs.trail.verdict import RequiredChange
 
-CHECKS = Checks(("recipe",))
-_NONE = Found("NOT_APPLICABLE", "the stage registers no curation: its script leaves no examples")
+CHECKS = CheckRegistry(("recipe",))
+_NONE = CheckOutcome("NOT_APPLICABLE", "the stage registers no curation: its script leaves no examples")
 _CHANGE = RequiredChange(text="curate again without the rows that this check shows", by_builder=True)
 
 
@@ -30,12 +30,12 @@ def curated_role(evidence: Evidence) -> str | None:
     return parameters.curates if isinstance(parameters, RecipeParameters) else None
 
 
-def _curated(evidence: Evidence) -> tuple[Example, ...]:
+def _read_curated_examples(evidence: Evidence) -> tuple[Example, ...]:
     return read_rows(evidence.outputs.get("examples"), Example, "curated examples")
 
 
 @CHECKS.add("recipe.curated", "Curated examples are rows of their source", source="training data of unknown origin")
-def _of_source(evidence: Evidence, _: MetricSet | None) -> Found:
+def _of_source(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the rows byte for byte: a changed row does not count as a row of its source."""
     if (role := curated_role(evidence)) is None:
         return _NONE
@@ -45,8 +45,10 @@ def _of_source(evidence: Evidence, _: MetricSet | None) -> Found:
     counts, chosen = (Counter(read_regular(path).splitlines()) for path in (source, examples))
     if strange := chosen - counts:
         detail = f"{strange.total()} of {chosen.total()} curated examples are no rows of '{role}'"
-        return Found("FAIL", detail, float(strange.total()), repairable=False)
-    return Found("PASS", f"{chosen.total()} of the {counts.total()} rows of '{role}' were kept", float(chosen.total()))
+        return CheckOutcome("FAIL", detail, float(strange.total()), repairable=False)
+    return CheckOutcome(
+        "PASS", f"{chosen.total()} of the {counts.total()} rows of '{role}' were kept", float(chosen.total())
+    )
 
 
 @CHECKS.add(
@@ -55,22 +57,22 @@ def _of_source(evidence: Evidence, _: MetricSet | None) -> Found:
     source="training on the test set",
     limits=SIMILARITY,
 )
-def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
+def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if curated_role(evidence) is None:
         return _NONE
     texts = dict.fromkeys(
         (example.item, text)
-        for example in _curated(evidence)
+        for example in _read_curated_examples(evidence)
         for text in (example.prompt, example.completion, *said_before(example))
     )
     return _for_the_builder(overlap_of(texts, evidence.heldout, evidence.resolved.spec.thresholds))
 
 
 @CHECKS.add("recipe.groups", "Curated examples share no group with the held-out split", source="leakage through topics")
-def _groups(evidence: Evidence, _: MetricSet | None) -> Found:
+def _groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if curated_role(evidence) is None:
         return _NONE
-    return _for_the_builder(groups_of(_curated(evidence), evidence.heldout))
+    return _for_the_builder(groups_of(_read_curated_examples(evidence), evidence.heldout))
 
 
 @CHECKS.add(
@@ -80,13 +82,13 @@ def _groups(evidence: Evidence, _: MetricSet | None) -> Found:
     blocking=False,
     limits=REPEATS,
 )
-def _repeats(evidence: Evidence, _: MetricSet | None) -> Found:
+def _repeats(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if curated_role(evidence) is None:
         return _NONE
-    rows = ((*said_before(example), example.prompt, example.completion) for example in _curated(evidence))
+    rows = ((*said_before(example), example.prompt, example.completion) for example in _read_curated_examples(evidence))
     return duplicates_of(rows, evidence.resolved.spec.thresholds)
 
 
-def _for_the_builder(query_result: Found) -> Found:
+def _for_the_builder(query_result: CheckOutcome) -> CheckOutcome:
     """Return a finding with the change that another selection is: nothing was trained on this one yet."""
     return replace(query_result, repairable=True, change=_CHANGE) if query_result.status == "FAIL" else query_result

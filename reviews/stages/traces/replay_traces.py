@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reviews.checks.complete_rows import as_ordered
-from reviews.checks.definition import Checks, Found, unless
+from reviews.checks.definition import CheckOutcome, CheckRegistry, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import read_rows
@@ -17,15 +17,15 @@ from specs.stages.base.metric import MetricSet
 from specs.stages.traces.parameters import ReplayTracesParameters
 from specs.stages.traces.rows import TraceAnswer
 from specs.system.errors import EvidenceMissing, UserError
-from training.rules.traces.local_replay import States, pairs_of, states_in, stopped
+from training.rules.traces.local_replay import States, make_reply, pairs_of, states_in
 from training.rules.traces.pairs import whole_action
 from training.rules.traces.rendering import action_of
 
-CHECKS = Checks(("replay_traces",))
+CHECKS = CheckRegistry(("replay_traces",))
 _SHOWN = 8
 
 
-class Answer(NamedTuple):
+class ParsedTraceAnswer(NamedTuple):
     """An answer, read again."""
 
     row: TraceAnswer
@@ -44,7 +44,7 @@ class StateSeen(NamedTuple):
 
 def given_of(evidence: Evidence) -> ReplayTracesParameters:
     """Return the granted parameters; raises EvidenceMissing."""
-    return evidence.granted(ReplayTracesParameters)
+    return evidence.parse_parameters(ReplayTracesParameters)
 
 
 def states_of(evidence: Evidence) -> States:
@@ -68,11 +68,11 @@ def rows_of(evidence: Evidence) -> tuple[TraceAnswer, ...]:
     return read_rows(evidence.outputs.get("rows"), TraceAnswer, "answers")
 
 
-def _made(evidence: Evidence) -> list[Preference]:
+def _recompute_pairs(evidence: Evidence) -> list[Preference]:
     return pairs_of(states_of(evidence), rows_of(evidence), given_of(evidence)).pairs
 
 
-def _left(evidence: Evidence) -> tuple[Preference, ...]:
+def _read_pairs(evidence: Evidence) -> tuple[Preference, ...]:
     return read_rows(evidence.outputs.get("pairs"), Preference, "pairs", may_be_empty=True)
 
 
@@ -80,7 +80,7 @@ def read(evidence: Evidence, output: str) -> Subjects:
     """Return answers, the states that are due, or the pairs that follow; raises EvidenceMissing."""
     states, rows = states_of(evidence), rows_of(evidence)
     if output == "pairs":
-        preferences, pairs = _made(evidence), _left(evidence)
+        preferences, pairs = _recompute_pairs(evidence), _read_pairs(evidence)
         lines = {preference.model_dump_json(): number for number, preference in enumerate(pairs, 1)}
         return Subjects(
             preferences,
@@ -91,11 +91,11 @@ def read(evidence: Evidence, output: str) -> Subjects:
     answers = [_read_again(row, states) for row in rows]
     if output != "states":
         return as_written(answers, output)
-    by_state: dict[str, list[Answer]] = {}
+    by_state: dict[str, list[ParsedTraceAnswer]] = {}
     for answer in answers:
         by_state.setdefault(answer.row.item, []).append(answer)
     seen_state_seens: list[StateSeen] = []
-    for value in states.shown:
+    for value in states.shown_states:
         counts = Counter(tuple(sorted(each.tools)) for each in by_state.get(value.state.id, ()) if each.whole)
         most, count = counts.most_common(1)[0] if counts else ((), 0)
         did = tuple(sorted(action_of(value.state).tools()))
@@ -104,9 +104,9 @@ def read(evidence: Evidence, output: str) -> Subjects:
     return Subjects(seen_state_seens, [first.get(state_seen.item, 0) for state_seen in seen_state_seens], len(rows))
 
 
-def _read_again(row: TraceAnswer, states: States) -> Answer:
-    action = whole_action(stopped(row), states.tools)
-    return Answer(row, action is not None, action.tools() if action else ())
+def _read_again(row: TraceAnswer, states: States) -> ParsedTraceAnswer:
+    action = whole_action(make_reply(row), states.tools)
+    return ParsedTraceAnswer(row, action is not None, action.tools() if action else ())
 
 
 @CHECKS.add(
@@ -114,15 +114,17 @@ def _read_again(row: TraceAnswer, states: States) -> Answer:
     "Every record of the transcripts was used, or skipped with a reason",
     source="a walk over parents that loses half of a session",
 )
-def _accounted(evidence: Evidence, _: MetricSet | None) -> Found:
+def _check_record_account(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Read the registered transcripts again, and add up what became of their records."""
     account = states_of(evidence).account
     skipped = sum(account.skipped.values())
     if account.used + skipped != account.records:
-        return Found("FAIL", f"{account.records} records, {account.used} used and {skipped} skipped", repairable=False)
+        return CheckOutcome(
+            "FAIL", f"{account.records} records, {account.used} used and {skipped} skipped", repairable=False
+        )
     why = ", ".join(f"{count} {reason}" for reason, count in account.skipped.items()) or "none"
     message = f"{account.records} records, {account.used} used; skipped: {why}; {account.states} states"
-    return Found("PASS", message, float(account.states))
+    return CheckOutcome("PASS", message, float(account.states))
 
 
 @CHECKS.add(
@@ -130,7 +132,7 @@ def _accounted(evidence: Evidence, _: MetricSet | None) -> Found:
     "Every state that is due was shown as registered, and answered as often",
     source="states picked after their answers were seen; prompts that were not those of the transcripts",
 )
-def _shown(evidence: Evidence, _: MetricSet | None) -> Found:
+def _check_shown_states(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the prompts of the rows with those that transcripts and seed give."""
     traces_parameters, rows = given_of(evidence), rows_of(evidence)
     pending = {item.id: item.prompt for item in states_of(evidence).items()}
@@ -150,9 +152,9 @@ def _shown(evidence: Evidence, _: MetricSet | None) -> Found:
     "The pairs follow from the answers",
     source="pairs that nobody agreed on; provenance that was lost or improved on the way",
 )
-def _pairs(evidence: Evidence, _: MetricSet | None) -> Found:
+def _pairs(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Make the pairs again from the raw answers, with whose outputs they are."""
-    preferences, pairs = _made(evidence), list(_left(evidence))
+    preferences, pairs = _recompute_pairs(evidence), list(_read_pairs(evidence))
     if pairs != preferences:
         wrong = tuple(
             {"chosen": preference.chosen, "rejected": preference.rejected}
@@ -160,7 +162,7 @@ def _pairs(evidence: Evidence, _: MetricSet | None) -> Found:
             if preference not in preferences
         )
         message = f"{len(pairs)} pairs, {len(preferences)} follow from the answers; {len(wrong)} of them do not"
-        return Found("FAIL", message, float(len(wrong)), wrong[:_SHOWN], repairable=False)
-    return Found(
+        return CheckOutcome("FAIL", message, float(len(wrong)), wrong[:_SHOWN], repairable=False)
+    return CheckOutcome(
         "PASS", f"all {len(preferences)} pairs follow from the answers, and no others", float(len(preferences))
     )

@@ -29,7 +29,7 @@ _SAME_NAMES = ("schema_version", "seq", "kind", "session", "key", "time_ns", "bo
 _TIME = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
 
-class Recorded(NamedTuple):
+class RecordedEntry(NamedTuple):
     """An entry of the trail, with its digest."""
 
     entry: Entry
@@ -48,7 +48,7 @@ class EnvelopeSignature(NamedTuple):
     data: bytes
 
 
-class Opened(NamedTuple):
+class OpenedEnvelope(NamedTuple):
     """An envelope taken apart: the signed bytes and the signatures, neither believed yet."""
 
     payload: bytes
@@ -212,7 +212,7 @@ def seal(payload: bytes, signatures: bytes) -> bytes:
     )
 
 
-def open_envelope(data: bytes) -> Opened:
+def open_envelope(data: bytes) -> OpenedEnvelope:
     """Take an envelope apart; raises ValueError if it is not a DSSE envelope in its one canonical form."""
     if len(data) > MAX_ENTRY_BYTES:
         raise ValueError(f"{len(data)} bytes, the limit is {MAX_ENTRY_BYTES}")
@@ -228,9 +228,9 @@ def open_envelope(data: bytes) -> Opened:
         raise ValueError(f"no signed envelope: {type(error).__name__} {str(error)[:100]}") from error
     if again != data:
         raise ValueError("the envelope is not in canonical form")
-    return Opened(payload, signatures)
+    return OpenedEnvelope(payload, signatures)
 
 
-def recorded(payload: bytes, signatures: bytes) -> Recorded:
+def restore_entry(payload: bytes, signatures: bytes) -> RecordedEntry:
     """Return the entry of a stored payload with the digest of its envelope, unverified; errors as :func:`entry_of`."""
-    return Recorded(entry_of(payload), digest_bytes(seal(payload, signatures)))
+    return RecordedEntry(entry_of(payload), digest_bytes(seal(payload, signatures)))

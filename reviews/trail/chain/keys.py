@@ -46,7 +46,7 @@ def public_pem(public: bytes) -> str:
 
 
 @lru_cache(maxsize=64)
-def _loaded(public: bytes) -> Ed25519PublicKey:
+def _load_public_key(public: bytes) -> Ed25519PublicKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     return Ed25519PublicKey.from_public_bytes(public)
@@ -57,7 +57,7 @@ def is_signed(public: bytes, signature: bytes, data: bytes) -> bool:
     from cryptography.exceptions import InvalidSignature
 
     try:
-        _loaded(public).verify(signature, data)
+        _load_public_key(public).verify(signature, data)
     except (InvalidSignature, ValueError):
         return False
     return True

@@ -70,7 +70,7 @@ class Checkpoint:
     def __str__(self) -> str:
         return f"{self.text}\n{''.join(signature.line() for signature in self.signatures)}"
 
-    def signed(self, *added: Signature) -> Checkpoint:
+    def with_signatures(self, *added: Signature) -> Checkpoint:
         """Return the checkpoint with more signatures."""
         return Checkpoint(self.origin, self.size, self.root, (*self.signatures, *added))
 
@@ -94,7 +94,7 @@ def parse_key(text: str) -> NoteKey:
     """Read ``name+id+key``; raises UserError if it is no public key of a note, or its id does not fit the key."""
     name, _, rest = text.strip().partition("+")
     parts, _, encoded = rest.partition("+")
-    data = _decoded(encoded)
+    data = _decode_base64(encoded)
     if not _NAME.fullmatch(name) or data is None or len(data) != 33 or data[0] not in (LOG_KEY, COSIGNER_KEY):
         raise UserError("not the public key of a log or witness: name+8 hex digits+base64 of an ed25519 key")
     key = NoteKey(name, data[0], data[1:])
@@ -121,7 +121,7 @@ def parse_note(data: bytes, where: str = "") -> Checkpoint:
     parts = text.split("\n")
     if len(parts) != 3 or not parts[0] or not _DECIMAL.fullmatch(parts[1]):
         raise refuse("the name of a log, its size and its root were expected, and nothing else")
-    root = _decoded(parts[2])
+    root = _decode_base64(parts[2])
     if root is None or len(root) != 32:
         raise refuse("the root is not the base64 of 32 bytes")
     signatures = tuple(_signature(line, refuse) for line in lines[:-1].split("\n"))
@@ -131,13 +131,13 @@ def parse_note(data: bytes, where: str = "") -> Checkpoint:
 def _signature(line: str, refuse: Callable[[str], UserError]) -> Signature:
     mark, _, rest = line.partition(" ")
     name, _, encoded = rest.partition(" ")
-    data = _decoded(encoded)
+    data = _decode_base64(encoded)
     if mark != "\u2014" or not _NAME.fullmatch(name) or data is None or len(data) < 5:
         raise refuse("a signature line is not '\u2014 name base64'")
     return Signature(name, data[:4], data[4:])
 
 
-def _decoded(text: str) -> bytes | None:
+def _decode_base64(text: str) -> bytes | None:
     """Return the bytes of standard base64 in its one canonical spelling."""
     try:
         data = base64.b64decode(text, validate=True)
@@ -146,25 +146,25 @@ def _decoded(text: str) -> bytes | None:
     return data if base64.b64encode(data).decode() == text else None
 
 
-class Signed(NamedTuple):
+class NoteSigner(NamedTuple):
     """A key that signed a note, and when it says it did (a log says no time)."""
 
     key: NoteKey
     seconds: int | None
 
 
-def who_signed(note: Checkpoint, keys: Iterable[NoteKey]) -> list[Signed]:
+def who_signed(note: Checkpoint, keys: Iterable[NoteKey]) -> list[NoteSigner]:
     """Return which of the keys truly signed a note. A wrong signature counts as none."""
-    results: list[Signed] = []
+    results: list[NoteSigner] = []
     for key in keys:
         for signature in note.signatures:
             if (signature.name, signature.key_id) != (key.name, key.id):
                 continue
             if key.kind == LOG_KEY:
                 if is_signed(key.public, signature.data, note.text.encode()):
-                    results.append(Signed(key, None))
+                    results.append(NoteSigner(key, None))
             elif len(signature.data) == 72:
                 seconds = int(struct.unpack(">Q", signature.data[:8])[0])
                 if is_signed(key.public, signature.data[8:], cosigned_text(note.text, seconds)):
-                    results.append(Signed(key, seconds))
+                    results.append(NoteSigner(key, seconds))
     return results

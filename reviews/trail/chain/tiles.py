@@ -83,7 +83,7 @@ def _bundle(data: bytes, width: int, name: str) -> list[bytes]:
     return matching_data
 
 
-class Proof(NamedTuple):
+class InclusionProof(NamedTuple):
     """A proof that an entry is in a signed tree."""
 
     seq: int

@@ -68,7 +68,7 @@ def _split(size: int) -> int:
     return 1 << (size - 1).bit_length() - 1
 
 
-class Tree:
+class MerkleTree:
     """A whole tree, hashed once: for many proofs of the same entries."""
 
     def __init__(self, leaves: Sequence[bytes]) -> None:
@@ -90,7 +90,7 @@ class Tree:
         return node_hash(self.root(start, middle), self.root(middle, end))
 
 
-def prove_inclusion(tree: Tree, index: int) -> list[bytes]:
+def prove_inclusion(tree: MerkleTree, index: int) -> list[bytes]:
     """Return the audit path of RFC 6962, section 2.1.1, from the leaf's sibling up; raises ValueError without it."""
     if not 0 <= index < len(tree):
         raise ValueError(f"entry {index} is not in a tree of {len(tree)} entries")

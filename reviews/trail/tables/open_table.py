@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reviews.trail.chain import envelope
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.tables.pointer import pointer_of
 from reviews.trail.tables.sqlite_table import SqliteTable
-from reviews.trail.tables.trail_file import Stored, TrailFile, holds_trail, reading
+from reviews.trail.tables.trail_file import StoredEntry, TrailFile, holds_trail, reading
 from specs.system.errors import AuditDamage
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ def read_trail(path: Path) -> TrailFile:
             raise sqlite3.DatabaseError(text.splitlines()[0])
         if not holds_trail(connection):
             raise sqlite3.DatabaseError("no such table: entry")
-        stored = [Stored(*row) for row in connection.execute("SELECT seq, payload, signatures FROM entry ORDER BY seq")]
+        stored = [
+            StoredEntry(*row) for row in connection.execute("SELECT seq, payload, signatures FROM entry ORDER BY seq")
+        ]
         for place, row in enumerate(stored):
             if type(row.payload) is not bytes or type(row.signatures) is not bytes:
                 raise sqlite3.DatabaseError(f"entry {place} is not text")
@@ -51,10 +53,10 @@ def read_trail(path: Path) -> TrailFile:
         return TrailFile(stored, head)
 
 
-def read_entries(path: Path) -> list[Recorded]:
+def read_entries(path: Path) -> list[RecordedEntry]:
     """Read every entry of a trail for display, unverified; raises AuditDamage if it or one of them cannot be read."""
     try:
-        return [envelope.recorded(row.payload, row.signatures) for row in read_trail(path).rows]
+        return [envelope.restore_entry(row.payload, row.signatures) for row in read_trail(path).rows]
     except (sqlite3.DatabaseError, ValueError) as error:
         raise AuditDamage(f"cannot be read as a trail: {str(error).splitlines()[0]}", where=str(path)) from error
 

@@ -83,7 +83,7 @@ def database_of(trail: Path) -> str | None:
     """
     named = os.environ.get(VARIABLE)
     if named:
-        return checked(named, VARIABLE)
+        return check_address(named, VARIABLE)
     path = database_file(trail.resolve().parent.parent)
     try:
         mode, text = stat.S_IMODE(path.stat().st_mode), read_regular(path).decode().strip()
@@ -93,9 +93,10 @@ def database_of(trail: Path) -> str | None:
         raise UserError(f"the database's address cannot be read: {error}", where=str(path)) from error
     if mode & 0o077:
         raise UserError(f"the file has mode {mode:o}, others can read it", where=str(path), hint=f"chmod 600 {path}")
-    address = checked(text, str(path))
+    address = check_address(text, str(path))
     if not has_mark("databases", _mark(path.parent.parent.parent, address)):
-        message = f"this workspace names {shown(address)}, which you have not recorded for it: nothing was connected to"
+        message = f"this workspace names {redact_address(address)}, which you have not recorded for it: "
+        message += "no connection was made"
         hint = "if it is yours, `peergate start --database` records it; or set PEERGATE_DATABASE"
         raise UserError(message, where=str(path), hint=hint)
     return address
@@ -115,11 +116,11 @@ def keep_database(runs: Path, address: str) -> None:
     """Record the database of a workspace's later sessions; raises UserError if it is not an address."""
     path = database_file(runs)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_durably(path, f"{checked(address, '--database')}\n".encode(), mode=0o600)
+    write_durably(path, f"{check_address(address, '--database')}\n".encode(), mode=0o600)
     keep_mark("databases", _mark(runs, address))
 
 
-def checked(address: str, where: str) -> str:
+def check_address(address: str, where: str) -> str:
     """Return an address, which no message repeats: it may hold a password; raises UserError if it is not one."""
     try:
         parts = urlsplit(address)
@@ -137,7 +138,7 @@ def checked(address: str, where: str) -> str:
     return address
 
 
-def shown(address: str) -> str:
+def redact_address(address: str) -> str:
     """Return an address for messages: without user, password and options."""
     parts = urlsplit(address)
     return f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"

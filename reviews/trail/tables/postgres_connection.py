@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from reviews.trail.tables.pointer import shown
+from reviews.trail.tables.pointer import redact_address
 from specs.system.errors import AuditDamage, DatabaseUnreachable, PeergateError, UserError
 from specs.system.extras import install_hint
 
@@ -62,11 +62,11 @@ DoneT = TypeVar("DoneT")
 
 
 class Database:
-    """The connections of this process to one database. Use :func:`connected`; every user closes it once."""
+    """The connections of this process to one database. Use :func:`open_database`; every user closes it once."""
 
     def __init__(self, address: str, pool: ConnectionPool[Connection[TupleRow]]) -> None:
         self.address = address
-        self.place = shown(address)
+        self.place = redact_address(address)
         self.pool = pool
         self.users = 1
         self._is_gone = False
@@ -106,7 +106,7 @@ class Database:
                 self._is_gone = False
                 return done
             except Exception as error:
-                failure = self.told(error)
+                failure = self.translate_error(error)
                 if failure is None:
                     raise
                 if not isinstance(failure, DatabaseUnreachable):
@@ -121,7 +121,7 @@ class Database:
                 # Throws away the connections that were lost.
                 self.pool.check()
 
-    def told(self, error: BaseException) -> Exception | None:
+    def translate_error(self, error: BaseException) -> Exception | None:
         """Return the error to raise for one of the database, without the password; None for any other error."""
         if isinstance(error, DatabaseUnreachable):
             return error
@@ -167,7 +167,7 @@ _OPEN: dict[str, Database] = {}
 _LOCKED = threading.Lock()
 
 
-def connected(address: str, *, making: bool = False) -> Database:
+def open_database(address: str, *, making: bool = False) -> Database:
     """Return the connections of this process to a database; ``making``: its tables are made if they are missing.
 
     Raises:
@@ -178,7 +178,7 @@ def connected(address: str, *, making: bool = False) -> Database:
         from psycopg_pool import ConnectionPool
     except ImportError as error:
         raise UserError(
-            f"psycopg is not installed ({error})", where=shown(address), hint=install_hint("postgres")
+            f"psycopg is not installed ({error})", where=redact_address(address), hint=install_hint("postgres")
         ) from error
     with _LOCKED:
         database = _OPEN.get(address)
@@ -227,7 +227,9 @@ def _look(address: str) -> None:
         if "FATAL" not in text or any(passing in text for passing in _PASSING):
             raise
         hint = "PEERGATE_DATABASE or the workspace's file names the database and who connects"
-        raise UserError(f"the database refuses to be connected to: {text}", where=shown(address), hint=hint) from error
+        raise UserError(
+            f"the database refuses to be connected to: {text}", where=redact_address(address), hint=hint
+        ) from error
 
 
 def _text(error: BaseException, address: str) -> str:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 from uuid import UUID, uuid4
 
-from reviews.trail.chain.envelope import recorded
+from reviews.trail.chain.envelope import restore_entry
 from reviews.trail.chain.store import write_durably
 from reviews.trail.tables.pointer import Pointer, database_of, pointer_path
-from reviews.trail.tables.postgres_connection import BEGIN, Database, connected
-from reviews.trail.tables.trail_file import HeadRow, Row, Stored, TrailFile
+from reviews.trail.tables.postgres_connection import BEGIN, Database, open_database
+from reviews.trail.tables.trail_file import HeadRow, Row, StoredEntry, TrailFile
 from specs.system.errors import AuditDamage, DatabaseUnreachable, UserError
 from specs.trail.entry import EntryKind
 
@@ -32,7 +32,7 @@ def begin_log(trail: Path, name: str, address: str, run: Path | None = None) -> 
         DatabaseUnreachable: it cannot be reached.
         UserError: it is not usable for this.
     """
-    log, database = uuid4(), connected(address, making=True)
+    log, database = uuid4(), open_database(address, making=True)
     place = f"{platform.node()}:{run or trail.parent.resolve()}"
     query = "INSERT INTO peergate.log (id, name, place) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING RETURNING 1"
     try:
@@ -56,7 +56,7 @@ def database_for(trail: Path, pointer: Pointer) -> Database:
             where=str(pointer_path(trail)),
             hint="set PEERGATE_DATABASE, or `peergate start --database` in this workspace",
         )
-    return connected(address)
+    return open_database(address)
 
 
 class PostgresTable:
@@ -89,10 +89,10 @@ class PostgresTable:
 
     def begin(self) -> None:
         """Begin a transaction and take the row that every append to this trail changes."""
-        self._connected().patiently(self._begin)
+        self._require_database().patiently(self._begin)
 
     def _begin(self) -> None:
-        connection = self._connected().take()
+        connection = self._require_database().take()
         try:
             connection.execute(BEGIN)
             connection.execute("SELECT 1 FROM peergate.log WHERE id = %s FOR UPDATE", (self._log,))
@@ -123,11 +123,11 @@ class PostgresTable:
                 connection.execute(last)
         except Error:
             connection.close()
-        self._connected().pool.putconn(connection)
+        self._require_database().pool.putconn(connection)
 
     def again(self, append: Callable[[], DoneT]) -> DoneT:
         """Append, again after a lost connection: its key shows whether the first was recorded."""
-        return self._connected().patiently(append)
+        return self._require_database().patiently(append)
 
     def version(self) -> int:
         """Return a number that changes when others have appended."""
@@ -162,7 +162,7 @@ class PostgresTable:
             return self._all(f"{_ROW} AND kind = ANY(%s) ORDER BY seq", list(kinds))
         return self._all(f"{_ROW} ORDER BY seq")
 
-    def add(self, row: Stored, kind: EntryKind, key: str) -> None:
+    def add(self, row: StoredEntry, kind: EntryKind, key: str) -> None:
         """Add an entry."""
         assert self._held is not None
         self._held.execute(
@@ -179,11 +179,11 @@ class PostgresTable:
         )
         self._own = size
 
-    def told(self, error: BaseException, *, writing: bool) -> Exception | None:
+    def translate_error(self, error: BaseException, *, writing: bool) -> Exception | None:
         """Return the error to raise; None if the error did not come from the database."""
         if self.database is None:
             return error if isinstance(error, DatabaseUnreachable) else None
-        return self.database.told(error)
+        return self.database.translate_error(error)
 
     def settle(self) -> None:
         """Do nothing: what is committed is in its place."""
@@ -199,7 +199,7 @@ class PostgresTable:
         if database is not None:
             database.close()
 
-    def _connected(self) -> Database:
+    def _require_database(self) -> Database:
         if self.database is None:
             raise DatabaseUnreachable("the trail was closed", where=self._where)
         return self.database
@@ -210,7 +210,7 @@ class PostgresTable:
     def _all(self, query: LiteralString, *values: Any) -> list[tuple[Any, ...]]:
         if self._held is not None:
             return self._held.execute(query, (self._log, *values)).fetchall()
-        return self._connected().rows(query, self._log, *values)
+        return self._require_database().rows(query, self._log, *values)
 
 
 def read_postgres(trail: Path, pointer: Pointer) -> TrailFile:
@@ -229,9 +229,9 @@ def read_postgres(trail: Path, pointer: Pointer) -> TrailFile:
     if pair is None:
         raise UserError(f"this trail is not in {database.place}", where=str(pointer_path(trail)))
     rows, (size, frontier, note) = pair
-    stored: list[Stored] = []
+    stored: list[StoredEntry] = []
     for seq, kind, key, payload, signatures in rows:
-        stored.append(Stored(seq, payload.encode(), signatures.encode()))
+        stored.append(StoredEntry(seq, payload.encode(), signatures.encode()))
         _compare(stored[-1], kind, key, trail)
     return TrailFile(stored, (size, bytes(frontier), note.encode()) if size or stored else None)
 
@@ -249,10 +249,10 @@ def _read(database: Database, log: UUID) -> tuple[list[tuple[Any, ...]], tuple[A
                 connection.execute("COMMIT")
 
 
-def _compare(row: Stored, kind: str, key: str, trail: Path) -> None:
+def _compare(row: StoredEntry, kind: str, key: str, trail: Path) -> None:
     """Compare the indexed columns with the entry."""
     try:
-        entry = recorded(row.payload, row.signatures).entry
+        entry = restore_entry(row.payload, row.signatures).entry
     except (ValueError, AttributeError):
         return  # the check of the entries reports it
     if (entry.kind, entry.key) != (kind, key):

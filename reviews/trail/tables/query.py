@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.trail.chain import envelope
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.signed_head import parse_note
 from reviews.trail.chain.tiles import CHECKPOINT, is_export, read_bundles
 from reviews.trail.tables.open_table import read_trail
@@ -25,7 +25,7 @@ from specs.system.errors import AuditDamage, PeergateError
 from specs.system.regular_files import read_regular
 
 
-class Wanted(NamedTuple):
+class TrailQuery(NamedTuple):
     """The entries to find; None does not filter."""
 
     kinds: tuple[str, ...] = ()
@@ -39,17 +39,17 @@ class Wanted(NamedTuple):
     seqs: tuple[int, ...] | None = None
 
 
-class Found(NamedTuple):
+class QueryResult(NamedTuple):
     """The newest entries that fit, oldest first, and how many fit in all."""
 
-    entries: list[Recorded]
+    entries: list[RecordedEntry]
     total: int
 
 
-def select(place: Path, wanted: Wanted, limit: int | None = None) -> Found:
+def select(place: Path, wanted: TrailQuery, limit: int | None = None) -> QueryResult:
     """Return the newest ``limit`` entries that fit; raises AuditDamage if the place or one of them cannot be read."""
     try:
-        with _opened(place) as connection:
+        with _open_entries(place) as connection:
             if not holds_trail(connection):
                 raise sqlite3.DatabaseError("no such table: entry")
             clauses, values = _conditions(wanted)
@@ -57,18 +57,18 @@ def select(place: Path, wanted: Wanted, limit: int | None = None) -> Found:
             numbers = connection.execute(f"SELECT seq FROM entry WHERE {where} ORDER BY seq", values).fetchall()
             query = "SELECT payload, signatures FROM entry WHERE seq = ?"
             newest = [connection.execute(query, seq).fetchone() for seq in (numbers[-limit:] if limit else numbers)]
-            return Found([envelope.recorded(*row) for row in newest], len(numbers))
+            return QueryResult([envelope.restore_entry(*row) for row in newest], len(numbers))
     except (sqlite3.DatabaseError, ValueError, TypeError, AttributeError) as error:
         raise AuditDamage(f"cannot be read as a trail: {str(error).splitlines()[0]}", where=str(place)) from error
 
 
-def _opened(place: Path) -> AbstractContextManager[sqlite3.Connection]:
+def _open_entries(place: Path) -> AbstractContextManager[sqlite3.Connection]:
     if is_export(place):
-        return _in_memory(_exported(place))
+        return _in_memory(_read_export(place))
     return reading(place) if pointer_of(place) is None else _in_memory(row.envelope for row in read_trail(place).rows)
 
 
-def _exported(folder: Path) -> list[bytes]:
+def _read_export(folder: Path) -> list[bytes]:
     try:
         return read_bundles(folder, parse_note(read_regular(folder / CHECKPOINT), CHECKPOINT).size)
     except (PeergateError, OSError) as error:
@@ -93,7 +93,7 @@ def _rows(envelopes: Iterable[bytes]) -> Generator[tuple[int, str, str]]:
         yield seq, opened.payload.decode(), envelope.signatures_text(*opened.signatures).decode()
 
 
-def _conditions(wanted: Wanted) -> tuple[list[str], list[Any]]:
+def _conditions(wanted: TrailQuery) -> tuple[list[str], list[Any]]:
     """Return the filters as SQL.
 
     A value is searched as text first: payloads are canonical, so they spell it in one way, and finding text takes a

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from reviews.trail.tables.trail_file import FORMAT, SCHEMA, HeadRow, Row, Stored, holds_trail
+from reviews.trail.tables.trail_file import FORMAT, SCHEMA, HeadRow, Row, StoredEntry, holds_trail
 from specs.system.digests import digest_file
 from specs.system.errors import AuditDamage, DiskUnwritable, PeergateError
 from specs.trail.entry import EntryKind
@@ -37,7 +37,7 @@ class SqliteTable:
                 self.connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA}PRAGMA user_version={FORMAT}; COMMIT;")
         except BaseException as error:
             self.connection.close()
-            failure = self.told(error, writing=True)
+            failure = self.translate_error(error, writing=True)
             if failure is not None:
                 raise failure from error
             raise
@@ -103,7 +103,7 @@ class SqliteTable:
         chosen = f" WHERE {_KIND} IN ({', '.join('?' * len(kinds))})" if kinds else ""
         return self.connection.execute(f"{_ROW}{chosen} ORDER BY seq", kinds).fetchall()
 
-    def add(self, row: Stored, kind: EntryKind, key: str) -> None:
+    def add(self, row: StoredEntry, kind: EntryKind, key: str) -> None:
         """Add an entry; kind and key are found in it by indexes over the signed bytes."""
         values = (row.seq, row.payload.decode(), row.signatures.decode())
         self.connection.execute("INSERT INTO entry VALUES (?, ?, ?)", values)
@@ -112,7 +112,7 @@ class SqliteTable:
         """Replace the head."""
         self.connection.execute("INSERT OR REPLACE INTO head VALUES (0, ?, ?, ?)", (size, frontier, note))
 
-    def told(self, error: BaseException, *, writing: bool) -> Exception | None:
+    def translate_error(self, error: BaseException, *, writing: bool) -> Exception | None:
         """Return the error to raise; None if the error did not come from SQLite, which finds damage at any moment."""
         if isinstance(error, sqlite3.OperationalError):
             if not writing:

@@ -27,7 +27,7 @@ CREATE TRIGGER IF NOT EXISTS entry_stays BEFORE DELETE ON entry BEGIN SELECT RAI
 """Searches use indexes over the signed bytes: there is no second copy that could differ."""
 
 
-class Stored(NamedTuple):
+class StoredEntry(NamedTuple):
     """One entry as stored: its number, the signed bytes, and the signatures."""
 
     seq: Any
@@ -50,7 +50,7 @@ HeadRow = tuple[int, bytes, str]
 class TrailFile(NamedTuple):
     """Everything in a trail file."""
 
-    rows: list[Stored]
+    rows: list[StoredEntry]
     head: tuple[int, bytes, bytes] | None
     """Size, frontier and note of the newest head."""
 

@@ -17,7 +17,7 @@ from sessions.builder.tools import (
     row_tools,
     stage_tools,
 )
-from sessions.builder.tools.tool_context import Work
+from sessions.builder.tools.tool_context import PhaseWork
 from specs.trail.builder_tools import HELPER_TOOLS, TOOLS
 
 _MODULES = (
@@ -32,7 +32,7 @@ _MODULES = (
     row_tools,
     stage_tools,
 )
-CARRY_OUT: dict[str, Callable[[Work, Any], str]] = {
+CARRY_OUT: dict[str, Callable[[PhaseWork, Any], str]] = {
     tool.name: next(vars(module)[tool.name] for module in _MODULES if tool.name in vars(module))
     for tool in (*TOOLS, *HELPER_TOOLS)
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from sessions.builder.redaction import sees_heldout
-from sessions.builder.tools.tool_context import Refused, Work
+from sessions.builder.tools.tool_context import PhaseWork, ToolCallRefusal
 from sessions.exports.metric_history import history_of
 from specs.system.vendors.untrusted_text import enclose
 from specs.trail.builder_tools import MetricHistory, ReadFindings
@@ -15,18 +15,20 @@ STATEMENT = 1_500
 MOST_ATTEMPTS = 100
 
 
-def metric_history(work: Work, arguments: MetricHistory) -> str:
+def metric_history(work: PhaseWork, arguments: MetricHistory) -> str:
     """Return the metric of every measured attempt, with what the attempt changed, how it ended and what it cost."""
     session = work.session
     budget = session.resolved.spec.budget
     history = history_of(list(session.trail.iterate()), session.store, budget, arguments.metric, arguments.stage)
     if not history.attempts:
         names = ", ".join(sorted(history.known)) or "nothing was measured yet"
-        raise Refused(f"no attempt has the metric '{work.wall.clean(arguments.metric, 100)}'; there are: {names}")
+        raise ToolCallRefusal(
+            f"no attempt has the metric '{work.wall.clean(arguments.metric, 100)}'; there are: {names}"
+        )
     return "\n".join(json.dumps(attempt) for attempt in history.attempts[-MOST_ATTEMPTS:])
 
 
-def read_findings(work: Work, arguments: ReadFindings) -> str:
+def read_findings(work: PhaseWork, arguments: ReadFindings) -> str:
     """Return decisions and findings of the gates so far; quotes of what sees held-out items are left out."""
     session = work.session
     parts: list[str] = []
@@ -45,7 +47,7 @@ def read_findings(work: Work, arguments: ReadFindings) -> str:
             lines += [f"- recommendation: {verdict.recommendation}", *(f"- risk: {risk}" for risk in verdict.risks)]
         parts.append("\n".join(work.wall.clean(line, STATEMENT) for line in lines))
     if not parts:
-        raise Refused("no gate has decided that yet")
+        raise ToolCallRefusal("no gate has decided that yet")
     return enclose("findings", "\n\n".join(reversed(parts)))
 
 

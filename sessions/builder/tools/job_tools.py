@@ -7,11 +7,11 @@ import time
 
 from reviews.gate import check_list
 from sessions.builder.redaction import sees_heldout
-from sessions.builder.tools.tool_context import Refused, Work
+from sessions.builder.tools.tool_context import PhaseWork, ToolCallRefusal
 from sessions.jobs.job_state import POLL_S, gpu_idle_s, newest_progress
 from sessions.jobs.launcher import job_folder
 from sessions.jobs.untrusted_files import NotReadable, read_end
-from specs.jobs.job_records import Progress
+from specs.jobs.job_records import JobProgress
 from specs.system.text import plain
 from specs.system.vendors.untrusted_text import enclose, mark
 from specs.trail.builder_tools import CancelJob, JobLogs, JobStatus, RunChecks
@@ -27,7 +27,7 @@ DETAIL = 300
 CHECKS_CHARACTERS = 20_000
 
 
-def job_status(work: Work, arguments: JobStatus) -> str:
+def job_status(work: PhaseWork, arguments: JobStatus) -> str:
     """Wait for the job's end, at most as long as asked, and return its state."""
     session = work.session
     folder = job_folder(session.run, work.key)
@@ -40,7 +40,7 @@ def job_status(work: Work, arguments: JobStatus) -> str:
         if job.state in ("exited", "lost"):
             work.job_ended = work.phase == "watch"
             if job.exit is None:
-                why = work.wall.clean(job.told, 300) or "its process is gone and left no exit record"
+                why = work.wall.clean(job.message, 300) or "its process is gone and left no exit record"
                 return f"{work.key} is lost: {why}"
             return f"{work.key} ended after {job.exit.seconds:.0f} s: {job.exit.reason}, code {job.exit.code}"
         progress = newest_progress(folder)
@@ -64,7 +64,7 @@ def job_status(work: Work, arguments: JobStatus) -> str:
     return f"{raised}{work.key} is {job.state}. Stated by the job, not measured:\n{mark('progress', stated)}"
 
 
-def _alarm(arguments: JobStatus, progress: Progress | None, still_s: float) -> str:
+def _alarm(arguments: JobStatus, progress: JobProgress | None, still_s: float) -> str:
     """Return what raises an alarm; empty if nothing does."""
     for alarm in arguments.alarms:
         stated = progress.note.get(alarm.figure) if progress is not None else None
@@ -92,12 +92,12 @@ def _idle_alarm(arguments: JobStatus, idle_s: float | None) -> str:
     return f"its GPU has been idle for {idle_s:.0f} s"
 
 
-def cancel_job(work: Work, arguments: CancelJob) -> str:
+def cancel_job(work: PhaseWork, arguments: CancelJob) -> str:
     """End the job of the attempt; its rows so far stay evidence of what happened."""
     session = work.session
     if sees_heldout(session.resolved.spec, work.stage):
         message = f"stage '{work.stage.name}' sees held-out items: whoever is judged by them cannot end it half-way"
-        raise Refused(message)
+        raise ToolCallRefusal(message)
     folder = job_folder(session.run, work.key)
     session.launcher.cancel(folder, f"{session.builder.name}: {plain(arguments.reason, REASON)}")
     until = time.monotonic() + CANCEL_WAIT_S
@@ -110,15 +110,15 @@ def cancel_job(work: Work, arguments: CancelJob) -> str:
     return f"{work.key} has ended; this attempt counts, and its gate opens the next one if one is left"
 
 
-def job_logs(work: Work, arguments: JobLogs) -> str:
+def job_logs(work: PhaseWork, arguments: JobLogs) -> str:
     """Return the end of the job's log."""
     if sees_heldout(work.session.resolved.spec, work.stage):
-        raise Refused(f"stage '{work.stage.name}' reads held-out items, so its log is not shown")
+        raise ToolCallRefusal(f"stage '{work.stage.name}' reads held-out items, so its log is not shown")
     path = job_folder(work.session.run, work.key) / "log.txt"
     try:
         data, is_all = read_end(path, LOG_BYTES + BEFORE_BYTES)
     except NotReadable as error:
-        raise Refused(str(error)) from error
+        raise ToolCallRefusal(str(error)) from error
     # Cleaned as a whole: a withheld text may have several lines, or begin before the shown part.
     lines = work.wall.clean(data.decode("utf-8", "replace")).splitlines()
     before = 0 if is_all else BEFORE_BYTES
@@ -129,7 +129,7 @@ def job_logs(work: Work, arguments: JobLogs) -> str:
     return f"the end of the log of {work.key}\n{enclose('log', text)}"
 
 
-def run_checks(work: Work, _: RunChecks) -> str:
+def run_checks(work: PhaseWork, _: RunChecks) -> str:
     """Run the checks of the stage's kind on the evidence, without the rows they show."""
     parts: list[str] = []
     for check in check_list.run_checks(work.session.evidence(*work.at), work.session.metrics(*work.at)):
@@ -142,5 +142,5 @@ def run_checks(work: Work, _: RunChecks) -> str:
     return enclose("checks", plain("\n".join(parts), CHECKS_CHARACTERS))
 
 
-def _detail(work: Work, text: str) -> str:
+def _detail(work: PhaseWork, text: str) -> str:
     return work.wall.clean(text, DETAIL).replace("\n", " ")

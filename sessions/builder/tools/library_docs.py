@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from sessions.builder.tools.tool_context import Refused, Work
+from sessions.builder.tools.tool_context import PhaseWork, ToolCallRefusal
 from specs.system.text import plain
 from specs.system.vendors.untrusted_text import enclose
 from specs.trail.builder_tools import LookUp
@@ -27,19 +27,19 @@ class _Place(NamedTuple):
     node: _Definition
 
 
-def look_up(_: Work, arguments: LookUp) -> str:
+def look_up(_: PhaseWork, arguments: LookUp) -> str:
     """Return signature and docstring of a class, a function or a method."""
     library, *parts = arguments.name.split(".")
     if library not in LIBRARIES:
-        raise Refused(f"'{library}' cannot be looked up; there are: {', '.join(LIBRARIES)}")
+        raise ToolCallRefusal(f"'{library}' cannot be looked up; there are: {', '.join(LIBRARIES)}")
     root = _root(library)
     if root is None:
-        raise Refused(f"{library} is not installed here")
+        raise ToolCallRefusal(f"{library} is not installed here")
     if not parts:
-        raise Refused(f"name something of {library}, such as a class: {library}.NAME")
+        raise ToolCallRefusal(f"name something of {library}, such as a class: {library}.NAME")
     places = _definitions(root, parts)
     if not places:
-        raise Refused(f"{library} {version(library)} defines no '{'.'.join(parts)}' in Python")
+        raise ToolCallRefusal(f"{library} {version(library)} defines no '{'.'.join(parts)}' in Python")
     sentences = [
         f"{place.path.relative_to(root.parent)}:{place.node.lineno}\n{_text(place.node)}"
         for place in places[:MOST_MATCHES]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from sessions.builder.redaction import sees_heldout
-from sessions.builder.tools.tool_context import Refused, Work
+from sessions.builder.tools.tool_context import PhaseWork, ToolCallRefusal
 from sessions.pages.report.report import steps_of
 from specs.system.text import one_line
 from specs.trail.builder_tools import PlotTraining
@@ -18,20 +18,20 @@ _POINTS = 60
 """Steps: more of them get no dot each."""
 
 
-def plot_training(work: Work, arguments: PlotTraining) -> str:
+def plot_training(work: PhaseWork, arguments: PlotTraining) -> str:
     """Draw the columns of an attempt, and return their figures."""
     session = work.session
     stage = next((stage for stage in session.resolved.spec.stages if stage.name == arguments.stage), None)
     if stage is not None and sees_heldout(session.resolved.spec, stage):
-        raise Refused(f"stage '{stage.name}' sees held-out items, so its rows are not drawn")
+        raise ToolCallRefusal(f"stage '{stage.name}' sees held-out items, so its rows are not drawn")
     entries = list(session.trail.iterate())
     columns = {name: steps_of(entries, session.store, name) for name in arguments.columns}
     attempts = sorted({attempt for column in columns.values() for at, attempt in column if at == arguments.stage})
     if not attempts:
-        raise Refused(f"no training of stage '{arguments.stage[:TITLE]}' has ended yet")
+        raise ToolCallRefusal(f"no training of stage '{arguments.stage[:TITLE]}' has ended yet")
     attempt = attempts[-1] if arguments.attempt is None else arguments.attempt
     if attempt not in attempts:
-        raise Refused(f"attempt {attempt} left no steps; there are {', '.join(map(str, attempts))}")
+        raise ToolCallRefusal(f"attempt {attempt} left no steps; there are {', '.join(map(str, attempts))}")
     drawn = {name: _numbers(column.get((arguments.stage, attempt), [])) for name, column in columns.items()}
     work.image = draw(f"{one_line(arguments.stage, TITLE)}, attempt {attempt}", drawn)
     return "\n".join(

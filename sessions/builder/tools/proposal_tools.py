@@ -13,49 +13,49 @@ from typing import Any
 from reviews.evidence.gather import registered_spec
 from reviews.trail.chain.store import write_durably
 from sessions.builder.tools.stage_tools import keep_note
-from sessions.builder.tools.tool_context import Refused, Work
+from sessions.builder.tools.tool_context import PhaseWork, ToolCallRefusal
 from sessions.run.signed_specs import DRAFT
 from specs.loading.loading import load_spec
 from specs.stages.registry import Stage
 from specs.system.errors import PeergateError, SpecError
 from specs.system.text import plain
-from specs.system.yaml.yaml_positions import dumped
+from specs.system.yaml.yaml_positions import dump_yaml
 from specs.trail.builder_tools import ProposeStage, ProposeSweep
 
 FOLDER = Path(".peergate") / "proposals"
 MOST_PROBLEMS = 5
 
 
-def propose_stage(work: Work, arguments: ProposeStage) -> str:
+def propose_stage(work: PhaseWork, arguments: ProposeStage) -> str:
     """Propose this experiment with one stage more."""
-    value = _registered(work)
+    value = _read_registered_spec(work)
     names = [stage["name"] for stage in value["stages"]]
     if arguments.before is not None and arguments.before not in names:
-        raise Refused(f"there is no stage '{arguments.before}'; there are {', '.join(names)}")
+        raise ToolCallRefusal(f"there is no stage '{arguments.before}'; there are {', '.join(names)}")
     try:
         stage: Any = json.loads(arguments.stage)
     except ValueError as error:
-        raise Refused(f"stage is no JSON: {error}") from error
+        raise ToolCallRefusal(f"stage is no JSON: {error}") from error
     place = len(names) if arguments.before is None else names.index(arguments.before)
     value["stages"].insert(place, stage)
     value["name"] = _name(value["name"], f"proposal-{_number(work)}")
-    (path,) = _kept(work, [value])
-    return _told(work, [path], f"a stage more, before {arguments.before or 'the end'}", arguments.reason)
+    (path,) = _write_drafts(work, [value])
+    return _announce_drafts(work, [path], f"a stage more, before {arguments.before or 'the end'}", arguments.reason)
 
 
-def propose_sweep(work: Work, arguments: ProposeSweep) -> str:
+def propose_sweep(work: PhaseWork, arguments: ProposeSweep) -> str:
     """Propose one session for each value, at the registered alpha and budget divided by their number."""
-    value = _registered(work)
+    value = _read_registered_spec(work)
     stage = next((stage for stage in work.session.resolved.spec.stages if stage.name == arguments.stage), None)
     if stage is None:
-        raise Refused(f"there is no stage '{arguments.stage}'")
+        raise ToolCallRefusal(f"there is no stage '{arguments.stage}'")
     points = tuple(dict.fromkeys(arguments.values))
     count = len(points)
     if count < 2 or count > stage.gate.max_rounds:
         message = (
             f"a sweep has at least 2 values, and at most the {stage.gate.max_rounds} attempts registered for the stage"
         )
-        raise Refused(f"{message}: these are {count}")
+        raise ToolCallRefusal(f"{message}: these are {count}")
     for point in points:
         _require_registered(stage, arguments.parameter, point)
     drafts: list[dict[str, Any]] = []
@@ -70,23 +70,25 @@ def propose_sweep(work: Work, arguments: ProposeSweep) -> str:
         trained = next(current_stage for current_stage in draft["stages"] if current_stage["name"] == stage.name)
         trained["parameters"][arguments.parameter] = point
         drafts.append(draft)
-    paths = _kept(work, drafts)
+    paths = _write_drafts(work, drafts)
     what = f"a sweep of {arguments.parameter} over {', '.join(map(str, points))}, each session at alpha / {count}"
-    return _told(work, paths, what, arguments.reason)
+    return _announce_drafts(work, paths, what, arguments.reason)
 
 
 def _require_registered(stage: Stage, parameter: str, value: float | int | str | bool) -> None:
     """Refuse a value that the spec does not let anybody choose."""
     limits, choices = stage.ranges.get(parameter), stage.choices.get(parameter)
     if limits is None and choices is None:
-        raise Refused(f"'{parameter}' has neither a range nor choices at stage '{stage.name}': it is not registered")
+        raise ToolCallRefusal(
+            f"'{parameter}' has neither a range nor choices at stage '{stage.name}': it is not registered"
+        )
     if choices is not None and value not in choices:
-        raise Refused(f"{parameter} = {value} is not among the registered {', '.join(map(str, choices))}")
+        raise ToolCallRefusal(f"{parameter} = {value} is not among the registered {', '.join(map(str, choices))}")
     if limits is not None and (isinstance(value, str | bool) or not limits.min <= value <= limits.max):
-        raise Refused(f"{parameter} = {value} is outside the registered {limits.min:g} to {limits.max:g}")
+        raise ToolCallRefusal(f"{parameter} = {value} is outside the registered {limits.min:g} to {limits.max:g}")
 
 
-def _registered(work: Work) -> dict[str, Any]:
+def _read_registered_spec(work: PhaseWork) -> dict[str, Any]:
     """Return the registered spec as values, its files named by their whole paths."""
     resolved, _ = registered_spec(list(work.session.trail.iterate()), work.session.store)
     value: dict[str, Any] = resolved.spec.model_dump(mode="json", by_alias=True)
@@ -97,7 +99,7 @@ def _registered(work: Work) -> dict[str, Any]:
     return value
 
 
-def _number(work: Work) -> int:
+def _number(work: PhaseWork) -> int:
     """Return the number of this proposal: no draft takes the place of an earlier one."""
     return 1 + sum(value.body["what"] == "amendment" for value in work.session.trail.iterate("note"))
 
@@ -106,24 +108,24 @@ def _name(name: str, suffix: str) -> str:
     return f"{name[: 63 - len(suffix)]}-{suffix}"
 
 
-def _kept(work: Work, drafts: list[dict[str, Any]]) -> list[Path]:
+def _write_drafts(work: PhaseWork, drafts: list[dict[str, Any]]) -> list[Path]:
     """Write drafts beside the run folders; Refused, with nothing written, if one of them cannot be registered."""
     folder = work.session.run.parent / FOLDER
     paths: list[Path] = []
     try:
         for draft in drafts:
             path = folder / f"{draft['name']}{DRAFT}"
-            write_durably(path, dumped(draft).encode(), mode=0o600)
+            write_durably(path, dump_yaml(draft).encode(), mode=0o600)
             paths.append(path)
             load_spec(path)
     except (PeergateError, OSError, ValueError, TypeError, KeyError) as error:
         for path in paths:
             path.unlink(missing_ok=True)
-        raise Refused("; ".join(_problems(work, error))) from error
+        raise ToolCallRefusal("; ".join(_problems(work, error))) from error
     return paths
 
 
-def _problems(work: Work, error: Exception) -> Iterator[str]:
+def _problems(work: PhaseWork, error: Exception) -> Iterator[str]:
     yield "this could not be registered"
     if isinstance(error, SpecError):
         yield from (
@@ -133,7 +135,7 @@ def _problems(work: Work, error: Exception) -> Iterator[str]:
         yield plain(type(error).__name__, 100)
 
 
-def _told(work: Work, paths: list[Path], what: str, reason: str) -> str:
+def _announce_drafts(work: PhaseWork, paths: list[Path], what: str, reason: str) -> str:
     files = ", ".join(path.name for path in paths)
     named = keep_note(work, "amendment", f"proposed: {what}\n{files}\n\n{reason}")
     work.session.display.say(f"the builder proposes {what}: {', '.join(map(str, paths))}")

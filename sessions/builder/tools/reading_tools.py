@@ -11,7 +11,7 @@ from reviews.evidence.gather import registered_spec
 from reviews.evidence.row_queries import MOST_READABLE as MOST_READABLE
 from reviews.evidence.row_queries import part_of
 from sessions.builder.redaction import sees_heldout
-from sessions.builder.tools.tool_context import Refused, Work
+from sessions.builder.tools.tool_context import PhaseWork, ToolCallRefusal
 from sessions.session import Session
 from specs.stages.base.metric import MetricSet
 from specs.stages.metric_catalog import METRICS
@@ -33,7 +33,7 @@ HELD_BACK = "held_back"
 WHY = 500
 
 
-def read_spec(work: Work, arguments: ReadSpec) -> str:
+def read_spec(work: PhaseWork, arguments: ReadSpec) -> str:
     """Return the registered spec or a part of it."""
     session = work.session
     resolved, registration = registered_spec(list(session.trail.iterate()), session.store)
@@ -46,24 +46,24 @@ def read_spec(work: Work, arguments: ReadSpec) -> str:
             place: Any = int(part) if isinstance(value, list) and re.fullmatch("[0-9]+", part) else part
             value = value[place]
         except (KeyError, ValueError, IndexError, TypeError) as error:
-            raise Refused(f"the spec has no {arguments.section}: '{part}' is not there") from error
+            raise ToolCallRefusal(f"the spec has no {arguments.section}: '{part}' is not there") from error
     return json.dumps(value, indent=1, ensure_ascii=False)
 
 
-def list_artifacts(work: Work, _: ListArtifacts) -> str:
+def list_artifacts(work: PhaseWork, _: ListArtifacts) -> str:
     """List what can be read."""
     parts = [f"{readable.name}: {readable.what}" for readable in artifacts(work.session)]
     withheld = "Held-out items and what was generated from them cannot be read; read_metrics gives their metrics."
     return "\n".join([*parts, withheld])
 
 
-def read_artifact(work: Work, arguments: ReadArtifact) -> str:
+def read_artifact(work: PhaseWork, arguments: ReadArtifact) -> str:
     """Return a part of an artifact's text, with its place."""
     readable = require_artifact(work.session, arguments.name)
     return part_of(readable.name, work.wall.readable(readable.digest, MOST_READABLE), arguments)
 
 
-def read_metrics(work: Work, arguments: ReadMetrics) -> str:
+def read_metrics(work: PhaseWork, arguments: ReadMetrics) -> str:
     """Return the metrics of an attempt with unit, population and interval."""
     session = work.session
     measured = [
@@ -73,11 +73,11 @@ def read_metrics(work: Work, arguments: ReadMetrics) -> str:
     ]
     if not measured:
         attempt = f" attempt {arguments.attempt}" if arguments.attempt else ""
-        raise Refused(f"nothing was measured of stage '{arguments.stage}'{attempt} yet")
+        raise ToolCallRefusal(f"nothing was measured of stage '{arguments.stage}'{attempt} yet")
     body = measured[-1].body
     if not body["metrics"]:
         why = work.wall.clean(body["why"], WHY)
-        raise Refused(f"{body['stage']}.{body['attempt']} could not be measured: {mark('reason', why)}")
+        raise ToolCallRefusal(f"{body['stage']}.{body['attempt']} could not be measured: {mark('reason', why)}")
     metric_set = MetricSet.model_validate(session.store.get_value(body["metrics"]))
     facts = {
         metric.id: {
@@ -93,7 +93,7 @@ def read_metrics(work: Work, arguments: ReadMetrics) -> str:
     return json.dumps({"stage": metric_set.stage, "attempt": metric_set.attempt, "metrics": facts}, indent=1)
 
 
-class Readable(NamedTuple):
+class ReadableArtifact(NamedTuple):
     """An artifact in the content store under a name."""
 
     name: str
@@ -102,57 +102,59 @@ class Readable(NamedTuple):
     suffix: str
 
 
-def artifacts(session: Session) -> Iterator[Readable]:
+def artifacts(session: Session) -> Iterator[ReadableArtifact]:
     """Yield what may be read: spec, constitution, training data, outputs of stages without held-out items, notes.
 
     The file of the user's own task is among it only where the spec says so.
     """
     opened = session.trail.find("open")
     if opened is not None and (constitution := opened.body.get("constitution")) is not None:
-        yield Readable("constitution", constitution, "the principles, YAML", ".yaml")
+        yield ReadableArtifact("constitution", constitution, "the principles, YAML", ".yaml")
     resolved = session.resolved
     if resolved.task_text is not None and resolved.spec.verifier.builder_reads:
-        yield Readable("verifier", digest_bytes(resolved.task_text.encode()), "the task's file, Python", ".py")
+        yield ReadableArtifact("verifier", digest_bytes(resolved.task_text.encode()), "the task's file, Python", ".py")
     for name, digest in sorted(session.resolved.data_digests.items()):
         if name != "heldout":
-            yield Readable(f"data.{name}", digest, "rows for training, one JSON a line", ".jsonl")
+            yield ReadableArtifact(f"data.{name}", digest, "rows for training, one JSON a line", ".jsonl")
     stages = {stage.name: stage for stage in session.resolved.spec.stages}
     for ended in session.trail.iterate("exit"):
         stage, attempt = stages.get(ended.body["stage"]), ended.body["attempt"]
         if stage is None or sees_heldout(session.resolved.spec, stage):
             continue
         if ended.body["manifest"]:
-            yield Readable(f"{stage.name}.{attempt}.manifest", ended.body["manifest"], "what really ran", ".json")
+            yield ReadableArtifact(
+                f"{stage.name}.{attempt}.manifest", ended.body["manifest"], "what really ran", ".json"
+            )
         for output, kind in outputs_of(stage.kind, stage.parameters).items():
             made = ended.body["outputs"].get(output)
             name = f"{stage.name}.{attempt}.{output}"
             if made is not None and kind == "files":
                 yield from _files(session, name, made["digest"])
             elif made is not None and made["stored"]:
-                yield Readable(name, made["digest"], f"{made['bytes']} bytes, one JSON a line", ".jsonl")
+                yield ReadableArtifact(name, made["digest"], f"{made['bytes']} bytes, one JSON a line", ".jsonl")
     for number, note in enumerate(session.trail.iterate("note"), 1):
         message = f"{note.body['what']} note of {note.body['stage']}.{note.body['attempt']}"
-        yield Readable(f"note.{number}", note.body["text"], message, ".md")
+        yield ReadableArtifact(f"note.{number}", note.body["text"], message, ".md")
 
 
-def _files(session: Session, name: str, digest: str) -> Iterator[Readable]:
+def _files(session: Session, name: str, digest: str) -> Iterator[ReadableArtifact]:
     """Yield the files that a recipe left, under their paths with dots for slashes."""
     value: dict[str, str] = session.store.get_value(digest)
     for path, file in sorted(value.items())[:MOST_FILES]:
         called = f"{name}.{path.replace('/', '.')}"
         if _NAME.fullmatch(called):
-            yield Readable(called, file, "a file the script left", ".txt")
+            yield ReadableArtifact(called, file, "a file the script left", ".txt")
 
 
-def find_artifact(session: Session, name: str) -> Readable | None:
+def find_artifact(session: Session, name: str) -> ReadableArtifact | None:
     """Return the artifact with a name if it may be read."""
     return next((readable for readable in artifacts(session) if readable.name == name), None)
 
 
-def require_artifact(session: Session, name: str) -> Readable:
+def require_artifact(session: Session, name: str) -> ReadableArtifact:
     """Return the artifact with a name; raises Refused if it may not be read."""
     readable = find_artifact(session, name)
     if readable is None:
         names = ", ".join(readable.name for readable in artifacts(session))
-        raise Refused(f"no artifact '{name}' may be read; there are: {names}")
+        raise ToolCallRefusal(f"no artifact '{name}' may be read; there are: {names}")
     return readable

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from sessions.builder.redaction import Wall
+from sessions.builder.redaction import Redactor
 from sessions.builder.tools.reading_tools import require_artifact
-from sessions.builder.tools.tool_context import Refused, Work
-from sessions.pages.report.consult_context import Desk, Requested
+from sessions.builder.tools.tool_context import PhaseWork, ToolCallRefusal
+from sessions.pages.report.consult_context import ConsultContext, RequestOutcome
 from specs.system.vendors.untrusted_text import enclose
 from specs.trail.builder_tools import AdversarialReview, AskReview, RequestReview
 from specs.trail.requested_review import AdversarialRequest, Answer, AnsweredEntry, QuestionRequest, ReviewRequest
@@ -19,27 +19,27 @@ from specs.trail.requested_review import AdversarialRequest, Answer, AnsweredEnt
 ANSWER = 12_000
 
 
-def ask_review(work: Work, arguments: AskReview) -> str:
+def ask_review(work: PhaseWork, arguments: AskReview) -> str:
     """Ask a question; the policy answers what must not be asked."""
     functions = _functions()
     request = QuestionRequest.model_validate(arguments.model_dump(exclude={"artifacts"}))
     return _ask(work, arguments.artifacts, lambda desk, files: functions.ask_review(request, desk, files))
 
 
-def request_review(work: Work, arguments: RequestReview) -> str:
+def request_review(work: PhaseWork, arguments: RequestReview) -> str:
     """Have artifacts reviewed in full."""
 
-    def send(desk: Desk, files: Sequence[Path]) -> Requested:
+    def send(desk: ConsultContext, files: Sequence[Path]) -> RequestOutcome:
         values = arguments.model_dump(exclude={"artifacts"}) | {"paths": tuple(map(str, files))}
         return _functions().request_review(ReviewRequest.model_validate(values), desk)
 
     return _ask(work, arguments.artifacts, send)
 
 
-def adversarial_review(work: Work, arguments: AdversarialReview) -> str:
+def adversarial_review(work: PhaseWork, arguments: AdversarialReview) -> str:
     """Have a note's claims checked against evidence."""
 
-    def send(desk: Desk, files: Sequence[Path]) -> Requested:
+    def send(desk: ConsultContext, files: Sequence[Path]) -> RequestOutcome:
         path, *evidence = map(str, files)
         request = AdversarialRequest(path=path, evidence=tuple(evidence), effort=arguments.effort)
         return _functions().adversarial_review(request, desk)
@@ -54,11 +54,13 @@ def _functions() -> ModuleType:
     return review_functions
 
 
-def _ask(work: Work, names: Sequence[str], send: Callable[[Desk, Sequence[Path]], Requested]) -> str:
+def _ask(
+    work: PhaseWork, names: Sequence[str], send: Callable[[ConsultContext, Sequence[Path]], RequestOutcome]
+) -> str:
     """Send a request with these artifacts as files, recorded like any requested review."""
     session = work.session
     with _files(work, names) as (folder, files):
-        desk = Desk(
+        desk = ConsultContext(
             runs=session.run.parent,
             session=session.run.name,
             readable=lambda path: path.is_relative_to(folder),
@@ -68,18 +70,18 @@ def _ask(work: Work, names: Sequence[str], send: Callable[[Desk, Sequence[Path]]
         )
         done = send(desk, files)
     if done.answer is None:
-        raise Refused(f"no answer came: {done.error.message if done.error else 'nobody was asked'}")
-    return tell(work.wall, done.answered, done.answer)
+        raise ToolCallRefusal(f"no answer came: {done.error.message if done.error else 'nobody was asked'}")
+    return format_review_answer(work.wall, done.answer_entry, done.answer)
 
 
-def tell(wall: Wall, answered: AnsweredEntry, answer: Answer) -> str:
+def format_review_answer(wall: Redactor, answered: AnsweredEntry, answer: Answer) -> str:
     """Return a reviewer's answer as data, never as an instruction."""
     text = wall.clean(answer.model_dump_json(indent=1), ANSWER)
     return f"answered by {answered.by}, recorded as answered/{answered.number}\n{enclose('answer', text)}"
 
 
 @contextmanager
-def _files(work: Work, names: Sequence[str]) -> Generator[tuple[Path, list[Path]]]:
+def _files(work: PhaseWork, names: Sequence[str]) -> Generator[tuple[Path, list[Path]]]:
     """Write artifacts to files of their names, as long as the context lasts."""
     with tempfile.TemporaryDirectory(prefix="peergate-") as made:
         folder = Path(made).resolve()

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from reviews.evidence import row_queries
-from reviews.evidence.row_queries import MOST_READABLE, Rows
+from reviews.evidence.row_queries import MOST_READABLE, ArtifactRows
 from sessions.builder.tools.reading_tools import artifacts, require_artifact
-from sessions.builder.tools.tool_context import Work
+from sessions.builder.tools.tool_context import PhaseWork
 from specs.trail.row_tools import CompareRows, Grep, QueryRows
 
 
-def query_rows(work: Work, arguments: QueryRows) -> str:
+def query_rows(work: PhaseWork, arguments: QueryRows) -> str:
     """Return the rows that fit, or how many there are of each group."""
     return row_queries.query(_rows(work, arguments.name), arguments)
 
 
-def compare_rows(work: Work, arguments: CompareRows) -> str:
+def compare_rows(work: PhaseWork, arguments: CompareRows) -> str:
     """Return the items whose field differs between two artifacts."""
     return row_queries.compare(_rows(work, arguments.left), _rows(work, arguments.right), arguments)
 
 
-def grep(work: Work, arguments: Grep) -> str:
+def grep(work: PhaseWork, arguments: Grep) -> str:
     """Return the lines that hold a text, with artifact and number."""
     names = [arguments.name] if arguments.name else [readable.name for readable in artifacts(work.session)]
     return row_queries.grep(((name, _text(work, name)) for name in names), arguments)
 
 
-def _rows(work: Work, name: str) -> Rows:
+def _rows(work: PhaseWork, name: str) -> ArtifactRows:
     return row_queries.rows_of(name, _text(work, name))
 
 
-def _text(work: Work, name: str) -> str:
+def _text(work: PhaseWork, name: str) -> str:
     return work.wall.readable(require_artifact(work.session, name).digest, MOST_READABLE)

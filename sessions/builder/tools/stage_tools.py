@@ -10,7 +10,7 @@ from typing import Any
 from agents.workbench_protocol import Delegating
 from reviews.checks.claim_lookup import look_up
 from sessions.builder.stage_view import open_stage, view_of
-from sessions.builder.tools.tool_context import HelperBench, Launch, Refused, Work
+from sessions.builder.tools.tool_context import HelperBench, LaunchRequest, PhaseWork, ToolCallRefusal
 from sessions.jobs.sandbox.code_admission import keep_recipe
 from sessions.session import Session
 from specs.jobs.grant_and_claim import Claim
@@ -38,17 +38,17 @@ MOST_NAME = 100
 """Characters of a finding's id, or of a stage or metric in a claim."""
 
 
-def propose_plan(work: Work, arguments: ProposePlan) -> str:
+def propose_plan(work: PhaseWork, arguments: ProposePlan) -> str:
     """Put a plan on record."""
     return keep_note(work, "plan", arguments.plan)
 
 
-def write_note(work: Work, arguments: WriteNote) -> str:
+def write_note(work: PhaseWork, arguments: WriteNote) -> str:
     """Keep a note."""
     return keep_note(work, arguments.kind, arguments.text)
 
 
-def propose_amendment(work: Work, arguments: ProposeAmendment) -> str:
+def propose_amendment(work: PhaseWork, arguments: ProposeAmendment) -> str:
     """Keep a proposed change of the spec for a person; the spec stays the same."""
     lines = [f"{change.pointer} = {change.value!r}" for change in arguments.changes]
     named = keep_note(work, "amendment", "\n".join([*lines, "", arguments.reason]))
@@ -56,7 +56,7 @@ def propose_amendment(work: Work, arguments: ProposeAmendment) -> str:
     return f"{named}; a person adopts it with `peergate amend` or does not. Until then the spec stays as it is."
 
 
-def keep_note(work: Work, what: str, text: str) -> str:
+def keep_note(work: PhaseWork, what: str, text: str) -> str:
     """Keep a text; the same text for the same attempt is kept once."""
     session = work.session
     digest = session.store.put_text(text)
@@ -80,12 +80,12 @@ def kept_as(session: Session, key: str) -> str:
     return f"kept as note.{number}"
 
 
-def launch_stage(work: Work, arguments: LaunchStage) -> str:
+def launch_stage(work: PhaseWork, arguments: LaunchStage) -> str:
     """End the planning; the session mints the grant and starts the job next."""
     opening = open_stage(work.session)
     if arguments.stage != opening.stage:
         message = f"stage '{arguments.stage}' has no grant: only '{opening.stage}' (attempt {opening.attempt}) is open"
-        raise Refused(f"{message}, and later stages open when its gate has decided")
+        raise ToolCallRefusal(f"{message}, and later stages open when its gate has decided")
     changes: dict[str, float | int | str | bool] = dict(arguments.changes)
     _require_mended(work, changes)
     if arguments.code is not None:
@@ -93,14 +93,14 @@ def launch_stage(work: Work, arguments: LaunchStage) -> str:
     try:
         resolve_parameters(work.stage, changes)
     except ValueError as error:
-        raise Refused(plain(str(error).splitlines()[0], 500)) from error
+        raise ToolCallRefusal(plain(str(error).splitlines()[0], 500)) from error
     _require_fit(arguments.answers, {"changes": changes, "reason": arguments.reason})
-    work.launch = Launch(arguments.reason, changes, dict(arguments.answers))
+    work.launch = LaunchRequest(arguments.reason, changes, dict(arguments.answers))
     # The session mints the grant and starts the job after this call: whether it may start is not known yet.
     return f"the launch of {work.key} is on record, with {changes or 'the parameters of the spec'}"
 
 
-def _require_mended(work: Work, changes: Mapping[str, Any]) -> None:
+def _require_mended(work: PhaseWork, changes: Mapping[str, Any]) -> None:
     """Refuse a launch without a change that the gate required by number, where it can be made."""
     view = view_of(work.session, work.stage, work.attempt)
     for name, value in sorted(view.required.items()):
@@ -109,20 +109,20 @@ def _require_mended(work: Work, changes: Mapping[str, Any]) -> None:
             message = (
                 f"the gate requires {name} = {value:g}, and this launch has {changes.get(name, view.parameters[name])}"
             )
-            raise Refused(f"{message}: put it into changes, or end with ask_person")
+            raise ToolCallRefusal(f"{message}: put it into changes, or end with ask_person")
 
 
-def write_recipe(work: Work, arguments: WriteRecipe) -> str:
+def write_recipe(work: PhaseWork, arguments: WriteRecipe) -> str:
     """Keep the script of a recipe, without running it."""
     if not kind_of(work.stage).runs_code:
         message = f"stage '{work.stage.name}' is of kind {work.stage.kind}"
-        raise Refused(f"{message}; only stages of kind recipe take a script")
+        raise ToolCallRefusal(f"{message}; only stages of kind recipe take a script")
     if not work.stage.allow_code:
-        raise Refused(f"stage '{work.stage.name}' runs the registered script; launch_stage needs no code")
+        raise ToolCallRefusal(f"stage '{work.stage.name}' runs the registered script; launch_stage needs no code")
     return f"kept as {keep_recipe(work.session.store, arguments.script)}; launch_stage takes that as code"
 
 
-def hand_in(work: Work, arguments: HandIn) -> str:
+def hand_in(work: PhaseWork, arguments: HandIn) -> str:
     """End a helper's task with its result."""
     note = keep_note(work, "helper", arguments.result)
     text = work.session.store.put_text(arguments.result)
@@ -131,13 +131,13 @@ def hand_in(work: Work, arguments: HandIn) -> str:
     return note
 
 
-def ask_person(work: Work, arguments: AskPerson) -> str:
+def ask_person(work: PhaseWork, arguments: AskPerson) -> str:
     """End the planning; a person decides how to continue."""
-    work.launch = Launch(arguments.reason, escalate=True)
+    work.launch = LaunchRequest(arguments.reason, escalate=True)
     return "a person is asked"
 
 
-def submit_stage(work: Work, arguments: SubmitStage) -> str:
+def submit_stage(work: PhaseWork, arguments: SubmitStage) -> str:
     """Hand the attempt in, unless the measured metrics contradict a claim."""
     for claim in arguments.claims:
         _require_number(claim)
@@ -150,7 +150,7 @@ def submit_stage(work: Work, arguments: SubmitStage) -> str:
     ]
     if any(result.status == "contradicted" for result in results):
         hint = "nothing was submitted: read_metrics gives the measured values; correct or drop a claim"
-        raise Refused("\n".join([f"{SENT_BACK}: the rows contradict a claim", *parts, hint]))
+        raise ToolCallRefusal("\n".join([f"{SENT_BACK}: the rows contradict a claim", *parts, hint]))
     work.submission = arguments
     return "\n".join([*parts, f"{work.key} is submitted; its gate decides next"])
 
@@ -158,28 +158,32 @@ def submit_stage(work: Work, arguments: SubmitStage) -> str:
 def _require_number(claim: Claim) -> None:
     about = f"{plain(claim.stage, MOST_NAME)} {plain(claim.metric, MOST_NAME)}"
     if len(claim.stage) > MOST_NAME or len(claim.metric) > MOST_NAME:
-        raise Refused(f"{SENT_BACK}: the claim about {about} names nothing; a name has at most {MOST_NAME} characters")
+        raise ToolCallRefusal(
+            f"{SENT_BACK}: the claim about {about} names nothing; a name has at most {MOST_NAME} characters"
+        )
     if not (math.isfinite(claim.value) and math.isfinite(claim.tolerance) and claim.tolerance >= 0):
         number = f"{claim.value:g}, tolerance {claim.tolerance:g}"
-        raise Refused(f"{SENT_BACK}: the claim about {about} states no number: {number}")
+        raise ToolCallRefusal(f"{SENT_BACK}: the claim about {about} states no number: {number}")
 
 
 def _require_fit(answers: dict[str, str], rest: dict[str, Any]) -> None:
     """Refuse what no trail entry can hold, before a phase ends."""
     if long := [name for name in answers if len(name) > MOST_NAME]:
-        raise Refused(f"'{plain(long[0], MOST_NAME)}' is no id of a finding")
+        raise ToolCallRefusal(f"'{plain(long[0], MOST_NAME)}' is no id of a finding")
     size = len(canonical_bytes(rest | {"answers": answers}))
     if size > MOST_HANDED_IN:
-        raise Refused(f"this has {size} bytes, at most {MOST_HANDED_IN} can be handed in; notes can hold long texts")
+        raise ToolCallRefusal(
+            f"this has {size} bytes, at most {MOST_HANDED_IN} can be handed in; notes can hold long texts"
+        )
 
 
-def delegate(work: Work, arguments: Delegate) -> str:
+def delegate(work: PhaseWork, arguments: Delegate) -> str:
     """Have all tasks worked on at once and return their results."""
     builder = work.session.builder
     if not isinstance(builder, Delegating):
-        raise Refused(f"the builder '{builder.name}' has no helpers; only one that asks a model has")
+        raise ToolCallRefusal(f"the builder '{builder.name}' has no helpers; only one that asks a model has")
     if work.open_helper is None:
-        raise Refused("delegating is not allowed here")
+        raise ToolCallRefusal("delegating is not allowed here")
     benches = [work.open_helper(work, number, task) for number, task in enumerate(arguments.tasks, 1)]
 
     def carry_out(bench: HelperBench) -> str:

@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agents.workbench_protocol import Workbench
-from sessions.builder.redaction import Wall
+from sessions.builder.redaction import Redactor
 from sessions.session import Session
 from specs.stages.registry import Stage
 from specs.trail.builder_tools import HelperTask, Phase, SubmitStage, Tool
 from specs.trail.row_tools import Arguments
 from specs.trail.tool_arguments import MOST_ARGUMENTS as MOST_ARGUMENTS
-from specs.trail.tool_arguments import Refused as Refused
+from specs.trail.tool_arguments import ToolCallRefusal as ToolCallRefusal
 from specs.trail.tool_arguments import read_as
 
 
 class HelperBench(Workbench, Protocol):
     """A helper's workbench, as the tool that delegates sees it."""
 
-    work: Work
+    work: PhaseWork
 
     @property
     def ended_by(self) -> str:
@@ -28,24 +28,24 @@ class HelperBench(Workbench, Protocol):
         ...
 
 
-OpenHelper = Callable[["Work", int, HelperTask], HelperBench]
+OpenHelper = Callable[["PhaseWork", int, HelperTask], HelperBench]
 """Opens a helper's workbench: for whose work, the number of the task, the task."""
 
 
 @dataclass
-class Work:
+class PhaseWork:
     """One phase of one attempt, as the tools see and end it."""
 
     session: Session
     stage: Stage
     attempt: int
     phase: Phase
-    wall: Wall
+    wall: Redactor
     open_helper: OpenHelper | None = None
     """None where delegating is not allowed."""
     call: str = ""
     """The key of the current call."""
-    launch: Launch | None = None
+    launch: LaunchRequest | None = None
     """Set by ``launch_stage`` and ``ask_person``, which end the phase ``plan``."""
     submission: SubmitStage | None = None
     """Set by ``submit_stage``, which ends the phase ``submit``."""
@@ -72,7 +72,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchRequest:
     """What the builder wants: a launch with changes, or a person's answer."""
 
     reason: str

@@ -16,7 +16,7 @@ from specs.system.errors import ExitCode, UserError
 from specs.system.text import one_line
 from training.rules.packaging.bounded_json import WrongFile
 from training.rules.packaging.flaw import Flaw, Layer
-from training.rules.packaging.ship_rules import Outcome, check_files
+from training.rules.packaging.ship_rules import LayerOutcome, check_files
 
 _LISTED = 12
 """Faults of one layer that are printed."""
@@ -62,7 +62,7 @@ def check(
             raise UserError("is the run folder of a session, not a checkpoint", where=str(path), hint=take)
     outcomes, signed_by = _outcomes(folder, base, key)
     if not files_only:
-        outcomes += _loaded(folder, floor, whole=all(outcome.status != "FAIL" for outcome in outcomes))
+        outcomes += _run_reload_checks(folder, floor, whole=all(outcome.status != "FAIL" for outcome in outcomes))
     failed = any(outcome.status == "FAIL" for outcome in outcomes)
     blocked = any(outcome.status == "NOT_RUN" and outcome.applies for outcome in outcomes)
     if as_json:
@@ -74,7 +74,7 @@ def check(
     raise typer.Exit(int(ExitCode.REJECTED if failed else ExitCode.BLOCKED if blocked else ExitCode.DONE))
 
 
-def _outcomes(folder: Path, base: Path | None, key: str | None) -> tuple[list[Outcome], str]:
+def _outcomes(folder: Path, base: Path | None, key: str | None) -> tuple[list[LayerOutcome], str]:
     """Return what the files show, and the id of the key that signed their list."""
     from sessions.exports.shipping.release import RELEASE, read_release
     from specs.system.digests import digest_file
@@ -98,21 +98,21 @@ def _outcomes(folder: Path, base: Path | None, key: str | None) -> tuple[list[Ou
     outcomes = list(check_files(folder, base, listed))
     if wrong:
         at = next(number for number, outcome in enumerate(outcomes) if outcome.layer == "digests")
-        outcomes[at] = Outcome("digests", "FAIL", (*wrong, *outcomes[at].flaws))
+        outcomes[at] = LayerOutcome("digests", "FAIL", (*wrong, *outcomes[at].flaws))
     return outcomes, signed_by
 
 
-def _loaded(folder: Path, floor: float, *, whole: bool) -> list[Outcome]:
+def _run_reload_checks(folder: Path, floor: float, *, whole: bool) -> list[LayerOutcome]:
     if not whole:
         why = "its files are not whole"
-        return [Outcome("reload", "NOT_RUN", why=why), Outcome("throughput", "NOT_RUN", why=why)]
+        return [LayerOutcome("reload", "NOT_RUN", why=why), LayerOutcome("throughput", "NOT_RUN", why=why)]
     from sessions.exports.shipping.reload_check import check_reload
 
     say("loading it in two fresh processes")
     return list(check_reload(folder, floor))
 
 
-def _in_words(outcomes: list[Outcome]) -> str:
+def _in_words(outcomes: list[LayerOutcome]) -> str:
     """Return what follows from all layers."""
     wrong, unknown, unseen = (
         ", ".join(dict.fromkeys(outcome.layer for outcome in outcomes if (outcome.status, outcome.applies) in states))
@@ -126,7 +126,7 @@ def _in_words(outcomes: list[Outcome]) -> str:
     return f"no fault was found{left_out}"
 
 
-def _print(outcomes: list[Outcome], signed_by: str) -> None:
+def _print(outcomes: list[LayerOutcome], signed_by: str) -> None:
     for outcome in outcomes:
         why = outcome.why or (_PASSED.get(outcome.layer, "") if outcome.status == "PASS" else "")
         print_line(f"{outcome.status:8} {outcome.layer}{f': {why}' if why else ''}")

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from reviews.audit.witness_needs import Need, witness_needs
-from reviews.gate.challenge import Again
+from reviews.gate.challenge import RepeatedChallenge
 from sessions.commands.output import print_line, say
-from sessions.jobs.repeated_witness import Repeated, Repetition, copies_of, stages_without
-from sessions.pages.trail_place import Place
+from sessions.jobs.repeated_witness import RepeatedWitness, Repetition, copies_of, stages_without
+from sessions.pages.trail_place import TrailPlace
 from sessions.run.terminal import masked_line
 from specs.system.errors import NOT_WITNESSED
 
@@ -22,7 +22,7 @@ SHOWN_ROWS = 5
 
 
 @dataclass(frozen=True)
-class Asked:
+class RepeatOptions:
     """Which witnesses are repeated, and how."""
 
     again: Annotated[
@@ -46,53 +46,53 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RepeatOutcome:
     """What repeating the witnesses found."""
 
     seed: str
-    found: tuple[Repeated, ...]
+    witnesses: tuple[RepeatedWitness, ...]
     without: tuple[str, ...]
     needs: tuple[Need, ...]
 
     @property
     def exit_code(self) -> int:
         """0 if every row that was drawn is right, otherwise that of `audit verify` for the rest."""
-        return 0 if self.found and all(value.holds for value in self.found) else NOT_WITNESSED
+        return 0 if self.witnesses and all(value.holds for value in self.witnesses) else NOT_WITNESSED
 
     def as_json(self) -> dict[str, Any]:
         """Return the member ``again`` of `audit verify --json`."""
         return {
             "seed": self.seed,
-            "witnesses": [value.as_data() for value in self.found],
+            "witnesses": [value.as_data() for value in self.witnesses],
             "not_witnessed_by_the_gate": list(self.without),
             "needs": [need.as_data() for need in self.needs],
         }
 
 
-def repeat(place: Place, request: Asked) -> Outcome:
+def repeat(place: TrailPlace, request: RepeatOptions) -> RepeatOutcome:
     """Repeat the witnesses of a verified session; raises Blocked for copies of weights that cannot be read."""
     entries, seed = place.entries(), request.seed or secrets.token_hex(16)
     say(f"witnesses with the challenge of --seed {seed}")
     copies = copies_of(request.weights or (), say)
-    repetition = Repetition(place.folder, entries, place.store, Again(seed, request.rows), copies, say)
+    repetition = Repetition(place.folder, entries, place.store, RepeatedChallenge(seed, request.rows), copies, say)
     needs = tuple(witness_needs(entries, place.store))
-    return Outcome(seed, tuple(repetition.run()), tuple(stages_without(entries)), needs)
+    return RepeatOutcome(seed, tuple(repetition.run()), tuple(stages_without(entries)), needs)
 
 
-def tell(outcome: Outcome) -> None:
+def print_outcome(outcome: RepeatOutcome) -> None:
     """Print what was found, a paragraph a stage, and what else is needed where something was not witnessed."""
     print_line(f"  witnessed again with --seed {outcome.seed}:")
-    for value in outcome.found:
-        _tell_stage(value)
-    if not outcome.found:
+    for value in outcome.witnesses:
+        _print_stage(value)
+    if not outcome.witnesses:
         print_line("    nothing: no job of this session was witnessed")
     if outcome.without:
         print_line(f"    not witnessed by their gates: {', '.join(outcome.without)}")
-    if any(value.why for value in outcome.found):
-        tell_needs(outcome.needs)
+    if any(value.why for value in outcome.witnesses):
+        print_needs(outcome.needs)
 
 
-def _tell_stage(value: Repeated) -> None:
+def _print_stage(value: RepeatedWitness) -> None:
     name = f"    {value.stage}.{value.attempt}"
     if value.why:
         print_line(f"{name}: NOT WITNESSED: {masked_line(value.why, 1000)} ({value.seconds:.1f} s)")
@@ -109,7 +109,7 @@ def _tell_stage(value: Repeated) -> None:
         print_line(f"      here: {masked_line(line, 300)}; the registered tolerances hold, the coarser type's")
 
 
-def tell_needs(needs: Sequence[Need]) -> None:
+def print_needs(needs: Sequence[Need]) -> None:
     """Print what each witness needs."""
     for need in needs:
         print_line(

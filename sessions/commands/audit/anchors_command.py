@@ -18,7 +18,7 @@ from reviews.trail.chain.keys import FOLDER, KeyFolder, create_key, load_key
 from reviews.trail.chain.signed_head import COSIGNER_KEY, Checkpoint, NoteKey, cosign_text, parse_note
 from reviews.trail.chain.store import write_durably
 from reviews.trail.chain.tiles import CHECKPOINT, is_export, read_bundles
-from reviews.trail.integrity import Walk, walk_trail
+from reviews.trail.integrity import TrailVerification, walk_trail
 from reviews.trail.key_rotation import rotate
 from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.tables.pointer import is_trail, pointer_of, pointer_path
@@ -37,7 +37,7 @@ from specs.trail.key_policy import Role
 app = typer.Typer()
 
 
-def signed_head(place: Path) -> tuple[Walk, Checkpoint, bytes]:
+def signed_head(place: Path) -> tuple[TrailVerification, Checkpoint, bytes]:
     """Walk through the trail of a run folder or an export and return its newest signed head.
 
     Raises:
@@ -46,7 +46,7 @@ def signed_head(place: Path) -> tuple[Walk, Checkpoint, bytes]:
     """
     if is_export(place):
         note = (place / CHECKPOINT).read_bytes()
-        walk = Walk().go_through(enumerate(read_bundles(place, parse_note(note, CHECKPOINT).size)))
+        walk = TrailVerification().go_through(enumerate(read_bundles(place, parse_note(note, CHECKPOINT).size)))
         walk.check_head(note, CHECKPOINT)
     else:
         path = place / trail_name(place)
@@ -121,7 +121,7 @@ def cosign(
         if there.head.text == head.text:
             head = there.head
     public = NoteKey(name, COSIGNER_KEY, signer.public)
-    signed = head.signed(cosign_text(public, signer.sign, head.text, int(time.time())))
+    signed = head.with_signatures(cosign_text(public, signer.sign, head.text, int(time.time())))
     if out is None:
         sys.stdout.write(str(signed))
     else:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from reviews.evidence.row_lines import ranges
-from reviews.evidence.weight_lineage import Made
+from reviews.evidence.weight_lineage import LineageCheckpoint
 from sessions.commands.output import print_json, print_line, print_table
-from sessions.pages.report.report_check import ReportCheck, Traced
-from sessions.pages.trail_place import Place, way_of
+from sessions.pages.report.report_check import NumberTrace, ReportCheck
+from sessions.pages.trail_place import TrailPlace, way_of
 from sessions.run.terminal import masked_line
 from specs.system.errors import ExitCode
 
@@ -16,14 +16,14 @@ LINES_SHOWN = 400
 """Characters of line numbers; `--json` has all of them."""
 
 
-def show_claim(place: Place, name: str | None, as_json: bool) -> None:
+def show_claim(place: TrailPlace, name: str | None, as_json: bool) -> None:
     """Trace the numbers of a name, or list every number of the report; ends with 5 when something does not hold."""
     entries = place.entries()
     report = ReportCheck(place.folder, entries, place.store, apart=not place.is_export)
     if name is None:
         problems = _list(report, as_json)
     else:
-        traced = [report.trace(value) for value in report.called(name)]
+        traced = [report.trace(value) for value in report.find_metrics(name)]
         problems = [*report.problems, *(each for value in traced for each in value.problems)]
         if as_json:
             results = [_as_data(value) | {"way": way_of(value.measured.entry, entries)} for value in traced]
@@ -37,7 +37,7 @@ def show_claim(place: Place, name: str | None, as_json: bool) -> None:
 
 
 def _list(report: ReportCheck, as_json: bool) -> list[str]:
-    pairs = [(value, list(report.stated(value))) for value in report.measured]
+    pairs = [(value, list(report.find_statements(value))) for value in report.measured]
     if as_json:
         numbers = [{"name": value.name, "value": value.metric.value, "stated": places} for value, places in pairs]
         print_json({"report": report.entry.entry.seq, "numbers": numbers, "problems": report.problems})
@@ -59,7 +59,7 @@ def _end(problems: list[str]) -> None:
         print_line("the report says what the trail says, and every number holds")
 
 
-def _tell(value: Traced, report: ReportCheck) -> None:
+def _tell(value: NumberTrace, report: ReportCheck) -> None:
     metric, entry = value.measured.metric, value.measured.entry.entry
     interval = f", 95 % interval {metric.interval[0]:.4g} to {metric.interval[1]:.4g}" if metric.interval else ""
     print_line(f"{value.measured.name} = {metric.value:.10g} {metric.unit}{interval}, n {metric.n}")
@@ -83,7 +83,7 @@ def _tell(value: Traced, report: ReportCheck) -> None:
     for role, way in value.lineages.items():
         print_line(f"of the weights given as {masked_line(role, 40)}")
         for made in way:
-            print_line(f"  {masked_line(_made(made), 400)}")
+            print_line(f"  {masked_line(_describe_checkpoint(made), 400)}")
     print_line("claimed by the builder")
     for each in value.claims:
         claim, at = each.recorded.claim, each.packet.entry
@@ -93,7 +93,7 @@ def _tell(value: Traced, report: ReportCheck) -> None:
         print_line("  nothing")
 
 
-def _made(made: Made) -> str:
+def _describe_checkpoint(made: LineageCheckpoint) -> str:
     """Return a checkpoint and its maker in words."""
     where = "" if made.entry is None else f", entry {made.entry}"
     if made.attempt is None:
@@ -102,7 +102,7 @@ def _made(made: Made) -> str:
     return f"{made.reference} {made.digest}, made by {made.by}{by}, attempt {made.attempt}{where}, from"
 
 
-def _as_data(value: Traced) -> dict[str, Any]:
+def _as_data(value: NumberTrace) -> dict[str, Any]:
     measured = value.measured
     return {
         "name": measured.name,

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from reviews.trail.chain.envelope import Recorded
-from reviews.trail.tables.query import Wanted
+from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.tables.query import TrailQuery
 from sessions.commands.named_place import place_of
 from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeTrail, TrailRun, spread
 from sessions.commands.output import print_json, print_line, print_table
-from sessions.pages.trail_place import Place
+from sessions.pages.trail_place import TrailPlace
 from sessions.run.terminal import masked_line
 from specs.system.errors import UserError
 
@@ -73,7 +73,7 @@ def search(
 
 def _list(run: Path | None, text: str, filters: Filters) -> None:
     place = place_of(run, filters.runs)
-    wanted = Wanted(
+    wanted = TrailQuery(
         kinds=_BY_PEOPLE if filters.overrides else tuple(filters.kind or ()),
         stage=filters.stage,
         attempt=filters.attempt,
@@ -98,7 +98,7 @@ def _list(run: Path | None, text: str, filters: Filters) -> None:
         print_line(f"{result.total - len(rows)} earlier entries are left out; --limit 0 shows all", err=True)
 
 
-def _with_open_conditions(place: Place) -> tuple[int, ...]:
+def _with_open_conditions(place: TrailPlace) -> tuple[int, ...]:
     """Return the numbers of the decisions with an open condition."""
     # Slow: imports all code of a gate.
     from reviews.gate.conditions import obligations
@@ -107,17 +107,17 @@ def _with_open_conditions(place: Place) -> tuple[int, ...]:
     return tuple(sorted({obligation.made for obligation in obligations_result if obligation.state == "open"}))
 
 
-def as_data(recorded: Recorded) -> dict[str, Any]:
+def as_data(recorded: RecordedEntry) -> dict[str, Any]:
     """Return an entry as `--json` gives it."""
     return recorded.entry.model_dump(mode="json") | {"digest": recorded.digest}
 
 
-def when(recorded: Recorded) -> str:
+def when(recorded: RecordedEntry) -> str:
     """Return the time of an entry."""
     return datetime.fromtimestamp(int(recorded.entry.time_ns) / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _gist(recorded: Recorded) -> str:
+def _gist(recorded: RecordedEntry) -> str:
     texts = {name: str(recorded.body[name]) for name in _SHOWN if recorded.body.get(name) not in (None, "")}
     # The beginning of a digest is enough to find it.
     displayed_texts = (

@@ -15,9 +15,9 @@ from sessions.commands.audit.list_command import when
 from sessions.commands.named_place import place_of
 from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeRun, SomeTrail, TrailRun
 from sessions.commands.output import print_json, print_line
-from sessions.pages.report.timeline import tell
+from sessions.pages.report.timeline import describe_entries
 from sessions.pages.report.trail_page import trail_page
-from sessions.pages.trail_place import Place
+from sessions.pages.trail_place import TrailPlace
 from sessions.run.disk_errors import telling_no_place
 from sessions.run.private_files import as_the_user_wants
 from sessions.run.run_layout import STORE
@@ -31,7 +31,7 @@ app = typer.Typer()
 def log(run: TrailRun = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
     """Print the timeline of a session: gates, who judged, outcomes, costs."""
     place = place_of(run, runs)
-    steps = list(tell(place.entries(), place.store))
+    steps = list(describe_entries(place.entries(), place.store))
     if as_json:
         rows = [(step.entry, {"what": step.what, "lines": list(step.lines)}) for step in steps]
         log = [
@@ -80,7 +80,7 @@ def diff(
         print_line("no difference")
 
 
-def _value(place: Place, value: Any) -> Any:
+def _value(place: TrailPlace, value: Any) -> Any:
     """Return a value, or the stored value whose digest it is."""
     if isinstance(value, str) and value.startswith("sha256:"):
         with suppress(PeergateError):

@@ -14,8 +14,8 @@ from reviews.audit.export import verify_export
 from reviews.audit.verify import Audit, verify_run
 from reviews.trail.anchors import read_anchor, read_policy
 from reviews.trail.chain.tiles import is_export
-from sessions.commands.audit.again_command import Asked, repeat
-from sessions.commands.audit.again_command import tell as tell_again
+from sessions.commands.audit.again_command import RepeatOptions, repeat
+from sessions.commands.audit.again_command import print_outcome as tell_again
 from sessions.commands.audit.claim_command import show_claim
 from sessions.commands.audit.list_command import as_data
 from sessions.commands.named_place import folder_of, place_of
@@ -47,7 +47,7 @@ app = typer.Typer()
 def verify(
     run: TrailRun = None,
     *,
-    request: Asked,
+    request: RepeatOptions,
     policy: Annotated[
         Path | None, typer.Option("--policy", help="Policy kept elsewhere: whose keys may have signed.")
     ] = None,

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from sessions.commands.options import DEFAULT_RUNS, RUNS_VARIABLE, Json, chosen, complete_run, spread
 from sessions.commands.output import print_json, print_line
-from sessions.pages.report.consult_context import Desk, Requested
+from sessions.pages.report.consult_context import ConsultContext, RequestOutcome
 from sessions.pages.report.requested_page import page, refuse_to_overwrite, registered_facts, write_page
 from sessions.requests.review_functions import adversarial_review, ask_review, request_review, review_commits
 from sessions.run.private_files import as_the_user_wants
@@ -42,7 +42,7 @@ RequestT = TypeVar("RequestT", QuestionRequest, ReviewRequest, AdversarialReques
 
 
 @dataclass(frozen=True)
-class Asked:
+class ConsultOptions:
     """Who is asked, and where the answer is written."""
 
     session: Annotated[
@@ -102,7 +102,7 @@ def ask(
     confidence: Annotated[float | None, typer.Option("--confidence", help="How sure you are, 0 to 1.")] = None,
     plan: Annotated[bool, typer.Option("--plan", help="There is a plan; this is a sanity check of it.")] = False,
     *,
-    requested_value: Asked,
+    requested_value: ConsultOptions,
 ) -> None:
     """Ask one question: recommendation, reasoning, risks and an approval.
 
@@ -122,7 +122,7 @@ def request(
     note: Annotated[str, typer.Option("--note", help="What the reviewer should know or look at.")] = "",
     effort: Effort = "medium",
     *,
-    requested_value: Asked,
+    requested_value: ConsultOptions,
 ) -> None:
     """Have files reviewed in full: issues with their lines, and recommendations.
 
@@ -152,7 +152,7 @@ def adversarial(
     ] = None,
     effort: Effort = "high",
     *,
-    request: Asked,
+    request: ConsultOptions,
 ) -> None:
     """Check the claims of finished work against its evidence.
 
@@ -169,7 +169,7 @@ def adversarial(
     _finish(lambda desk: adversarial_review(wanted, desk), request)
 
 
-def _finish(carry_out: Callable[[Desk], Requested], request: Asked) -> NoReturn:
+def _finish(carry_out: Callable[[ConsultContext], RequestOutcome], request: ConsultOptions) -> NoReturn:
     if request.force and request.out is None:
         raise UserError("--force replaces the file of --out", hint="name one, or leave --force out")
     if request.out is not None:
@@ -198,7 +198,7 @@ def _finish(carry_out: Callable[[Desk], Requested], request: Asked) -> NoReturn:
     raise SystemExit(int(ExitCode.DONE))
 
 
-def desk_of(request: Asked) -> Desk:
+def desk_of(request: ConsultOptions) -> ConsultContext:
     """Return where the request is carried out; raises UserError for options that contradict each other."""
     prices = {"input": request.price_in, "output": request.price_out}
     arguments = {
@@ -219,8 +219,8 @@ def desk_of(request: Asked) -> Desk:
     reviewer = load_reviewer(request.reviewer) if request.reviewer is not None else reviewer_of(values, _OPTIONS)
     if request.session is not None:
         run = chosen(Path(request.session), request.runs).resolve()
-        return Desk(run.parent, run.name, reviewer, request.max_cost, say=say)
-    return Desk(request.runs, None, reviewer, request.max_cost, say=say)
+        return ConsultContext(run.parent, run.name, reviewer, request.max_cost, say=say)
+    return ConsultContext(request.runs, None, reviewer, request.max_cost, say=say)
 
 
 def valid(form: type[RequestT], /, **values: Any) -> RequestT:

@@ -10,7 +10,7 @@ import typer
 
 from sessions.commands.options import spread
 from sessions.commands.output import print_json
-from sessions.commands.review.consult import Asked, Effort, desk_of, say, valid
+from sessions.commands.review.consult import ConsultOptions, Effort, desk_of, say, valid
 from sessions.pages.report.requested_page import refuse_to_overwrite, write_page
 from sessions.run.private_files import as_the_user_wants
 from sessions.runtime.spec_draft import Drafting, draft_spec
@@ -39,7 +39,7 @@ def draft(
     ] = None,
     effort: Effort = "medium",
     *,
-    request: Asked,
+    request: ConsultOptions,
 ) -> None:
     """Have a session spec drafted from a goal, and checked.
 

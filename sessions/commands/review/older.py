@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from reviews.legacy.folder import read_folder
-from reviews.legacy.records import Trail, counts
+from reviews.legacy.records import LegacyTrail, counts
 from sessions.commands.options import Json
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.run.terminal import masked_line
@@ -53,7 +53,7 @@ class Counter:
             print_line(f"read {done} of {of} files", err=True)
 
 
-def print_trail(trail: Trail) -> None:
+def print_trail(trail: LegacyTrail) -> None:
     """Print a trail for a person."""
     rows = [
         (record.source, record.status, record.verdict or "-", masked_line(record.evidence, _EVIDENCE))

@@ -13,8 +13,8 @@ from reviews.checks.leakage_checks import asked_of, near_repeats_of, repeats_of,
 from reviews.evidence.text_overlap import find_overlaps
 from reviews.statistics.mcnemar import LEAST_GROUPS
 from specs.data.columns import READS, RIGHT_ANSWER, VERDICTS, WEIGHTS, is_learned
-from specs.data.conversion import Converted, right_answers
-from specs.data.tables import Row
+from specs.data.conversion import Conversion, right_answers
+from specs.data.tables import TableRow
 from specs.session.thresholds import Thresholds
 from specs.stages.base.artifacts import Example, Item, Preference, said_before
 from specs.system.errors import UserError
@@ -28,10 +28,10 @@ _ROUNDS = 4
 _LIMITS = Thresholds()
 
 
-class Split(NamedTuple):
+class DataSplit(NamedTuple):
     """The rows of a file on two sides."""
 
-    held: Literal["items", "examples", "preferences"]
+    row_kind: Literal["items", "examples", "preferences"]
     heldout: list[dict[str, Any]]
     train: list[dict[str, Any]]
     prompts: list[dict[str, Any]]
@@ -49,7 +49,7 @@ class Split(NamedTuple):
         return all("answer" in row for row in self.heldout)
 
     @property
-    def repeated(self) -> float:
+    def repeated_share(self) -> float:
         """Share of the rows of ``train`` whose prompt repeats that of another."""
         return 1 - len(self.prompts) / len(self.train) if self.train else 0.0
 
@@ -57,7 +57,7 @@ class Split(NamedTuple):
 class _Pair(NamedTuple):
     """A row and what it became."""
 
-    row: Row
+    row: TableRow
     made: Item | Example | Preference
 
     def key(self) -> tuple[str, ...]:
@@ -66,8 +66,8 @@ class _Pair(NamedTuple):
 
 
 def split_rows(
-    converted: Converted, wanted: int | None = None, *, trains: bool = True, verified: bool = False
-) -> Split:
+    converted: Conversion, wanted: int | None = None, *, trains: bool = True, verified: bool = False
+) -> DataSplit:
     """Divide converted rows by group; ``wanted`` items are held out, if ``trains`` of half of the groups at most.
 
     Where a verifier judges (``verified``), held-out items keep the other columns of their rows.
@@ -99,8 +99,8 @@ def split_rows(
     if several := sum("answer_2" in row for row in heldout):
         notes.append(f"{several} of {len(heldout)} held-out prompts have several right answers: each of them counts")
     answers = Counter(answer for row in heldout for answer in {str(row[name]) for name in row if _is_answer(name)})
-    return Split(
-        cast(Any, converted.held),
+    return DataSplit(
+        cast(Any, converted.row_kind),
         _with_kinds(heldout, notes),
         [_trained_row(pair) for pair in train],
         [_prompt_of(rows[0].made) for rows in _by_prompt(train)],

@@ -23,10 +23,10 @@ from sessions.commands.starters.sample_rows import (
     sample_rows,
     with_rejected,
 )
-from sessions.commands.starters.splitting import MOST, Split, split_rows
+from sessions.commands.starters.splitting import MOST, DataSplit, split_rows
 from specs.data.columns import NO_SELECTION, As, Selection, proposal
-from specs.data.conversion import Converted, convert
-from specs.data.tables import Row, Table, read_table
+from specs.data.conversion import Conversion, convert
+from specs.data.tables import DataTable, TableRow, read_table
 from specs.loading.loading import EXPERIMENT
 from specs.schemas import schema_text
 from specs.session.item_lines import at_most
@@ -107,7 +107,7 @@ class Starter(NamedTuple):
     """The files of a new experiment by name, and what was chosen, in words."""
 
     files: dict[str, bytes]
-    told: tuple[str, ...]
+    choices: tuple[str, ...]
 
 
 def make_starter(
@@ -136,7 +136,7 @@ def make_starter(
     trains = template != "evaluate"
     verified = data is None or verifier is not None
     split = _split(converted, data, None if trains else MOST, trains=trains, verified=verified)
-    template = template or ("dpo" if split.held == "preferences" else "sft")
+    template = template or ("dpo" if split.row_kind == "preferences" else "sft")
     _require_fit(template, split, data)
     if data is not None and verifier is None and not split.own_answers:
         columns = {name for row, _ in converted.made for name in row.values}
@@ -181,7 +181,7 @@ def make_starter(
         "other_kind": against.kind,
         "train": "train.jsonl",
         "rows": len(split.prompts if template == "cai" else split.train),
-        "held": "items" if template == "cai" else split.held,
+        "held": "items" if template == "cai" else split.row_kind,
         "sessions": json.dumps(str(sessions.resolve()) if sessions else ""),
         "family": family_in(model.source) or "student",
         "n": n,
@@ -194,22 +194,22 @@ def make_starter(
         "repeated": _repeated_share(split) if files.get("train.jsonl") == _lines(split.train) else "",
     }
     files[_SCHEMA] = schema_text(SessionSpec).encode()
-    files[EXPERIMENT] = _rendered(EXPERIMENT, values)
-    files[_README] = _rendered(_README, values)
+    files[EXPERIMENT] = _render_template(EXPERIMENT, values)
+    files[_README] = _render_template(_README, values)
     gain = f"they find a gain of {effect:g} with a probability of {power:.2f}"
     chosen = [f"{n} of {prompts} different prompts are held out: {gain}", *converted.notes, *split.notes]
     if task == "exact_answer":
-        chosen.append(_compared(split))
+        chosen.append(_describe_comparison(split))
     return Starter(files, tuple(chosen))
 
 
-def _convert_rows(data: Path | None, template: Template | None, selection: Selection, *, verified: bool) -> Converted:
+def _convert_rows(data: Path | None, template: Template | None, selection: Selection, *, verified: bool) -> Conversion:
     """Return the rows of a file, or sample rows; raises SpecError and UserError as :func:`make_starter`."""
     if data is None:
         rows = sample_rows()
         if template == "dpo":
             rows = with_rejected(rows)
-        table = Table([Row(number, row) for number, row in enumerate(rows, 1)], [])
+        table = DataTable([TableRow(number, row) for number, row in enumerate(rows, 1)], [])
     else:
         try:
             table = read_table(data)
@@ -223,7 +223,7 @@ def _convert_rows(data: Path | None, template: Template | None, selection: Selec
     converted = convert(data or Path("sample"), table.rows, current, "last", selection)
     if converted.problems:
         raise SpecError(at_most(converted.problems))
-    if converted.held in ("texts", "transcripts"):
+    if converted.row_kind in ("texts", "transcripts"):
         hint = f"rows with prompt and completion, or with prompt and a --verifier{_or_proposal(columns)}"
         raise UserError("plain texts have no answers that could be right", where=str(data), hint=hint)
     notes = (note.replace("ignored:", "for the verifier alone:") if verified else note for note in converted.notes)
@@ -235,25 +235,25 @@ def _or_proposal(columns: Iterable[str]) -> str:
     return f"; or if the columns mean that: {likely}" if likely else ""
 
 
-def _require_fit(template: Template, split: Split, data: Path | None) -> None:
+def _require_fit(template: Template, split: DataSplit, data: Path | None) -> None:
     """Raise UserError where the rows are not what the template trains on, or nothing says what a right answer is."""
     where = str(data)
-    if template == "dpo" and split.held != "preferences":
+    if template == "dpo" and split.row_kind != "preferences":
         raise UserError(
-            f"dpo trains on pairs, these rows are {split.held}", where=where, hint="prompt, chosen, rejected"
+            f"dpo trains on pairs, these rows are {split.row_kind}", where=where, hint="prompt, chosen, rejected"
         )
-    if template not in ("dpo", "evaluate") and split.held == "preferences":
+    if template not in ("dpo", "evaluate") and split.row_kind == "preferences":
         raise UserError(f"{template} does not train on pairs", where=where, hint="--template dpo")
     if template == "composer" and any("before" in value for value in split.posed):
         raise UserError("composer answers single prompts, these rows have several turns", where=where)
-    if template in ("script", "trl") and split.held != "examples":
+    if template in ("script", "trl") and split.row_kind != "examples":
         message = f"{_BROUGHT[template][0]} trains on examples"
         raise UserError(message, where=where, hint="rows with prompt and completion")
     if template == "cai" and any("before" in prompt for prompt in (*split.prompts, *split.heldout)):
         raise UserError("cai answers single prompts, these rows have several turns", where=where, hint="--template sft")
 
 
-def _with_last_numbers(split: Split, data: Path) -> Split:
+def _with_last_numbers(split: DataSplit, data: Path) -> DataSplit:
     """Compare last numbers where right answers are rationales that end in one, as in GSM8K.
 
     Raises:
@@ -273,7 +273,7 @@ def _with_last_numbers(split: Split, data: Path) -> Split:
     )
 
 
-def _compared(split: Split) -> str:
+def _describe_comparison(split: DataSplit) -> str:
     if any(row.get("find") == "last_number" for row in split.heldout):
         return "an answer is right if its last number is that of the row's own: those are rationales"
     return (
@@ -282,14 +282,14 @@ def _compared(split: Split) -> str:
     )
 
 
-def _split(converted: Converted, data: Path | None, wanted: int | None, *, trains: bool, verified: bool) -> Split:
+def _split(converted: Conversion, data: Path | None, wanted: int | None, *, trains: bool, verified: bool) -> DataSplit:
     try:
         return split_rows(converted, wanted, trains=trains, verified=verified)
     except UserError as error:
         raise UserError(error.message, where=str(data), hint=error.hint) from error
 
 
-def _effect(split: Split, data: Path | None, *, exact: bool) -> float:
+def _effect(split: DataSplit, data: Path | None, *, exact: bool) -> float:
     """Return the smallest gain, in hundredths, that the held-out items find.
 
     A model that always says the most common right answer is right on a share of them, and no gain over it is larger
@@ -315,7 +315,7 @@ def _effect(split: Split, data: Path | None, *, exact: bool) -> float:
     return effect
 
 
-def _effect_of(split: Split) -> float | None:
+def _effect_of(split: DataSplit) -> float | None:
     """Return the smallest gain, in hundredths, that the held-out items find; None where they find none."""
     n = len(split.heldout)
     least = minimum_detectable_effect(n, EXPECTED_LOST, ALPHA, POWER) if n > 1 else None
@@ -327,9 +327,9 @@ def _effect_of(split: Split) -> float | None:
     return effect
 
 
-def _repeated_share(split: Split) -> str:
+def _repeated_share(split: DataSplit) -> str:
     """Return the share of repeated prompts to register where several answers to one prompt are meant; else nothing."""
-    share = math.ceil(split.repeated * 100) / 100
+    share = math.ceil(split.repeated_share * 100) / 100
     return "" if holds(share, "<=", Thresholds().repeated_rows) else f"{min(share, 0.99):g}"
 
 
@@ -357,7 +357,7 @@ def _read(path: Path) -> bytes:
         raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from error
 
 
-def _rendered(name: str, values: dict[str, Any]) -> bytes:
+def _render_template(name: str, values: dict[str, Any]) -> bytes:
     import jinja2
 
     text = (Path(__file__).with_name(f"{name}.jinja")).read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from specs.system.errors import UserError
 from specs.system.masking import current
 from specs.traces.turn import Account
 from training.rules.traces.ingest import ingest
-from training.rules.traces.trace_folder import written
+from training.rules.traces.trace_folder import build_folder_files
 
 _QUIET_S = 2.0
 
@@ -39,7 +39,7 @@ def ingest_paths(
         raise UserError("is there already; nothing was written", where=str(out), hint="--out DIR names another folder")
     result = ingest(paths, current(), _Progress())
     with telling_no_place(out):
-        for name, data in written(result).items():
+        for name, data in build_folder_files(result).items():
             write_durably(out / name, data)
     if as_json:
         print_json({"folder": str(out)} | result.account.model_dump(mode="json", exclude={"files"}))

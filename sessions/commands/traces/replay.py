@@ -13,30 +13,34 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from agents.providers.turn_model import LONGEST_WAIT_S, Model, NoAnswer
+from agents.providers.turn_model import LONGEST_WAIT_S, NoAnswer, TurnModel
 from agents.providers.turn_request import Asking
-from agents.turns import Message
+from agents.turns import ConversationMessage
 from specs.system.digests import digest_value
 from specs.system.errors import AuditDamage, BudgetExceeded, BuilderUnavailable
 from specs.system.masking import current
 from specs.system.vendors.http_exchange import RETRIES, backoff_s
-from specs.traces.teachers import Asked, Replied, Teacher, TeacherFile, Unanswered
-from training.rules.traces.pairs import Answered
+from specs.traces.teachers import FailureRecord, QuestionRecord, ReplyRecord, Teacher, TeacherFile
+from training.rules.traces.pairs import AnsweredState
 from training.rules.traces.rendering import INSTRUCTIONS
-from training.rules.traces.shown_states import Shown, asked_of
+from training.rules.traces.shown_states import ShownState, asked_of
 
 REPLIES = "replies.jsonl"
-_ROWS: dict[str, type[Asked | Replied | Unanswered]] = {"asked": Asked, "replied": Replied, "unanswered": Unanswered}
+_ROWS: dict[str, type[QuestionRecord | ReplyRecord | FailureRecord]] = {
+    "asked": QuestionRecord,
+    "replied": ReplyRecord,
+    "unanswered": FailureRecord,
+}
 _STOPS = {"end": "end", "tool_use": "end", "length": "length", "refusal": "refusal"}
 
 
-class Call(NamedTuple):
+class TeacherCall(NamedTuple):
     """One question to one teacher."""
 
     key: str
-    shown: Shown
+    state_prompt: ShownState
     teacher: Teacher
-    model: Model
+    model: TurnModel
     asking: Asking
 
     @property
@@ -45,15 +49,17 @@ class Call(NamedTuple):
         return self.model.cap_usd(self.asking)
 
 
-def calls_of(file: TeacherFile, models: Mapping[str, Model], visible: Sequence[Shown]) -> Iterator[Call]:
+def calls_of(
+    file: TeacherFile, models: Mapping[str, TurnModel], visible: Sequence[ShownState]
+) -> Iterator[TeacherCall]:
     """Yield every question; its key names all that the answer depends on."""
     for value in visible:
         for teacher in file.teachers:
             model = models[teacher.id]
-            asking = model.asking(INSTRUCTIONS, (), (Message("user", value.prompt),))
+            asking = model.asking(INSTRUCTIONS, (), (ConversationMessage("user", value.prompt),))
             of = [teacher.id, teacher.vendor, teacher.model, teacher.base_url, teacher.max_output_tokens]
             key = digest_value([*of, INSTRUCTIONS, value.state.id, value.prompt])
-            yield Call(key, value, teacher, model, asking)
+            yield TeacherCall(key, value, teacher, model, asking)
 
 
 class Replies:
@@ -62,7 +68,7 @@ class Replies:
     def __init__(self, folder: Path) -> None:
         """Read what is there; raises AuditDamage if a line other than the last is not readable."""
         self._path = folder / REPLIES
-        self.found: dict[str, Replied] = {}
+        self.found: dict[str, ReplyRecord] = {}
         self.spent_usd = 0.0
         open_calls: dict[str, float] = {}
         data = self._path.read_bytes() if self._path.exists() else b""
@@ -72,14 +78,14 @@ class Replies:
                 row = _ROWS[json.loads(line)["type"]].model_validate_json(line)
             except (ValueError, TypeError, KeyError) as error:
                 raise AuditDamage("is no line of replies", where=f"{self._path}:{number}") from error
-            if isinstance(row, Asked):
+            if isinstance(row, QuestionRecord):
                 # A second question without an answer in between: the first may have been billed as well.
                 self.spent_usd += open_calls.pop(row.key, 0.0)
                 open_calls[row.key] = row.usd
             else:
                 open_calls.pop(row.key, None)
                 self.spent_usd += row.usd
-                if isinstance(row, Replied):
+                if isinstance(row, ReplyRecord):
                     self.found[row.key] = row
         self.spent_usd += sum(open_calls.values())
         if cut:
@@ -87,20 +93,20 @@ class Replies:
             with self._path.open("r+b") as file:
                 file.truncate(len(data) - len(cut))
 
-    def keep(self, row: Asked | Replied | Unanswered) -> None:
+    def keep(self, row: QuestionRecord | ReplyRecord | FailureRecord) -> None:
         """Append a line, and wait for the disk."""
         with self._path.open("ab") as file:
             file.write(row.model_dump_json().encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        if not isinstance(row, Asked):
+        if not isinstance(row, QuestionRecord):
             self.spent_usd += row.usd
-        if isinstance(row, Replied):
+        if isinstance(row, ReplyRecord):
             self.found[row.key] = row
 
 
 def replay(
-    calls: Iterable[Call], replies: Replies, budget_usd: float, progress: Callable[[str], None] | None = None
+    calls: Iterable[TeacherCall], replies: Replies, budget_usd: float, progress: Callable[[str], None] | None = None
 ) -> None:
     """Make every call that has no reply.
 
@@ -123,23 +129,23 @@ def replay(
         _ask(call, cap, replies)
 
 
-def _ask(call: Call, cap: float, replies: Replies) -> None:
+def _ask(call: TeacherCall, cap: float, replies: Replies) -> None:
     """Ask until there is an answer; a call that may have been billed counts as spent."""
     for repeats in range(RETRIES + 1):
-        replies.keep(Asked(key=call.key, usd=cap))
+        replies.keep(QuestionRecord(key=call.key, usd=cap))
         try:
             turn, _, _ = call.model.call(call.asking, cap)
         except NoAnswer as none:
-            replies.keep(Unanswered(key=call.key, usd=cap if none.may_be_billed else 0.0, why=str(none)))
+            replies.keep(FailureRecord(key=call.key, usd=cap if none.may_be_billed else 0.0, why=str(none)))
             if not none.passes or repeats == RETRIES:
                 hint = "repeat the command" + ("" if none.passes else " when the cause is mended")
                 where = f"teacher '{call.teacher.id}'"
                 raise BuilderUnavailable(f"gave no answer: {none}", where=where, hint=hint) from none
             time.sleep(backoff_s(repeats, none.told_s, LONGEST_WAIT_S))
             continue
-        reply = Replied(
+        reply = ReplyRecord(
             key=call.key,
-            state=call.shown.state.id,
+            state=call.state_prompt.state.id,
             teacher=call.teacher.id,
             model=turn.model,
             text=current().text(turn.text),
@@ -151,11 +157,13 @@ def _ask(call: Call, cap: float, replies: Replies) -> None:
         return
 
 
-def answered(calls: Iterable[Call], replies: Replies) -> list[Answered]:
+def collect_replies(calls: Iterable[TeacherCall], replies: Replies) -> list[AnsweredState]:
     """Return each state with the replies that are there."""
-    results: dict[str, Answered] = {}
+    results: dict[str, AnsweredState] = {}
     for call in calls:
-        state = results.setdefault(call.shown.state.id, Answered(call.shown.state, asked_of(call.shown), {}))
+        state = results.setdefault(
+            call.state_prompt.state.id, AnsweredState(call.state_prompt.state, asked_of(call.state_prompt), {})
+        )
         if (reply := replies.found.get(call.key)) is not None:
-            results[call.shown.state.id] = state._replace(replies={**state.replies, call.teacher.id: reply})
+            results[call.state_prompt.state.id] = state._replace(replies={**state.replies, call.teacher.id: reply})
     return list(results.values())

@@ -11,7 +11,7 @@ import typer
 from reviews.trail.chain.store import write_durably
 from sessions.commands.options import Json
 from sessions.commands.output import print_json, print_line, print_table, say
-from sessions.commands.traces.replay import Replies, answered, calls_of, replay
+from sessions.commands.traces.replay import Replies, calls_of, collect_replies, replay
 from sessions.commands.traces.show_command import Folder
 from sessions.commands.traces.teacher_file import circles, models_of, read_teachers, with_teachers
 from sessions.run.disk_errors import telling_no_place
@@ -81,7 +81,7 @@ def replay_traces(
         place.mkdir(parents=True, exist_ok=True)
         replay(calls, replies, budget or 0.0, _Progress())
         families = {teacher.id: teacher.family for teacher in file.teachers}
-        made = make_pairs(results := answered(calls, replies), families, tools_of(traces.turns.values()))
+        made = make_pairs(results := collect_replies(calls, replies), families, tools_of(traces.turns.values()))
         override = circular.strip() if why else ""
         pairs = with_teachers(made.pairs, file, authors, why, override)
         data = "".join(f"{pair.model_dump_json()}\n" for pair in pairs).encode()

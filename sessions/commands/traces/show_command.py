@@ -14,7 +14,7 @@ from sessions.commands.output import print_block, print_json, print_line, print_
 from sessions.commands.traces.ingest_command import print_account
 from sessions.run.terminal import masked_line
 from specs.system.errors import UserError
-from specs.traces.turn import Part, Turn
+from specs.traces.turn import Part, TraceTurn
 from training.rules.traces.history import history, states
 from training.rules.traces.trace_folder import Traces, read_traces
 
@@ -83,7 +83,7 @@ def show(
         _print_turn(turn)
 
 
-def _list(traces: Traces, turns: list[Turn], as_json: bool) -> None:
+def _list(traces: Traces, turns: list[TraceTurn], as_json: bool) -> None:
     if as_json:
         print_json({"states": [turn.model_dump(mode="json", exclude={"parts"}) for turn in turns]})
         return
@@ -101,7 +101,7 @@ def _list(traces: Traces, turns: list[Turn], as_json: bool) -> None:
     print_table(("", "state", "time", "model", "turns before", "what it did"), rows)
 
 
-def _chosen(turns: list[Turn], state: str) -> Turn:
+def _chosen(turns: list[TraceTurn], state: str) -> TraceTurn:
     if state.isdecimal() and 1 <= int(state) <= len(turns):
         return turns[int(state) - 1]
     fitting = [turn for turn in turns if turn.id.startswith(state)]
@@ -112,21 +112,21 @@ def _chosen(turns: list[Turn], state: str) -> Turn:
     return fitting[0]
 
 
-def _summary(turn: Turn) -> str:
+def _summary(turn: TraceTurn) -> str:
     """Return in a few words what was done: the tools that were called, else the text."""
     tools = [part.tool for part in turn.parts if part.type == "tool_use"]
     return ", ".join(tools) or next((part.text for part in turn.parts if part.type == "text"), "")
 
 
-def _print_turn(turn: Turn) -> None:
+def _print_turn(turn: TraceTurn) -> None:
     of = f"{turn.kind}, subagent" if turn.subagent else turn.kind
     where = ", ".join(f"{lines.file}:{lines.lines[0]}" for lines in turn.source)
     print_line(f"{turn.id[:8]} {of} {turn.time[:19]} {masked_line(where, 200)}".rstrip())
     for part in turn.parts:
-        print_block(_told(part), _MOST, "  ")
+        print_block(_describe_part(part), _MOST, "  ")
 
 
-def _told(part: Part) -> str:
+def _describe_part(part: Part) -> str:
     if part.type == "tool_use":
         return f"{part.tool} {json.dumps(part.arguments, ensure_ascii=False)}"
     if part.type == "tool_result":

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from agents.providers.turn_model import Model, model_at
+from agents.providers.turn_model import TurnModel, model_at
 from specs.stages.base.artifacts import Taught
 from specs.stages.explain import validate
 from specs.stages.traces.family import family_of
@@ -14,11 +14,11 @@ from specs.system.errors import UserError
 from specs.system.regular_files import read_regular
 from specs.system.vendors.api_keys import KEYS, NO_KEY, key_in
 from specs.system.vendors.http_exchange import api_with
-from specs.system.vendors.parties import Builder
-from specs.system.vendors.prices import Price, is_listed, missing_package, unlisted
+from specs.system.vendors.parties import BuilderSpec
+from specs.system.vendors.prices import ModelPrice, describe_unlisted_model, is_listed, missing_package
 from specs.system.yaml.problems import LintProblem
 from specs.system.yaml.yaml_positions import read_document
-from specs.traces.teachers import Pair, Teacher, TeacherFile
+from specs.traces.teachers import Teacher, TeacherFile, TeacherPair
 from training.rules.traces.pairs import LEAST_FAMILIES, TRACE
 from training.rules.traces.shown_states import unknown_authors
 
@@ -64,7 +64,9 @@ def _no_price(teacher: Teacher) -> tuple[str, str] | None:
     if teacher.base_url:
         return "no price is known of a model at an endpoint", "state usd_per_million_tokens: {input: ..., output: ...}"
     try:
-        return None if is_listed(teacher.vendor, teacher.model) else unlisted(teacher.vendor, teacher.model)
+        return (
+            None if is_listed(teacher.vendor, teacher.model) else describe_unlisted_model(teacher.vendor, teacher.model)
+        )
     except ImportError as error:
         raise missing_package("genai-prices", "builder") from error
 
@@ -84,13 +86,13 @@ def circles(file: TeacherFile, authors: Iterable[str]) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def models_of(file: TeacherFile, environ: Mapping[str, str] = os.environ) -> dict[str, Model]:
+def models_of(file: TeacherFile, environ: Mapping[str, str] = os.environ) -> dict[str, TurnModel]:
     """Return the model of each teacher; raises UserError if a key is not set or an SDK is missing."""
     return {teacher.id: _model(teacher, environ) for teacher in file.teachers}
 
 
-def _model(teacher: Teacher, environ: Mapping[str, str]) -> Model:
-    spec = Builder(
+def _model(teacher: Teacher, environ: Mapping[str, str]) -> TurnModel:
+    spec = BuilderSpec(
         vendor=teacher.vendor,
         model=teacher.model,
         base_url=teacher.base_url,
@@ -100,14 +102,20 @@ def _model(teacher: Teacher, environ: Mapping[str, str]) -> Model:
     )
     name = teacher.key_variable or ("" if teacher.base_url else KEYS[teacher.vendor])
     key = key_in(name, f"teacher '{teacher.id}'", environ) if name else NO_KEY
-    return model_at(api_with(key, spec, Price(teacher.vendor, teacher.model, teacher.usd_per_million_tokens)), spec)
+    return model_at(
+        api_with(key, spec, ModelPrice(teacher.vendor, teacher.model, teacher.usd_per_million_tokens)), spec
+    )
 
 
 def with_teachers(
-    pairs: Iterable[Pair], file: TeacherFile, authors: Iterable[str], circular: tuple[str, ...], override: str
-) -> list[Pair]:
+    pairs: Iterable[TeacherPair], file: TeacherFile, authors: Iterable[str], circular: tuple[str, ...], override: str
+) -> list[TeacherPair]:
     """Return pairs that say whose outputs their chosen sides are: it goes wherever they go."""
-    known, wrote, matching_pairs = {teacher.id: teacher for teacher in file.teachers}, tuple(authors), list[Pair]()
+    known, wrote, matching_pairs = (
+        {teacher.id: teacher for teacher in file.teachers},
+        tuple(authors),
+        list[TeacherPair](),
+    )
     for pair in pairs:
         some = [known[id] for id in pair.chosen_by if id in known]
         families = {teacher.family for teacher in some} | (set(wrote) if TRACE in pair.chosen_by else set())

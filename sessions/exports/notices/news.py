@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reviews.gate.packet import DESIGN
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.pages.overview import is_waiting
 from sessions.pages.report.next_steps import waiting_for
@@ -33,7 +33,7 @@ class News(NamedTuple):
     """What a person can do about it."""
 
 
-def news_of(run: Path, entries: list[Recorded], store: Store, resolved: ResolvedSpec) -> list[News]:
+def news_of(run: Path, entries: list[RecordedEntry], store: Store, resolved: ResolvedSpec) -> list[News]:
     """Return all notices of a trail, in the order of its entries."""
     news = [*_of_entries(entries), *_of_money(entries, resolved)]
     if is_waiting(entries):
@@ -41,7 +41,7 @@ def news_of(run: Path, entries: list[Recorded], store: Store, resolved: Resolved
     return news
 
 
-def _of_entries(entries: Sequence[Recorded]) -> Iterator[News]:
+def _of_entries(entries: Sequence[RecordedEntry]) -> Iterator[News]:
     for entry in entries:
         at = f"{entry.body.get('stage') or DESIGN}.{entry.body.get('attempt')}"
         if entry.entry.kind == "lost":
@@ -52,7 +52,7 @@ def _of_entries(entries: Sequence[Recorded]) -> Iterator[News]:
             yield News("closed", entry.entry.key, f"closed: {entry.body['decision']}")
 
 
-def _of_money(entries: Sequence[Recorded], resolved: ResolvedSpec) -> Iterator[News]:
+def _of_money(entries: Sequence[RecordedEntry], resolved: ResolvedSpec) -> Iterator[News]:
     budget = resolved.spec.budget
     spent = ledger.balance_of(entries, budget).spent_usd
     reached = next((share for share in SHARES if spent >= budget.max_cost_usd * share / 100), None)
@@ -62,7 +62,7 @@ def _of_money(entries: Sequence[Recorded], resolved: ResolvedSpec) -> Iterator[N
         yield News("budget", f"budget/{reached} of {budget.max_cost_usd:g}", text)
 
 
-def _waiting(run: Path, entries: list[Recorded], store: Store, resolved: ResolvedSpec) -> News:
+def _waiting(run: Path, entries: list[RecordedEntry], store: Store, resolved: ResolvedSpec) -> News:
     requests = waiting_for(entries, run, store, resolved)
     commands = tuple(command for way in requests["answers"] for command in way.commands)
     return News("waiting", f"waiting/{requests['since']}", f"waits for {requests['whom']}", commands)

@@ -49,7 +49,7 @@ class Notifier:
         self._addresses = {name: input_environ.get(name, "").strip() for name in named}
         for name, address in self._addresses.items():
             know(name, address)
-        self._told = _recorded(run / RECORD)
+        self._sent = _read_sent_notices(run / RECORD)
 
     def look(self) -> None:
         """Tell what is new. Raises nothing: what fails is said and recorded."""
@@ -59,16 +59,16 @@ class Notifier:
             news = news_of(self._run, list(self._trail.iterate()), self._store, self._resolved)
             for current_news in news:
                 for receiver in self._receivers:
-                    if current_news.event in receiver.on and (current_news.key, receiver.env) not in self._told:
+                    if current_news.event in receiver.on and (current_news.key, receiver.env) not in self._sent:
                         self._tell(current_news, receiver.env)
         except Exception as error:
             # A notice is never worth a session.
             self._say(f"notices: {type(error).__name__}, nobody was notified")
 
     def _tell(self, value: News, name: str) -> None:
-        self._told.add((value.key, name))
+        self._sent.add((value.key, name))
         address = self._addresses[name]
-        message = current().value(_told(self._run.name, value))
+        message = current().value(_format_notice(self._run.name, value))
         why = deliver(address, message, self._within_s) if address else f"variable {name} is not set"
         line = {
             "time": time.time(),
@@ -86,14 +86,14 @@ class Notifier:
             self._say(f"notice '{value.event}' did not reach {name}: {why}")
 
 
-def _told(session: str, value: News) -> dict[str, Any]:
+def _format_notice(session: str, value: News) -> dict[str, Any]:
     """Return a notice as it is sent; Slack's webhooks read its ``text``."""
     title = f"Peergate: {session} {value.event}"
     text = "\n".join((f"{session}: {value.text}", *value.commands))
     return {"title": title, "text": text, "session": session, "event": value.event, "commands": list(value.commands)}
 
 
-def _recorded(path: Path) -> set[tuple[str, str]]:
+def _read_sent_notices(path: Path) -> set[tuple[str, str]]:
     """Return who was notified of what before; a line that a kill cut short is sent again."""
     pairs: set[tuple[str, str]] = set()
     try:

@@ -12,7 +12,7 @@ from jinja2 import Template
 
 from reviews.evidence.gather import find
 from reviews.stages.finetuning.lineage_checks import LINEAGE
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from sessions.pages.report.report import REPORT_JSON
 from sessions.pages.report.template import template
 from sessions.run.final_model import FinalModel
@@ -27,7 +27,7 @@ from specs.system.regular_files import read_regular
 CARD = "README.md"
 
 
-def model_card(run: Path, entries: Sequence[Recorded], resolved: ResolvedSpec, model: FinalModel) -> str:
+def model_card(run: Path, entries: Sequence[RecordedEntry], resolved: ResolvedSpec, model: FinalModel) -> str:
     """Return the card of a session's model: what it is, data, training, evaluation, limits, gates.
 
     Raises:
@@ -53,7 +53,7 @@ def model_card(run: Path, entries: Sequence[Recorded], resolved: ResolvedSpec, m
             name: {"path": data_file.path, "digest": resolved.data_digests.get(name)}
             for name, data_file in spec.data.items()
         },
-        trained=[_trained(report, stage.name) for stage in spec.stages if kind_of(stage).trains],
+        trained=[_summarize_training(report, stage.name) for stage in spec.stages if kind_of(stage).trains],
         evaluated=list(accepted[-1]["metrics"].values()) if accepted else [],
         # Whose outputs were learned from, and under which terms; where nobody else wrote them, there is nothing to say.
         taught=[check for check in checks if check["id"] == LINEAGE and check["status"] != "NOT_APPLICABLE"],
@@ -65,7 +65,7 @@ def model_card(run: Path, entries: Sequence[Recorded], resolved: ResolvedSpec, m
     return current().text(text)
 
 
-def _recorded_report(run: Path, entries: Sequence[Recorded]) -> dict[str, Any]:
+def _recorded_report(run: Path, entries: Sequence[RecordedEntry]) -> dict[str, Any]:
     written = find(entries, "report")
     pending = written.body["files"].get(REPORT_JSON) if written else None
     if pending is None:
@@ -79,7 +79,7 @@ def _recorded_report(run: Path, entries: Sequence[Recorded]) -> dict[str, Any]:
     return json.loads(data)
 
 
-def _trained(report: dict[str, Any], name: str) -> dict[str, Any]:
+def _summarize_training(report: dict[str, Any], name: str) -> dict[str, Any]:
     """Return what is measured of the accepted training of a stage."""
     stage = next((stage for stage in report["stages"] if stage["stage"] == name), None)
     attempts = (

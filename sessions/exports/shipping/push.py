@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from reviews.audit.export import export_run
 from reviews.evidence.gather import accepted_attempt, find, registered_spec
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.keys import KeyFolder
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -34,7 +34,7 @@ EVIDENCE = "evidence"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 
 
-class Released(NamedTuple):
+class ReleaseResult(NamedTuple):
     """What went, or would go."""
 
     files: dict[str, str]
@@ -44,7 +44,7 @@ class Released(NamedTuple):
     """Why nothing went."""
 
 
-def release_run(run: Path, to: str, say: Callable[[str], None], *, dry_run: bool, public: bool) -> Released:
+def release_run(run: Path, to: str, say: Callable[[str], None], *, dry_run: bool, public: bool) -> ReleaseResult:
     """Release the model of a session; nothing is left behind where anything is wrong, or in a dry run.
 
     Raises:
@@ -78,7 +78,7 @@ def release_run(run: Path, to: str, say: Callable[[str], None], *, dry_run: bool
     return done
 
 
-def _make(run: Path, made: Path, say: Callable[[str], None]) -> Released:
+def _make(run: Path, made: Path, say: Callable[[str], None]) -> ReleaseResult:
     model = copy_model(run, made, say)
     entries = read_entries(run / TRAIL)
     resolved, registered = registered_spec(entries, Store(run / STORE))
@@ -92,7 +92,7 @@ def _make(run: Path, made: Path, say: Callable[[str], None]) -> Released:
     if flaws := tuple(
         flaw for layer_outcome in check_files(made) for flaw in layer_outcome.flaws if flaw.name != "begin_twice"
     ):
-        return Released({}, "", flaws)
+        return ReleaseResult({}, "", flaws)
     (made / CARD).write_text(model_card(run, entries, resolved, model), encoding="utf-8")
     export_run(run, TRAIL, STORE, made / EVIDENCE, trail_page)
     about = {
@@ -102,10 +102,12 @@ def _make(run: Path, made: Path, say: Callable[[str], None]) -> Released:
         "trail": {"entries": len(entries), "head": entries[-1].digest},
     }
     release = write_release(made, about, KeyFolder.of_trail(run / TRAIL).signer("human"))
-    return Released(release.files | {RELEASE: digest_file(made / RELEASE)}, release.key_id)
+    return ReleaseResult(release.files | {RELEASE: digest_file(made / RELEASE)}, release.key_id)
 
 
-def exports_of(entries: Sequence[Recorded], spec: SessionSpec, model: FinalModel) -> Iterator[tuple[str, str, str]]:
+def exports_of(
+    entries: Sequence[RecordedEntry], spec: SessionSpec, model: FinalModel
+) -> Iterator[tuple[str, str, str]]:
     """Yield stage, path and digest of the accepted exports of the weights that the registered treatment evaluated."""
     evaluated = spec.stage(spec.analysis.treatment).inputs.get("model")
     made = spec.stage(model.stage)

@@ -30,9 +30,9 @@ class Release(NamedTuple):
 
 def write_release(folder: Path, about: dict[str, Any], signer: Signer) -> Release:
     """Write the sums and the signed list of all files in a folder; raises OSError, or ValueError at a link."""
-    sums = "".join(f"{digest.removeprefix('sha256:')}  {name}\n" for name, digest in _listed(folder).items())
+    sums = "".join(f"{digest.removeprefix('sha256:')}  {name}\n" for name, digest in _digest_files(folder).items())
     (folder / SUMS).write_text(sums, encoding="utf-8")
-    files = _listed(folder)
+    files = _digest_files(folder)
     statement = {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"name": name, "digest": {"sha256": text.removeprefix("sha256:")}} for name, text in files.items()],
@@ -49,7 +49,7 @@ def write_release(folder: Path, about: dict[str, Any], signer: Signer) -> Releas
     return Release(files, str(about.get("session", "")), signer.id)
 
 
-def _listed(folder: Path) -> dict[str, str]:
+def _digest_files(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): digest_file(path) for path in list_tree(folder)}
 
 

@@ -26,7 +26,7 @@ from specs.system.text import one_line
 from training.rules.packaging.bounded_json import WrongFile
 from training.rules.packaging.flaw import Flaw, NotRun
 from training.rules.packaging.gguf_header import read_header
-from training.rules.packaging.ship_rules import Outcome, apply
+from training.rules.packaging.ship_rules import LayerOutcome, apply
 from training.rules.packaging.tokenizer_texts import TEXTS
 
 PROMPTS = ("Name three colours.", "What is 12 + 30?", "Write one sentence about the sea.")
@@ -36,21 +36,21 @@ _COPY = "take the last good checkpoint, and copy it again"
 _AGAIN = "export the checkpoint again"
 
 
-class Reloaded:
+class ReloadProbe:
     """What fresh processes make of a folder. Each runs once, when a rule first asks."""
 
     def __init__(self, folder: Path, scratch: Path) -> None:
         self._folder, self._scratch = folder, scratch
-        self._said: dict[str, Any] = {}
+        self._answers: dict[str, Any] = {}
 
     def answers(self, name: str) -> dict[str, Any]:
         """Return what one process answered; raises NotRun without torch, and ValueError with its last words."""
-        if name not in self._said:
+        if name not in self._answers:
             if any(find_spec(value) is None for value in ("torch", "transformers")):
                 raise NotRun(f"torch and transformers are not installed: {install_hint('train')}")
             counts = {"prompts": PROMPTS, "texts": TEXTS, "max_new_tokens": _NEW_TOKENS}
-            self._said[name] = self._run("reload", self._folder, counts, self._scratch / f"{name}.json")
-        return self._said[name]
+            self._answers[name] = self._run("reload", self._folder, counts, self._scratch / f"{name}.json")
+        return self._answers[name]
 
     def read(self, file: Path) -> tuple[dict[str, Any], list[Any]]:
         """Return what llama.cpp makes of an export: its answer and the logits at each place; errors alike."""
@@ -87,15 +87,15 @@ class Reloaded:
             ending = ending_of("", " ".join(last))
             if ending.name in ("package", "memory", "disk"):
                 # Nothing is known of the file: its reader could not be run.
-                raise NotRun(f"{ending.told}: {ending.remedy}")
+                raise NotRun(f"{ending.description}: {ending.remedy}")
             raise ValueError(f"ended with code {done.returncode}: {one_line(' '.join(last), 300)}")
         return json.loads((answer or to).read_bytes())
 
 
-def check_reload(folder: Path, floor: float) -> tuple[Outcome, ...]:
+def check_reload(folder: Path, floor: float) -> tuple[LayerOutcome, ...]:
     """Return what loading a folder shows, layer by layer; ``floor`` is the fewest tokens a second."""
     with tempfile.TemporaryDirectory(prefix="peergate-ship-") as scratch:
-        made = Reloaded(folder, Path(scratch))
+        made = ReloadProbe(folder, Path(scratch))
         outcomes = [
             apply("reload", lambda: _reload(folder, made)),
             apply("throughput", lambda: _throughput(made, floor)),
@@ -104,7 +104,7 @@ def check_reload(folder: Path, floor: float) -> tuple[Outcome, ...]:
             floored = f"the floor is {floor:g}" if floor else "no --floor is given"
             outcomes[1] = outcomes[1]._replace(why=f"{_rate(made):.3g} tokens a second here, {floored}")
         for file in sorted(folder.rglob("*.gguf")):
-            outcome = apply("gguf", partial(_exported, made, file))
+            outcome = apply("gguf", partial(_compare_export, made, file))
             outcomes.append(
                 outcome
                 if outcome.status != "PASS"
@@ -113,7 +113,7 @@ def check_reload(folder: Path, floor: float) -> tuple[Outcome, ...]:
         return tuple(outcomes)
 
 
-def _reload(folder: Path, made: Reloaded) -> Iterator[Flaw]:
+def _reload(folder: Path, made: ReloadProbe) -> Iterator[Flaw]:
     try:
         first, second = made.answers("first"), made.answers("second")
     except ValueError as error:
@@ -130,11 +130,11 @@ def _reload(folder: Path, made: Reloaded) -> Iterator[Flaw]:
         yield Flaw("reload", "silent", folder.name, f"every answer to {len(PROMPTS)} prompts is empty", _COPY)
 
 
-def _rate(made: Reloaded) -> float:
+def _rate(made: ReloadProbe) -> float:
     return statistics.median(made.answers("first")["rates"])
 
 
-def _throughput(made: Reloaded, floor: float) -> Iterator[Flaw]:
+def _throughput(made: ReloadProbe, floor: float) -> Iterator[Flaw]:
     try:
         rate = _rate(made)
     except ValueError as error:
@@ -144,7 +144,7 @@ def _throughput(made: Reloaded, floor: float) -> Iterator[Flaw]:
         yield Flaw("throughput", "below_floor", "config.json", why, "a faster machine, or a lower --floor")
 
 
-def _exported(made: Reloaded, file: Path) -> Iterator[Flaw]:
+def _compare_export(made: ReloadProbe, file: Path) -> Iterator[Flaw]:
     import numpy
 
     try:

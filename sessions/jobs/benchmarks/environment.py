@@ -22,7 +22,7 @@ from filelock import FileLock
 from specs.session.session_spec import SessionSpec
 from specs.stages.registry import Stage, kind_of
 from specs.system.digests import digest_bytes, digest_value
-from specs.system.errors import Blocked
+from specs.system.errors import BlockedError
 from specs.system.extras import install_hint
 
 VARIABLE = "PEERGATE_INSPECT_PYTHON"
@@ -60,7 +60,7 @@ class Environment(NamedTuple):
         """The version of the library."""
         return self.packages[self.library]
 
-    def stated(self) -> dict[str, Any]:
+    def describe_for_manifest(self) -> dict[str, Any]:
         """Return what a manifest says of it."""
         return {"version": self.version, "environment": self.digest, "packages": self.packages}
 
@@ -72,17 +72,19 @@ def find() -> Environment:
     where = VARIABLE if named else "inspect_ai"
     if not named and not (_own() / _READY).is_file():
         hint = f"{sys.executable} -m sessions.jobs.benchmarks.environment makes it, and so does `peergate start`"
-        raise Blocked("its Python environment is not on this machine", where=where, hint=f"{hint}; or name {VARIABLE}")
+        raise BlockedError(
+            "its Python environment is not on this machine", where=where, hint=f"{hint}; or name {VARIABLE}"
+        )
     try:
-        facts = _asked(str(python))
+        facts = _query_python(str(python))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         hint = f"name the interpreter of an environment with inspect_ai in {VARIABLE}"
-        raise Blocked(f"'{python}' does not run: {type(error).__name__}", where=where, hint=hint) from error
+        raise BlockedError(f"'{python}' does not run: {type(error).__name__}", where=where, hint=hint) from error
     version = facts["packages"].get("inspect-ai")
     if version is None or _numbers(version) < LEAST:
         least = ".".join(map(str, LEAST))
         has = f"has inspect_ai {version}" if version else "has no inspect_ai"
-        raise Blocked(f"'{python}' {has}, at least {least} is needed", where=where, hint="install it there")
+        raise BlockedError(f"'{python}' {has}, at least {least} is needed", where=where, hint="install it there")
     return Environment(
         str(python),
         tuple(dict.fromkeys((facts["prefix"], facts["base"]))),
@@ -91,7 +93,7 @@ def find() -> Environment:
     )
 
 
-def _asked(python: str) -> dict[str, Any]:
+def _query_python(python: str) -> dict[str, Any]:
     done = subprocess.run([python, "-I", "-c", _ASK], capture_output=True, env={}, check=True, timeout=ASK_S, text=True)
     return json.loads(done.stdout)
 
@@ -105,13 +107,13 @@ def require_own(library: str, where: str = "") -> None:
     """Raise Blocked if a library is not in Peergate's own environment."""
     if find_spec(library.replace("-", "_")) is None:
         hint = install_hint(library)
-        raise Blocked(f"{library} is not installed in Peergate's environment", where=where or library, hint=hint)
+        raise BlockedError(f"{library} is not installed in Peergate's environment", where=where or library, hint=hint)
 
 
 def own(library: str) -> Environment:
     """Return Peergate's own environment, which has to hold a library; raises Blocked if it does not."""
     require_own(library)
-    facts = _asked(sys.executable)
+    facts = _query_python(sys.executable)
     digest = digest_value(facts["files"])
     return Environment(sys.executable, (facts["prefix"], facts["base"]), facts["packages"], digest, library)
 
@@ -155,8 +157,8 @@ def _install(folder: Path) -> None:
     (folder / _READY).touch()
 
 
-def _unmade(why: str) -> Blocked:
-    return Blocked(
+def _unmade(why: str) -> BlockedError:
+    return BlockedError(
         f"its Python environment cannot be made: {why[:300]}",
         where="inspect_ai",
         hint=f"without a network, name the interpreter of one that has it in {VARIABLE}",

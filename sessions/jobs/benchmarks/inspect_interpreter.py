@@ -30,7 +30,7 @@ NAMES = ("max_tokens", "temperature", "top_p", "seed", "stop_seqs", "num_choices
 SERVED = {"stop_seqs": "stop", "num_choices": "n"}
 
 
-class Refused(Exception):
+class InspectRequestError(Exception):
     """The model cannot be asked so."""
 
 
@@ -43,10 +43,12 @@ def provider(inputs: Path, settings: dict[str, Any]) -> Any:
         timeout=ANSWER_S,
     )
 
-    class Served(ModelAPI):  # pyright: ignore[reportUntypedBaseClass]
+    class ServedModel(ModelAPI):  # pyright: ignore[reportUntypedBaseClass]
         async def generate(self, input: Any, tools: Any, tool_choice: Any, config: Any) -> Any:
             if tools:
-                raise Refused("the task offers tools to the model; the model that Peergate serves calls none")
+                raise InspectRequestError(
+                    "the task offers tools to the model; the model that Peergate serves calls none"
+                )
             requests: dict[str, Any] = {"messages": [message(value) for value in input]}
             for name in NAMES:
                 if (value := getattr(config, name, None)) is not None:
@@ -54,7 +56,7 @@ def provider(inputs: Path, settings: dict[str, Any]) -> Any:
             response = await client.post("/v1/chat/completions", json=requests)
             facts = response.json()
             if response.status_code != 200:
-                raise Refused(facts["error"]["message"])
+                raise InspectRequestError(facts["error"]["message"])
             (choice,), usage = facts["choices"], facts["usage"]
             return ModelOutput(
                 model="model",
@@ -78,7 +80,7 @@ def provider(inputs: Path, settings: dict[str, Any]) -> Any:
         def should_retry(self, ex: Exception) -> bool:
             return False
 
-    return Served
+    return ServedModel
 
 
 def message(value: Any) -> dict[str, str]:
@@ -86,7 +88,7 @@ def message(value: Any) -> dict[str, str]:
     content = value.content
     if not isinstance(content, str):
         if any(getattr(part, "type", "") != "text" for part in content):
-            raise Refused("the task sends pictures or files; the model reads text only")
+            raise InspectRequestError("the task sends pictures or files; the model reads text only")
         content = "\n".join(part.text for part in content)
     return {"role": str(value.role), "content": content}
 

@@ -11,20 +11,20 @@ from sessions.jobs.benchmarks.served_task import Harness, require_script, serve
 from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.parameters import InspectParameters
 from specs.system.confinement import bubblewrap
-from specs.system.errors import Blocked
+from specs.system.errors import BlockedError
 from training.jobs.evaluation.benchmark_rows import write_items
-from training.jobs.job import Done, Job, refuse
+from training.jobs.job import Job, StageResult, refuse
 from training.rules.evaluation.inspect_log import NAME
 
 _DRIVER = Path(__file__).with_name("inspect_interpreter.py")
 
 
-def inspect(job: Job[InspectParameters]) -> Done:
+def inspect(job: Job[InspectParameters]) -> StageResult:
     """Write ``rows`` and ``log``; ends the process as :func:`serve`."""
     parameters, script = job.parameters, require_script(job)
     try:
         library = environment.find()
-    except Blocked as error:
+    except BlockedError as error:
         refuse(f"{job.order.key}: {error}")
     return serve(
         job,

@@ -26,7 +26,7 @@ SENT = {"until": "stop", "max_gen_toks": "max_tokens", "temperature": "temperatu
 """Settings of a request that are sent; the server refuses what was not granted."""
 
 
-class Refused(Exception):
+class LmEvalRequestError(Exception):
     """The model cannot be asked so."""
 
 
@@ -40,7 +40,7 @@ class _Socket(http.client.HTTPConnection):
 def ask(key: str, context: Any, arguments: dict[str, Any]) -> tuple[str, str]:
     """Return the answer's id and text; raises Refused."""
     if not isinstance(context, str):
-        raise Refused("the task sends messages or pictures; here it sends one text")
+        raise LmEvalRequestError("the task sends messages or pictures; here it sends one text")
     requests: dict[str, Any] = {"messages": [{"role": "user", "content": context}]}
     for name, value in arguments.items():
         if name == "do_sample" or value is None:
@@ -58,31 +58,31 @@ def ask(key: str, context: Any, arguments: dict[str, Any]) -> tuple[str, str]:
     finally:
         connection.close()
     if http_response.status != 200:
-        raise Refused(facts["error"]["message"])
+        raise LmEvalRequestError(facts["error"]["message"])
     return facts["id"], facts["choices"][0]["message"]["content"]
 
 
-def served(settings: dict[str, Any], ids: dict[int, list[str]]) -> Any:
+def make_served_model(settings: dict[str, Any], ids: dict[int, list[str]]) -> Any:
     """Return the library's model, which asks Peergate's server; ``ids`` gets the answers of each document."""
     base: Any = import_module("lm_eval.api.model").LM
 
-    def asked(request: Any) -> tuple[str, str]:
+    def ask_server(request: Any) -> tuple[str, str]:
         return ask(settings["key"], *request.args)
 
-    class Served(base):
+    class ServedModel(base):
         def generate_until(self, requests: Any, disable_tqdm: bool = False) -> list[str]:
             with ThreadPoolExecutor(settings["at_once"]) as pool:
-                answers = list(pool.map(asked, requests))
+                answers = list(pool.map(ask_server, requests))
             for request, (id, _) in zip(requests, answers, strict=True):
                 ids[request.doc_id].append(id)
             return [text for _, text in answers]
 
         def loglikelihood(self, *_: Any, **__: Any) -> Any:
-            raise Refused("the task asks for log-probabilities; here the model writes")
+            raise LmEvalRequestError("the task asks for log-probabilities; here the model writes")
 
         loglikelihood_rolling = loglikelihood
 
-    return Served()
+    return ServedModel()
 
 
 def plain(value: Any) -> str | bool | float | None:
@@ -108,7 +108,7 @@ def main() -> int:
         library: Any = import_module("lm_eval")
         tasks: Any = import_module("lm_eval.tasks")
         result: Any = library.simple_evaluate(
-            model=served(settings, ids),
+            model=make_served_model(settings, ids),
             tasks=[settings["task"]],
             task_manager=tasks.TaskManager(include_path=ENTRY, include_defaults=False),
             bootstrap_iters=0,

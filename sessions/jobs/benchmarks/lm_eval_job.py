@@ -19,9 +19,9 @@ from specs.benchmarks import lm_eval_file
 from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.parameters import LmEvalParameters
 from specs.system.confinement import bubblewrap
-from specs.system.errors import Blocked
+from specs.system.errors import BlockedError
 from specs.system.regular_files import read_regular
-from training.jobs.job import Done, Job, refuse
+from training.jobs.job import Job, StageResult, refuse
 from training.rules.evaluation.inspect_log import write_log
 from training.rules.evaluation.lm_eval_scores import scorer_of
 
@@ -42,7 +42,7 @@ _NO_FILTER = "none"
 _MODEL = "peergate/model"
 
 
-def lm_eval(job: Job[LmEvalParameters]) -> Done:
+def lm_eval(job: Job[LmEvalParameters]) -> StageResult:
     """Write ``rows`` and ``log``; ends the process as :func:`serve`."""
     parameters, script = job.parameters, require_script(job)
     if script is None:
@@ -50,7 +50,7 @@ def lm_eval(job: Job[LmEvalParameters]) -> Done:
     try:
         library = environment.own("lm-eval")
         files = lm_eval_file.files_of(read_regular(script).decode("utf-8"))
-    except (Blocked, ValueError) as error:
+    except (BlockedError, ValueError) as error:
         refuse(f"{job.order.key}: {error}")
     settings = lm_eval_file.settings_of(files)
     entry = {"include": f"{FILES}/{files.main}", "task": parameters.task, **_DATA, **_shots(settings)}
@@ -134,7 +134,7 @@ def _samples(result: Any, items: Mapping[str, Item], score: str) -> Iterator[dic
             "config": {},
         }
         events = [
-            model | {"output": _said(str(text)) | {"response_id": str(answer)}}
+            model | {"output": _format_output(str(text)) | {"response_id": str(answer)}}
             for answer, text in zip(first["ids"], first["answers"], strict=True)
         ]
         yield {
@@ -143,7 +143,7 @@ def _samples(result: Any, items: Mapping[str, Item], score: str) -> Iterator[dic
             "input": requests["content"],
             "target": [str(value) for value in first["target"]],
             "messages": [requests],
-            "output": _said(str(first["answers"][0])),
+            "output": _format_output(str(first["answers"][0])),
             "scores": scores,
             "metadata": {"group": items[id].group, "kind": items[id].kind},
             "store": {},
@@ -152,7 +152,7 @@ def _samples(result: Any, items: Mapping[str, Item], score: str) -> Iterator[dic
         }
 
 
-def _said(text: str) -> dict[str, Any]:
+def _format_output(text: str) -> dict[str, Any]:
     message = {"role": "assistant", "content": text, "source": "generate"}
     return {"model": _MODEL, "choices": [{"message": message, "stop_reason": "stop"}], "completion": text}
 

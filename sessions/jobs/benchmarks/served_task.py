@@ -16,10 +16,10 @@ from specs.stages.evaluation.parameters import BenchmarkParameters
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.system.confinement import bubblewrap
 from specs.system.digests import digest_bytes, digest_file
-from training.engines.completion_server import CompletionServer, Granted
+from training.engines.completion_server import CompletionLimits, CompletionServer
 from training.engines.engine_factory import make_engine
 from training.jobs.evaluation.benchmark_rows import encoder_of, rows_of
-from training.jobs.job import Done, Job, refuse
+from training.jobs.job import Job, StageResult, refuse
 from training.rules.evaluation.inspect_log import NAME, NotALog, read_log
 from training.rules.prompt_encoding import form_of
 from training.rules.tasks import load_items
@@ -54,7 +54,7 @@ def require_script(job: Job[Any]) -> Path | None:
     return script if code is not None else None
 
 
-def serve(job: Job[Any], harness: Harness) -> Done:
+def serve(job: Job[Any], harness: Harness) -> StageResult:
     """Write ``rows`` and ``log``; ends the process if the task fails, breaks a limit, or left the items out."""
     parameters: BenchmarkParameters = job.parameters
     name, host = harness.name, harness.host
@@ -63,7 +63,9 @@ def serve(job: Job[Any], harness: Harness) -> Done:
     items = load_items(job.inputs["items"])
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder, share=False)
     encode = encoder_of(job, engine.tokenizer)
-    granted = Granted(parameters.max_new_tokens, parameters.temperature, parameters.seed, parameters.batch_size)
+    granted = CompletionLimits(
+        parameters.max_new_tokens, parameters.temperature, parameters.seed, parameters.batch_size
+    )
     # A socket's path has to be short.
     with tempfile.TemporaryDirectory(prefix="peergate-") as folder_name:
         folder = Path(folder_name)
@@ -94,7 +96,7 @@ def serve(job: Job[Any], harness: Harness) -> Done:
     template = engine.tokenizer.chat_template or ""
     opening = encode([{"role": message.role, "content": message.content} for message in rows[0].calls[0].messages])
     ran = {"name": name, "sandbox": bubblewrap.version(host), "log_bytes_left_out": left_out}
-    return Done(
+    return StageResult(
         engine.device,
         engine.dtype,
         sum(row.output_tokens for row in rows),
@@ -102,11 +104,11 @@ def serve(job: Job[Any], harness: Harness) -> Done:
         | {
             "engine": engine.name,
             "decoding": "sampled" if parameters.temperature else "greedy",
-            "form": form_of(job.order.declared()),
+            "form": form_of(job.order.resolve_model_kind()),
         },
-        engine.stated()
+        engine.describe_for_manifest()
         | {"chat_template": digest_bytes(template.encode()), "first_prompt_ids": opening[:64]}
-        | {"library": harness.library.stated() | ran},
+        | {"library": harness.library.describe_for_manifest() | ran},
     )
 
 
@@ -119,7 +121,7 @@ def _run(job: Job[Any], host: bubblewrap.Host, folder: Path, harness: Harness) -
     limits = RecipeParameters(
         memory_mb=parameters.memory_mb, output_mb=parameters.output_mb, processes=PROCESSES, seed=parameters.seed
     )
-    work = sandbox.Work(harness.driver, STARTER, inputs)
+    work = sandbox.RecipeFiles(harness.driver, STARTER, inputs)
     with bubblewrap.refused_calls() as refusing:
         ran = run_script(
             job,

@@ -27,7 +27,7 @@ from filelock import FileLock
 from reviews.trail.chain.store import write_durably
 from sessions.jobs import machine_capacity
 from sessions.jobs.job_environment import job_environment
-from sessions.jobs.orphans import detached
+from sessions.jobs.orphans import start_detached
 from sessions.jobs.ray.ray_engine import Cluster, named_cluster, require_address
 from sessions.run.claim import lives, read_record, this_process
 from sessions.run.heartbeat import BEAT, Absence, Silence
@@ -71,7 +71,7 @@ class SessionCluster:
     def __call__(self, start: bool) -> Cluster | None:
         """Return the cluster, None without one unless ``start`` allows it; raise UserError if it cannot be started."""
         named = named_cluster()
-        recorded = _recorded(self._run)
+        recorded = _read_cluster_record(self._run)
         if named is not None:
             if start and recorded.get("address") != named.address:
                 write_durably(self._run / RECORD, json.dumps({"address": named.address}).encode())
@@ -86,7 +86,9 @@ class SessionCluster:
     @property
     def is_own(self) -> bool:
         """Whether its jobs run on this machine, on a cluster that Peergate started."""
-        return named_cluster() is None and ("address" not in (recorded := _recorded(self._run)) or "pid" in recorded)
+        return named_cluster() is None and (
+            "address" not in (recorded := _read_cluster_record(self._run)) or "pid" in recorded
+        )
 
     def _start(self) -> Cluster:
         require_ray(str(self._run))
@@ -94,7 +96,7 @@ class SessionCluster:
         with FileLock(str(self._run / f".{RECORD}.lock")):
             if not lives(self._run / RECORD):
                 words = [sys.executable, "-P", "-m", "sessions.jobs.ray.cluster_head", str(self._run)]
-                keeper = detached(words, self._run / "ray.log", self._run, job_environment())
+                keeper = start_detached(words, self._run / "ray.log", self._run, job_environment())
                 _started[:] = [keeper, *(popen for popen in _started if popen.poll() is None)]
                 until = time.monotonic() + READY_S
                 while not lives(self._run / RECORD):
@@ -102,10 +104,10 @@ class SessionCluster:
                         keeper.kill()
                         raise UserError("the Ray cluster did not start", where=str(self._run / "ray.log"))
                     time.sleep(0.2)
-            return _cluster_of(_recorded(self._run))
+            return _cluster_of(_read_cluster_record(self._run))
 
 
-def _recorded(run: Path) -> dict[str, Any]:
+def _read_cluster_record(run: Path) -> dict[str, Any]:
     return read_record(run / RECORD) or {}
 
 
@@ -188,7 +190,7 @@ def _keep(run: Path, head: subprocess.Popen[bytes], stop: list[int]) -> None:
 
 def end_left_over(run: Path) -> None:
     """End the cluster of a killed keeper, known by its folder in the command lines of its processes."""
-    folder = _recorded(run).get("folder")
+    folder = _read_cluster_record(run).get("folder")
     if isinstance(folder, str) and Path(folder).name.startswith("peergate-ray-"):
         _end(None, Path(folder))
 

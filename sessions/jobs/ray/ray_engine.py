@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from sessions.jobs.engine_launcher import EngineState, EngineStatus
 from sessions.jobs.job_state import EngineUnavailable
-from specs.system.errors import Blocked, UserError
+from specs.system.errors import BlockedError, UserError
 from specs.system.resources import Resources
 from specs.system.text import plain
 
@@ -43,7 +43,7 @@ class Cluster(NamedTuple):
 
 
 class RayEngine:
-    """A :class:`sessions.jobs.engine_launcher.Engine` on a Ray cluster; its handle is the key.
+    """A :class:`sessions.jobs.engine_launcher.JobEngine` on a Ray cluster; its handle is the key.
 
     ``cluster`` returns None if there is no cluster, and its argument says whether it may start one. ``lacking`` returns
     what the cluster can never give, if that is known beforehand.
@@ -61,7 +61,7 @@ class RayEngine:
     def submit(self, key: str, argv: Sequence[str], resources: Resources) -> str:
         """Submit a command under the key as its submission id."""
         if self._lacking is not None and (lacking := self._lacking(resources)):
-            raise Blocked(
+            raise BlockedError(
                 f"the cluster has {', '.join(lacking)}",
                 where=key,
                 hint="ask for less under `resources:`, or name a larger cluster with RAY_ADDRESS",
@@ -70,7 +70,7 @@ class RayEngine:
             "entrypoint": shlex.join(argv),
             "submission_id": key,
             "metadata": {"peergate": key},
-            **_asked(resources),
+            **_to_ray_resources(resources),
         }
         status, answer = self._ask("POST", "/api/jobs/", body, start=True)
         if status == 200 or (status >= 400 and self.find(key) is not None):
@@ -171,7 +171,7 @@ def _token() -> str | None:
         return None
 
 
-def _asked(resources: Resources) -> dict[str, Any]:
+def _to_ray_resources(resources: Resources) -> dict[str, Any]:
     """Return a job's resources in Ray's words; without any of them a job runs on the head's machine."""
     counts = {
         "entrypoint_num_cpus": resources.cpus,

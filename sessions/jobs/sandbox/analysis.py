@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specs.system.confinement import bubblewrap
-from specs.system.errors import Blocked
+from specs.system.errors import BlockedError
 
 SECONDS = 60.0
 MEMORY_MB = 2048
@@ -21,7 +21,7 @@ _MB = 1024 * 1024
 _CODE = "/code/analysis.py"
 
 
-class Printed(NamedTuple):
+class ScriptOutput(NamedTuple):
     """What a script printed, and how it ended."""
 
     text: str
@@ -30,11 +30,11 @@ class Printed(NamedTuple):
     timed_out: bool
 
 
-def analyse(script: str, inputs: Mapping[str, str], seconds: float = SECONDS) -> Printed:
+def analyse(script: str, inputs: Mapping[str, str], seconds: float = SECONDS) -> ScriptOutput:
     """Run a script that finds each text at ``/inputs/NAME``; raises Blocked if there is no sandbox here."""
     host = bubblewrap.this_host()
     if (why := bubblewrap.why_missing(host)) or host is None:
-        raise Blocked(f"there is no sandbox here: {why}", hint="query_rows, compare_rows and grep need none")
+        raise BlockedError(f"there is no sandbox here: {why}", hint="query_rows, compare_rows and grep need none")
     with (
         tempfile.TemporaryDirectory(prefix="peergate-run-") as made,
         bubblewrap.refused_calls(alone=True) as calls,
@@ -70,7 +70,7 @@ def analyse(script: str, inputs: Mapping[str, str], seconds: float = SECONDS) ->
                     process.send_signal(signal.SIGKILL)
                 process.wait()
             printed.seek(0)
-            return Printed(printed.read(OUTPUT_BYTES).decode("utf-8", "replace"), process.returncode, timed_out)
+            return ScriptOutput(printed.read(OUTPUT_BYTES).decode("utf-8", "replace"), process.returncode, timed_out)
 
 
 def _limit() -> None:

@@ -20,7 +20,7 @@ from specs.stages.recipes.script_file import require_script
 from specs.stages.registry import STAGE_KINDS
 from specs.system.confinement import bubblewrap
 from specs.system.digests import list_tree
-from specs.system.errors import Blocked, EvidenceMissing
+from specs.system.errors import BlockedError, EvidenceMissing
 from specs.system.regular_files import read_regular
 
 
@@ -67,9 +67,9 @@ def admit(trail: Trail, run: Path, folder: Path, order: JobOrder) -> None:
         remedy = "install bubblewrap 0.8 or newer" if host is None else "let bubblewrap make user namespaces here"
         by = lifted_checks(entries, stage, time.time_ns()).get(SANDBOX) if kind.runs_code else None
         if not kind.runs_code:
-            raise Blocked(f"the task would run without a sandbox: {why}", where=order.key, hint=remedy)
+            raise BlockedError(f"the task would run without a sandbox: {why}", where=order.key, hint=remedy)
         if by is None:
-            raise Blocked(
+            raise BlockedError(
                 f"the script would run without a sandbox: {why}",
                 where=order.key,
                 hint=f"{remedy}, or a person allows it: `peergate override {session_words(trail.path.parent)} "
@@ -80,8 +80,8 @@ def admit(trail: Trail, run: Path, folder: Path, order: JobOrder) -> None:
         # A job may have waited since before the sandbox was there; it must use the sandbox now.
         (folder / ALLOWED).unlink(missing_ok=True)
         paths = [run.parent, Path.home(), resolved.path(resolved.spec.heldout.path)]
-        if seen_paths := bubblewrap.uncovered(host, paths):
-            raise Blocked(
+        if seen_paths := bubblewrap.find_uncovered(host, paths):
+            raise BlockedError(
                 f"the sandbox would show {', '.join(str(path) for path in seen_paths)}",
                 where=order.key,
                 hint="keep runs, home and held-out items outside of /usr and of the Python environment",

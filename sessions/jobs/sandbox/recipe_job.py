@@ -25,9 +25,9 @@ from typing import IO, Any, NamedTuple, NoReturn
 
 import psutil
 
-from sessions.jobs.process_usage import Watched
+from sessions.jobs.process_usage import ProcessTree
 from sessions.jobs.sandbox import sandbox
-from sessions.jobs.sandbox.sandbox_outputs import MOST_FILES, CutShort, Received, Refused, receive
+from sessions.jobs.sandbox.sandbox_outputs import MOST_FILES, CutShort, OutputStreamError, ReceivedFiles, receive
 from specs.jobs.job_records import JobOrder
 from specs.stages.recipes import script_file
 from specs.stages.recipes.parameters import RecipeParameters
@@ -35,7 +35,7 @@ from specs.system.confinement import bubblewrap
 from specs.system.digests import digest_file
 from specs.system.home import HOME
 from specs.system.regular_files import read_regular
-from training.jobs.job import Done, Job, refuse
+from training.jobs.job import Job, StageResult, refuse
 from training.jobs.recipes.adopt_checkpoint import NotTaken, take_checkpoint
 
 SCRIPT = "recipe.py"
@@ -67,7 +67,7 @@ _MB = 1024 * 1024
 STARTER = HOME / "training" / "jobs" / "recipes" / "sandbox_script.py"
 
 
-def recipe(job: Job[RecipeParameters]) -> Done:
+def recipe(job: Job[RecipeParameters]) -> StageResult:
     """Run the script and keep ``rows`` and ``files``; ends the process if it fails or breaks a limit."""
     parameters = job.parameters
     script = job.folder / SCRIPT
@@ -90,11 +90,11 @@ def recipe(job: Job[RecipeParameters]) -> Done:
         confined = bubblewrap.version(host)
     trained = {} if parameters.trains is None else {"checkpoint": _checkpoint(job, parameters.trains)}
     if parameters.curates is not None:
-        trained["curated"] = _curated(job, parameters.curates)
+        trained["curated"] = _take_curated_examples(job, parameters.curates)
     if parameters.requires:
-        trained["requires"] = script_file.installed(parameters.requires)
+        trained["requires"] = script_file.find_installed_versions(parameters.requires)
     facts = {"sandbox": confined, "peak_memory_mb": ran.peak_mb, "log_bytes_left_out": ran.log_left_out}
-    return Done(
+    return StageResult(
         device="cpu and gpu" if parameters.gpu and host and host.devices else "cpu",
         dtype="not stated",
         tokens=0,
@@ -132,7 +132,7 @@ def _checkpoint(job: Job, role: str) -> dict[str, Any]:
     return {"of": base.name, "base": base.digest, "code": job.order.parameters["code"], **change.as_facts()}
 
 
-def _curated(job: Job, role: str) -> dict[str, Any]:
+def _take_curated_examples(job: Job, role: str) -> dict[str, Any]:
     """Take the curated examples out of the recipe's files; return how many of how many there are.
 
     The process ends if one of them is no row of the input: what was written new is no curation.
@@ -151,7 +151,7 @@ def _curated(job: Job, role: str) -> dict[str, Any]:
 class Ran(NamedTuple):
     """The facts about a recipe that ended well."""
 
-    received: Received
+    received: ReceivedFiles
     peak_mb: float
     log_left_out: int
 
@@ -176,7 +176,7 @@ def limits_of(order: JobOrder, parameters: RecipeParameters, *, alone: bool) -> 
 
 
 def _inside(job: Job[RecipeParameters], script: Path, host: bubblewrap.Host) -> Ran:
-    work = sandbox.Work(script, STARTER, {role: path.resolve() for role, path in job.inputs.items()})
+    work = sandbox.RecipeFiles(script, STARTER, {role: path.resolve() for role, path in job.inputs.items()})
     with bubblewrap.refused_calls() as refusing:
         # Without variables: the sandbox can read those of bubblewrap itself as /proc/1/environ.
         return run_script(
@@ -264,7 +264,7 @@ def _watch(process: subprocess.Popen[bytes], parameters: RecipeParameters) -> tu
     with suppress(OSError):
         # Only root may do this, and only for root the kernel does not limit the processes itself.
         os.nice(HURRY)
-    watched, most, processes = Watched(process), parameters.memory_mb * _MB, parameters.processes
+    watched, most, processes = ProcessTree(process), parameters.memory_mb * _MB, parameters.processes
     peak, broken, rest = 0, "", LOOK_S
     while True:
         with suppress(subprocess.TimeoutExpired):
@@ -335,14 +335,14 @@ class _Outputs(threading.Thread):
     def __init__(self, reading: int, folder: Path, most: int) -> None:
         super().__init__(daemon=True)
         self._reading, self._folder, self._most = reading, folder, most
-        self.received: Received | None = None
-        self.refused: Refused | OSError | None = None
+        self.received: ReceivedFiles | None = None
+        self.refused: OutputStreamError | OSError | None = None
 
     def run(self) -> None:
         with os.fdopen(self._reading, "rb") as stream:
             try:
                 self.received = receive(stream, self._folder, self._most)
-            except (Refused, OSError) as error:
+            except (OutputStreamError, OSError) as error:
                 self.refused = error
 
 

@@ -22,7 +22,7 @@ PROBE = "import ctypes, json, socket"
 _MB = 1024 * 1024
 
 
-class Work(NamedTuple):
+class RecipeFiles(NamedTuple):
     """The files of one recipe."""
 
     code: Path
@@ -30,7 +30,9 @@ class Work(NamedTuple):
     inputs: Mapping[str, Path]
 
 
-def arguments(host: Host, work: Work, parameters: RecipeParameters, starter: Sequence[str], refusing: int) -> list[str]:
+def arguments(
+    host: Host, work: RecipeFiles, parameters: RecipeParameters, starter: Sequence[str], refusing: int
+) -> list[str]:
     """Return the command that runs a starter with its arguments; ``refusing`` is a descriptor of the call filter."""
     size = str(parameters.output_mb * _MB)
     command = bubblewrap.opening(host, "recipe", variables(parameters, INPUTS, OUT), refusing)
@@ -81,7 +83,7 @@ def why_not(host: Host | None) -> str:
     try:
         with bubblewrap.refused_calls() as refusing:
             command = arguments(
-                host, Work(itself, itself, {"probe": itself}), RecipeParameters(output_mb=1), (), refusing
+                host, RecipeFiles(itself, itself, {"probe": itself}), RecipeParameters(output_mb=1), (), refusing
             )
             return bubblewrap.why_not([*command[: command.index("--") + 1], host.python, "-I", "-c", PROBE], refusing)
     except OSError as error:

@@ -16,15 +16,15 @@ DEPTH = 8
 _SHORT = "its outputs were cut short"
 
 
-class Refused(Exception):
+class OutputStreamError(Exception):
     """The stream cannot be kept: it is too long, cut short, or names an unsafe path."""
 
 
-class CutShort(Refused):
+class CutShort(OutputStreamError):
     """The stream ended too early."""
 
 
-class Received(NamedTuple):
+class ReceivedFiles(NamedTuple):
     """What arrived; ``left_out`` counts links, pipes and devices, as the sandbox reported."""
 
     files: int
@@ -32,7 +32,7 @@ class Received(NamedTuple):
     left_out: int
 
 
-def receive(stream: BinaryIO, folder: Path, most: int) -> Received:
+def receive(stream: BinaryIO, folder: Path, most: int) -> ReceivedFiles:
     """Write a stream into a folder: ``rows.jsonl`` directly, everything else below ``files``.
 
     ``training/jobs/recipes/sandbox_script.py`` writes the stream; it may bring ``most`` bytes in all.
@@ -48,19 +48,19 @@ def receive(stream: BinaryIO, folder: Path, most: int) -> Received:
         if "left_out" in header:
             left_out = _size(header["left_out"])
             if len(header) > 1 or stream.read(1):
-                raise Refused("its outputs do not end as they should")
-            return Received(count, total, left_out)
+                raise OutputStreamError("its outputs do not end as they should")
+            return ReceivedFiles(count, total, left_out)
         try:
             parts = safe_parts(header.get("path"), DEPTH)
         except ValueError as error:
-            raise Refused(f"it left a file {error}") from error
+            raise OutputStreamError(f"it left a file {error}") from error
         size = _size(header.get("size"))
         count, total = count + 1, total + size
         folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
         if count + len(folders) > MOST_FILES:
-            raise Refused(f"it left more than {MOST_FILES} files and folders")
+            raise OutputStreamError(f"it left more than {MOST_FILES} files and folders")
         if total > most:
-            raise Refused(f"it left {total} bytes or more, allowed are {most}")
+            raise OutputStreamError(f"it left {total} bytes or more, allowed are {most}")
         target = folder / ROWS if parts == [ROWS] else folder.joinpath("files", *parts)
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("xb") as file:
@@ -75,13 +75,13 @@ def _header(stream: BinaryIO) -> dict[str, Any]:
     with suppress(ValueError, RecursionError):
         header = json.loads(line)
     if not isinstance(header, dict) or not line.endswith(b"\n"):
-        raise Refused("its outputs do not have the form of files")
+        raise OutputStreamError("its outputs do not have the form of files")
     return header
 
 
 def _size(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
-        raise Refused("its outputs hold a file without a size")
+        raise OutputStreamError("its outputs hold a file without a size")
     return value
 
 

@@ -47,17 +47,17 @@ def answer(requests: dict[str, Any]) -> dict[str, Any]:
             return {}
         case "find":
             there = bool(call("get", request_id=call("status", cluster_names=[name])))
-            return {"found": there, "launch": None if there else launched(call, name)}
+            return {"found": there, "launch": None if there else find_launch(call, name)}
         case "poll":
             result = call("get", request_id=call("status", cluster_names=[name]))
             cluster = result[0]["status"].name if result else None
             if cluster in (None, "INIT"):
-                return {"cluster": cluster, "job": None, "launch": launched(call, name)}
+                return {"cluster": cluster, "job": None, "launch": find_launch(call, name)}
             jobs = call("get", request_id=call("queue", cluster_name=name)) if cluster == "UP" else []
             newest: Any = max(jobs, key=operator.itemgetter("job_id"), default=None)
             return {"cluster": cluster, "job": newest["status"].name if newest else None}
         case "cancel":
-            launch = launched(call, name)
+            launch = find_launch(call, name)
             if launch is not None and launch["status"] in ACTIVE:
                 # Otherwise it continues, and rents the machine after all.
                 call("api_cancel", request_ids=[launch["id"]])
@@ -65,7 +65,7 @@ def answer(requests: dict[str, Any]) -> dict[str, Any]:
             return {}
         case "logs":
             if not call("get", request_id=call("status", cluster_names=[name])):
-                launch = launched(call, name)
+                launch = find_launch(call, name)
                 return {"logs": f"{launch['error']}\n" if launch and launch["error"] else ""}
             text = io.StringIO()
             call("tail_logs", cluster_name=name, output_stream=text)
@@ -74,7 +74,7 @@ def answer(requests: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{other!r} is nothing to ask")
 
 
-def launched(call: Callable[..., Any], name: str) -> dict[str, Any] | None:
+def find_launch(call: Callable[..., Any], name: str) -> dict[str, Any] | None:
     """Return the state of the newest launch of a machine, which runs in SkyPilot's server; None if there is none."""
     requests = [value for value in call("api_status", cluster_name=name) if value.name == "sky.launch"]
     if not requests:

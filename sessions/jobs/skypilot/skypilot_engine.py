@@ -18,7 +18,7 @@ from typing import Any
 from sessions.jobs.engine_launcher import EngineState, EngineStatus
 from sessions.jobs.job_state import EngineUnavailable
 from sessions.jobs.skypilot.sky_interpreter import ACTIVE
-from specs.system.errors import Blocked, UserError
+from specs.system.errors import BlockedError, UserError
 from specs.system.regular_files import read_regular
 from specs.system.resources import Resources
 from specs.system.text import plain
@@ -104,7 +104,7 @@ class SkyEngine:
     def task(self, key: str, argv: Sequence[str], resources: Resources) -> dict[str, Any]:
         """Return the SkyPilot task of a job; raise Blocked if its price cap or the kind of its GPUs is missing."""
         if resources.max_usd_per_hour is None:
-            raise Blocked("a rented machine needs a price cap", where=key, hint="resources.max_usd_per_hour")
+            raise BlockedError("a rented machine needs a price cap", where=key, hint="resources.max_usd_per_hour")
         requests: dict[str, Any] = {
             "use_spot": resources.spot,
             "max_hourly_cost": resources.max_usd_per_hour,
@@ -113,7 +113,9 @@ class SkyEngine:
         }
         if resources.gpus:
             if resources.gpu is None:
-                raise Blocked("SkyPilot rents machines by the kind of their GPU", where=key, hint="resources.gpu: H200")
+                raise BlockedError(
+                    "SkyPilot rents machines by the kind of their GPU", where=key, hint="resources.gpu: H200"
+                )
             requests["accelerators"] = f"{resources.gpu}:{resources.gpus}"
         if resources.cpus:
             requests["cpus"] = f"{resources.cpus}+"

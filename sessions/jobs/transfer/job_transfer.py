@@ -14,7 +14,7 @@ from pathlib import Path
 
 from reviews.trail.chain.store import write_durably
 from sessions.jobs.job_state import key_of, parse_exit, read_order, shared_key
-from sessions.jobs.transfer.shared_place import TABLE_BYTES, Place, Table, read_table
+from sessions.jobs.transfer.shared_place import TABLE_BYTES, FileTable, SharedPlace, read_table
 from sessions.run.heartbeat import BEAT
 from specs.system.digests import canonical_bytes
 from specs.system.errors import AuditDamage, EvidenceMissing
@@ -37,13 +37,13 @@ def job_at(key: str, name: str) -> str:
     return f"jobs/{key}/{name}"
 
 
-class Moving:
+class Transfer:
     """Moves a job's folder between here and a machine with another disk, over a place that both reach."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: SharedPlace) -> None:
         self.place = place
         self._fetched: dict[Path, float] = {}
-        self._seen: dict[tuple[Path, str], bytes] = {}
+        self._last_contents: dict[tuple[Path, str], bytes] = {}
 
     def argv(self, folder: Path) -> list[str]:
         """Return the arguments of ``sessions.jobs.transfer.remote_entry`` for the job."""
@@ -72,7 +72,7 @@ class Moving:
             for path in sorted(folder.iterdir())
             if path.is_file() and not path.is_symlink() and not path.name.startswith(".") and path.name not in _OURS
         }
-        tables = {"job": Table(files=files).model_dump()}
+        tables = {"job": FileTable(files=files).model_dump()}
         for role, artifact in order.inputs.items():
             try:
                 table = self.place.send_tree(run / artifact.path)
@@ -125,22 +125,22 @@ class Moving:
         if record.key != folder.name:
             raise AuditDamage(f"the exit record belongs to {record.key!r}, not to {folder.name!r}", where=key)
         raw = self.place.read(job_at(key, LEFT), TABLE_BYTES)
-        table = read_table(raw or b"{}", key).get("job", Table(files={}))
+        table = read_table(raw or b"{}", key).get("job", FileTable(files={}))
         for path, piece in table.files.items():
             if path not in KEPT and not path.startswith(f"{OUTPUTS}/"):
                 raise AuditDamage(f"{path[:100]!r} is no file that a job leaves", where=key)
             if path in KEPT and (folder / path).exists():
                 # It was mirrored while it grew.
                 (folder / path).unlink()
-            self.place.take_tree(Table(files={path: piece}), folder)
+            self.place.take_tree(FileTable(files={path: piece}), folder)
         # Last, as the wrapper does: with the exit record all other files are there.
         write_durably(folder / "exit.json", ended)
 
     def _mirror(self, folder: Path, key: str, name: str, most: int) -> None:
         data = self.place.read(job_at(key, name), most)
-        if data is None or self._seen.get((folder, name)) == data:
+        if data is None or self._last_contents.get((folder, name)) == data:
             return
-        self._seen[folder, name] = data
+        self._last_contents[folder, name] = data
         partial = folder / f".{name}.told"
         partial.write_bytes(data)
         partial.replace(folder / name)
@@ -149,15 +149,15 @@ class Moving:
         """Report that the orchestrator lives; without that the job ends itself, if its order says so."""
         with suppress(FileNotFoundError):
             beat = str((folder.parent.parent / BEAT).stat().st_mtime_ns).encode()
-            if self._seen.get((folder, PRESENT)) != beat:
+            if self._last_contents.get((folder, PRESENT)) != beat:
                 self.place.write(job_at(key, PRESENT), beat)
-                self._seen[folder, PRESENT] = beat
+                self._last_contents[folder, PRESENT] = beat
 
 
-def place_of(run: Path) -> Moving | None:
+def place_of(run: Path) -> Transfer | None:
     """Return how a run's jobs move, None without a named or recorded place; raise UserError if it is malformed."""
     named = os.environ.get("PEERGATE_PLACE")
     if not named:
         with suppress(OSError, ValueError, KeyError, TypeError):
             named = str(json.loads((run / RECORD).read_bytes())["place"])
-    return Moving(Place(named)) if named else None
+    return Transfer(SharedPlace(named)) if named else None

@@ -23,7 +23,7 @@ from sessions.jobs import orphans
 from sessions.jobs.job_environment import job_environment
 from sessions.jobs.job_state import EngineUnavailable, patiently, read_order, shared_key
 from sessions.jobs.transfer.job_transfer import CANCEL, CLAIM, KEPT, LEFT, OUTPUTS, PRESENT, SENT, TOLD, job_at
-from sessions.jobs.transfer.shared_place import TABLE_BYTES, Piece, Place, Table, read_table
+from sessions.jobs.transfer.shared_place import TABLE_BYTES, FileTable, Piece, SharedPlace, read_table
 from sessions.jobs.untrusted_files import NotReadable, open_file
 from sessions.run.claim import this_process
 from sessions.run.heartbeat import beat
@@ -52,7 +52,7 @@ def carry_out(url: str, key: str, root: Path) -> int:
         EvidenceMissing: the place does not hold the job that the key names.
         AuditDamage: bytes do not match their digest.
     """
-    place = Place(url)
+    place = SharedPlace(url)
     if not place.create(job_at(key, CLAIM), canonical_bytes(this_process(key))):
         print(f"{key}: already claimed, nothing to do", file=sys.stderr)
         return 0
@@ -75,13 +75,13 @@ def carry_out(url: str, key: str, root: Path) -> int:
     return 0
 
 
-def prepare(place: Place, key: str, run: Path, cache: Path) -> Path:
+def prepare(place: SharedPlace, key: str, run: Path, cache: Path) -> Path:
     """Fetch order and inputs, compared with their digests, and return the job folder, with this machine's paths."""
     raw = place.read(job_at(key, SENT), TABLE_BYTES)
     if raw is None:
         raise EvidenceMissing("nothing was sent for it", where=key)
     tables = read_table(raw, key)
-    job = tables.get("job", Table(files={}))
+    job = tables.get("job", FileTable(files={}))
     folder = run / "jobs" / key.rpartition(".")[0]
     place.take_tree(job, folder)
     order = read_order(folder)
@@ -89,7 +89,7 @@ def prepare(place: Place, key: str, run: Path, cache: Path) -> Path:
         raise EvidenceMissing(f"the order is {text}, not {key}", where=key)
     here = dict(order.inputs)
     for role, artifact in order.inputs.items():
-        table = tables.get(f"input/{role}", Table(files={}))
+        table = tables.get(f"input/{role}", FileTable(files={}))
         if table.digest() != artifact.digest:
             raise EvidenceMissing(f"input '{role}' is {table.digest()}, ordered was {artifact.digest}", where=key)
         place.take_tree(table, run / "inputs" / role, cache)
@@ -98,7 +98,7 @@ def prepare(place: Place, key: str, run: Path, cache: Path) -> Path:
     return folder
 
 
-def bring_back(place: Place, key: str, folder: Path) -> None:
+def bring_back(place: SharedPlace, key: str, folder: Path) -> None:
     """Send the job's files, their table, and then its exit record."""
     files: dict[str, Piece] = {}
     for name in KEPT:
@@ -116,11 +116,11 @@ def bring_back(place: Place, key: str, folder: Path) -> None:
             print(f"{key}: outputs left behind: {error}", file=sys.stderr)
             pieces = {}
         files |= {f"{OUTPUTS}/{path}": piece for path, piece in pieces.items()}
-    place.write(job_at(key, LEFT), canonical_bytes({"job": Table(files=files).model_dump()}))
+    place.write(job_at(key, LEFT), canonical_bytes({"job": FileTable(files=files).model_dump()}))
     place.write(job_at(key, "exit.json"), (folder / "exit.json").read_bytes())
 
 
-def _watch(place: Place, key: str, run: Path, folder: Path, wrapper: subprocess.Popen[bytes]) -> None:
+def _watch(place: SharedPlace, key: str, run: Path, folder: Path, wrapper: subprocess.Popen[bytes]) -> None:
     """Report on the job until it has ended, and pass requests on to it."""
     seen_data: dict[str, bytes] = {}
     while True:
@@ -137,7 +137,7 @@ def _watch(place: Place, key: str, run: Path, folder: Path, wrapper: subprocess.
             return
 
 
-def _exchange(place: Place, key: str, run: Path, folder: Path, seen_data: dict[str, bytes]) -> None:
+def _exchange(place: SharedPlace, key: str, run: Path, folder: Path, seen_data: dict[str, bytes]) -> None:
     for name, most in TOLD.items():
         try:
             with open_file(folder / name) as handle:

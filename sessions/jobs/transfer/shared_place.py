@@ -38,7 +38,7 @@ class Piece(Contract):
     bytes: int
 
 
-class Table(Contract):
+class FileTable(Contract):
     """Files by their path below a folder; a single file has the path ``""``."""
 
     files: dict[str, Piece]
@@ -50,19 +50,19 @@ class Table(Contract):
         return digest_value({path: piece.digest for path, piece in self.files.items()})
 
 
-def table_of(path: Path) -> Table:
+def table_of(path: Path) -> FileTable:
     """Return the table of a file or folder; raise OSError, or ValueError for a symbolic link."""
     files = (
         {current_path.relative_to(path).as_posix(): current_path for current_path in list_tree(path)}
         if path.is_dir()
         else {"": path}
     )
-    return Table(
+    return FileTable(
         files={name: Piece(digest=digest_file(path), bytes=path.stat().st_size) for name, path in files.items()}
     )
 
 
-class Place:
+class SharedPlace:
     """Reads and writes below one URL, a path of this machine or of a protocol in :data:`ATOMIC`.
 
     Raises:
@@ -100,7 +100,7 @@ class Place:
     def write(self, path: str, data: bytes) -> None:
         """Write a small file, whole or not at all."""
         with self._writing():
-            self._put(self._at(path), lambda to: self._fs.pipe_file(to, data))
+            self._write_whole(self._at(path), lambda to: self._fs.pipe_file(to, data))
 
     def create(self, path: str, data: bytes) -> bool:
         """Create a file; False if it exists. One of any number of callers gets True."""
@@ -142,7 +142,7 @@ class Place:
             self._fs.invalidate_cache()
             if self._fs.exists(at) and self._fs.size(at) == piece.bytes:
                 return
-            self._put(at, lambda to: self._fs.put_file(str(path), to))
+            self._write_whole(at, lambda to: self._fs.put_file(str(path), to))
 
     def take(self, piece: Piece, target: Path) -> None:
         """Receive bytes, resuming an interrupted transfer, and compare them with their digest.
@@ -176,14 +176,14 @@ class Place:
         except FileNotFoundError as error:
             raise EngineUnavailable(f"{piece.digest} is not in the place", where=self.url) from error
 
-    def send_tree(self, path: Path) -> Table:
+    def send_tree(self, path: Path) -> FileTable:
         """Send a file or folder, and return its table."""
         table = table_of(path)
         for name, piece in table.files.items():
             self.send(path / name if name else path, piece)
         return table
 
-    def take_tree(self, table: Table, target: Path, cache: Path | None = None) -> None:
+    def take_tree(self, table: FileTable, target: Path, cache: Path | None = None) -> None:
         """Receive a file or folder; ``cache`` is a folder that keeps bytes under their digests for other jobs.
 
         Raises:
@@ -224,7 +224,7 @@ class Place:
         if self._has_folders:
             self._fs.makedirs(self._fs._parent(at), exist_ok=True)  # pyright: ignore[reportPrivateUsage]
 
-    def _put(self, at: str, write: Callable[[str], object]) -> None:
+    def _write_whole(self, at: str, write: Callable[[str], object]) -> None:
         """Write a file, whole or not at all: a folder of this machine would show half of it."""
         self._make_parent(at)
         if not self._is_local:
@@ -238,11 +238,11 @@ class Place:
             Path(partial).unlink(missing_ok=True)
 
 
-def read_table(data: bytes, where: str) -> dict[str, Table]:
+def read_table(data: bytes, where: str) -> dict[str, FileTable]:
     """Read tables by name, or raise AuditDamage if they are malformed."""
     try:
         table: Any = json.loads(data)
-        return {str(name): Table.model_validate(value) for name, value in table.items()}
+        return {str(name): FileTable.model_validate(value) for name, value in table.items()}
     except (ValueError, ValidationError, AttributeError, RecursionError) as error:
         raise AuditDamage("this is no table of files", where=where) from error
 

@@ -10,7 +10,7 @@ from typing import Any
 from sessions.pages.overview import overview
 from sessions.pods.connection import Channel
 from sessions.pods.lifecycle import status_of
-from sessions.pods.pod_record import Place, place_of
+from sessions.pods.pod_record import PodPlace, place_of
 from sessions.pods.protocol import Status
 from sessions.pods.pull import pull
 from sessions.run.run_layout import is_run
@@ -34,14 +34,14 @@ def every(pods: Path) -> list[dict[str, Any]]:
     return results
 
 
-def known(pods: Path, name: str) -> Place:
+def require_pod(pods: Path, name: str) -> PodPlace:
     """Return the place of a pod; raises UserError for an unknown name."""
     place = place_of(pods, name)
     place.read()
     return place
 
 
-def look(place: Place) -> Status:
+def look(place: PodPlace) -> Status:
     """Ask a pod how its session is, and pull what is new of it.
 
     Raises:

@@ -15,7 +15,7 @@ MOST_OUTPUT = 400_000
 MOST_SAID = 4000
 
 
-class Done(NamedTuple):
+class CommandResult(NamedTuple):
     """How a command ended, and what it wrote."""
 
     code: int
@@ -27,7 +27,7 @@ def _nothing() -> None:
     """Tell nobody."""
 
 
-def run(arguments: list[str], tell: Callable[[], None] = _nothing) -> Done:
+def run(arguments: list[str], tell: Callable[[], None] = _nothing) -> CommandResult:
     """Run a command to its end, calling ``tell`` meanwhile; one that takes an hour is ended."""
     tell()
     try:
@@ -35,11 +35,11 @@ def run(arguments: list[str], tell: Callable[[], None] = _nothing) -> Done:
             [*PROGRAM, *arguments], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=LONGEST_S
         )
     except subprocess.TimeoutExpired:
-        return Done(1, "", f"it took longer than {LONGEST_S:.0f} s and was ended")
-    return Done(done.returncode, _text(done.stdout, MOST_OUTPUT), _text(done.stderr[-MOST_SAID:], MOST_SAID))
+        return CommandResult(1, "", f"it took longer than {LONGEST_S:.0f} s and was ended")
+    return CommandResult(done.returncode, _text(done.stdout, MOST_OUTPUT), _text(done.stderr[-MOST_SAID:], MOST_SAID))
 
 
-class Started:
+class BackgroundCommand:
     """A command that runs on its own."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path, begin: int) -> None:
@@ -49,7 +49,7 @@ class Started:
         """Return its exit code; None while it runs."""
         return self._process.poll()
 
-    def said(self) -> str:
+    def read_error_output(self) -> str:
         """Return what it has written, as far as it speaks of an error."""
         with self._log.open("rb") as file:
             file.seek(self._begin)
@@ -58,7 +58,7 @@ class Started:
         return "\n".join(lines[first:])[-MOST_SAID:]
 
 
-def begin(arguments: list[str], log: Path) -> Started:
+def begin(arguments: list[str], log: Path) -> BackgroundCommand:
     """Start a command that continues when this process ends; what it writes is appended to ``log``."""
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     log.touch(mode=0o600)
@@ -67,7 +67,7 @@ def begin(arguments: list[str], log: Path) -> Started:
         process = subprocess.Popen(
             [*PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
         )
-    return Started(process, log, size)
+    return BackgroundCommand(process, log, size)
 
 
 def _text(data: bytes, most: int) -> str:

@@ -13,14 +13,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from reviews.evidence.gather import registered_spec
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store, write_durably
 from reviews.trail.tables.open_table import read_entries
-from sessions.builder.redaction import Wall, without_heldout
-from sessions.builder.tools.tool_context import Refused
+from sessions.builder.redaction import Redactor, without_heldout
+from sessions.builder.tools.tool_context import ToolCallRefusal
 from sessions.pages.overview import Overview, find_runs, overview
 from sessions.pages.report.report import REPORT_MARKDOWN, told_so_far
-from sessions.pages.report.timeline import tell
+from sessions.pages.report.timeline import describe_entries
 from sessions.run.run_layout import STORE, TRAIL, is_run
 from sessions.run.signed_specs import DRAFT
 from specs.loading.loading import load_spec
@@ -40,10 +40,10 @@ LOGS = Path(".peergate") / "managed"
 class _Entries:
     """The entries of a trail as they were read once."""
 
-    def __init__(self, entries: list[Recorded]) -> None:
+    def __init__(self, entries: list[RecordedEntry]) -> None:
         self._entries = entries
 
-    def iterate(self, *kinds: EntryKind) -> Iterator[Recorded]:
+    def iterate(self, *kinds: EntryKind) -> Iterator[RecordedEntry]:
         return (entry for entry in self._entries if not kinds or entry.entry.kind in kinds)
 
 
@@ -96,24 +96,28 @@ class Project:
                 return path
         except OSError:
             pass
-        raise Refused(f"the project has no file {name}; list_files lists them")
+        raise ToolCallRefusal(f"the project has no file {name}; list_files lists them")
 
     def write_draft(self, name: str, text: str) -> Path:
         """Write a spec as a draft; Refused if it is no YAML, or names a file outside of the folder or a secret."""
         raw = text.encode("utf-8", "replace")
         if (secret := current().known_in(raw)) is not None:
-            raise Refused(f"the text holds the value of {secret}; nothing was written")
+            raise ToolCallRefusal(f"the text holds the value of {secret}; nothing was written")
         try:
             document = read_yaml(raw)
         except UnreadableError as error:
             at = f"line {error.place.line}, column {error.place.column}"
-            raise Refused(f"{at}: {error.message} {error.hint}".strip()) from error
+            raise ToolCallRefusal(f"{at}: {error.message} {error.hint}".strip()) from error
         for current_text in _texts(document.data):
             if current_text.startswith(("/", "~")) or ".." in PurePosixPath(current_text).parts:
-                raise Refused(f"'{plain(current_text, 200)}' leads out of the project's folder; nothing was written")
+                raise ToolCallRefusal(
+                    f"'{plain(current_text, 200)}' leads out of the project's folder; nothing was written"
+                )
             for kept_path in (self.runs, self.pods) if len(current_text) < MOST_PATH else ():
                 if (self.folder / current_text).is_relative_to(kept_path):
-                    raise Refused(f"'{plain(current_text, 200)}' leads into the run folders; nothing was written")
+                    raise ToolCallRefusal(
+                        f"'{plain(current_text, 200)}' leads into the run folders; nothing was written"
+                    )
         path = self.folder / f"{name}{DRAFT}"
         write_durably(path, raw, mode=0o600)
         return path
@@ -125,7 +129,7 @@ class Project:
     def session(self, name: str) -> Path:
         """Return a run folder; Refused if there is no such session."""
         if not self.has(name):
-            raise Refused(f"there is no session '{name}'; list_sessions lists them")
+            raise ToolCallRefusal(f"there is no session '{name}'; list_sessions lists them")
         return self.runs / name
 
     def sessions(self) -> list[Overview]:
@@ -150,7 +154,7 @@ class Project:
     def clean_for(self, run: Path, text: str) -> str:
         """Return a text about a session as its builder may read it; nothing of it if its trail cannot be read."""
         try:
-            return Wall(SeenRun(run), os.environ).clean(text, MOST_SHOWN)
+            return Redactor(SeenRun(run), os.environ).clean(text, MOST_SHOWN)
         except (PeergateError, OSError, ValueError) as error:
             return f"the trail cannot be read ({type(error).__name__}), so that nothing of it is shown"
 
@@ -160,7 +164,7 @@ class Project:
         try:
             text = path.read_text(encoding="utf-8") if path.is_file() else told_so_far(run, TRAIL, STORE)[1]
         except EvidenceMissing:
-            raise Refused("there is no report yet: the session neither ended nor waits for a person") from None
+            raise ToolCallRefusal("there is no report yet: the session neither ended nor waits for a person") from None
         return self.clean_for(run, text)
 
     def timeline(self, run: Path) -> str:
@@ -168,7 +172,7 @@ class Project:
         seen_seen_run = SeenRun(run)
         lines = [
             f"entry {value.entry.entry.seq} {value.entry.entry.kind}: {' | '.join((value.what, *value.lines))}"
-            for value in tell(seen_seen_run.entries, seen_seen_run.store)
+            for value in describe_entries(seen_seen_run.entries, seen_seen_run.store)
         ]
         return self.clean_for(run, "\n".join(lines))
 

@@ -19,11 +19,11 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
-from sessions.mcp.tool_list import listed
+from sessions.mcp.tool_list import describe_tools
 from specs.system.errors import PeergateError
 
 if TYPE_CHECKING:
-    from sessions.mcp.management.tools import Call
+    from sessions.mcp.management.tools import ToolInvocation
     from sessions.mcp.transports import Transport
 
 REPORT_S = 5.0
@@ -53,7 +53,7 @@ def make_server(*at: Path) -> Server[Any]:
 
     async def call_tool(context: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         input_text = json.dumps(params.arguments or {}, ensure_ascii=False)
-        text, is_error = await _reporting(context, partial(_called, name=params.name, text=input_text), at, limiter)
+        text, is_error = await _reporting(context, partial(_call_tool, name=params.name, text=input_text), at, limiter)
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)
 
     async def list_resources(_: _Context, __: _Page) -> types.ListResourcesResult:
@@ -105,7 +105,10 @@ def serve(transport: Transport, folder: Path, runs: Path, pods: Path) -> None:
 
 
 async def _reporting(
-    context: _Context, work: Callable[[Call], tuple[str, bool]], at: tuple[Path, ...], limiter: anyio.CapacityLimiter
+    context: _Context,
+    work: Callable[[ToolInvocation], tuple[str, bool]],
+    at: tuple[Path, ...],
+    limiter: anyio.CapacityLimiter,
 ) -> tuple[str, bool]:
     """Carry a call out in a thread, and report meanwhile what it does."""
     call = await anyio.to_thread.run_sync(_call, *at)
@@ -125,27 +128,27 @@ async def _reporting(
     return done[0]
 
 
-def _call(*at: Path) -> Call:
+def _call(*at: Path) -> ToolInvocation:
     from sessions.mcp.management.project import Project
-    from sessions.mcp.management.tools import Call
+    from sessions.mcp.management.tools import ToolInvocation
 
-    return Call(Project(*at))
+    return ToolInvocation(Project(*at))
 
 
 def _tools() -> list[types.Tool]:
     from sessions.mcp.management.tools import TOOLS
 
-    return listed(TOOLS)
+    return describe_tools(TOOLS)
 
 
-def _called(call: Call, name: str, text: str) -> tuple[str, bool]:
+def _call_tool(call: ToolInvocation, name: str, text: str) -> tuple[str, bool]:
     from sessions.mcp.management.tools import carry_out
 
-    return _answered(call, lambda: carry_out(call, name, text))
+    return _answer_safely(call, lambda: carry_out(call, name, text))
 
 
-def _read(call: Call, uri: str) -> tuple[str, bool]:
-    from sessions.builder.tools.tool_context import Refused
+def _read(call: ToolInvocation, uri: str) -> tuple[str, bool]:
+    from sessions.builder.tools.tool_context import ToolCallRefusal
     from sessions.mcp.management import processes
 
     def text() -> str:
@@ -153,20 +156,20 @@ def _read(call: Call, uri: str) -> tuple[str, bool]:
             return processes.run(["spec", "schema"] if uri == SCHEMA else ["spec", "kinds", "--json"]).out
         match = _OF_SESSION.fullmatch(uri)
         if match is None:
-            raise Refused("there is no such resource; resources/list and resources/templates/list name them")
+            raise ToolCallRefusal("there is no such resource; resources/list and resources/templates/list name them")
         run = call.project.session(match[1])
         return call.project.report(run) if match[2] == "report" else call.project.timeline(run)
 
-    return _answered(call, text)
+    return _answer_safely(call, text)
 
 
-def _answered(call: Call, work: Callable[[], str]) -> tuple[str, bool]:
+def _answer_safely(call: ToolInvocation, work: Callable[[], str]) -> tuple[str, bool]:
     """Return a text and whether it is an error, which never holds more than its client may read."""
-    from sessions.builder.tools.tool_context import Refused
+    from sessions.builder.tools.tool_context import ToolCallRefusal
 
     try:
         return work(), False
-    except Refused as refused:
+    except ToolCallRefusal as refused:
         return call.project.clean(str(refused)), True
     except PeergateError as error:
         return call.project.clean(f"{error.message}{f' ({error.hint})' if error.hint else ''}"), True

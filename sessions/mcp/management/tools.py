@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from sessions.builder.tools.tool_context import Refused, read_arguments
+from sessions.builder.tools.tool_context import ToolCallRefusal, read_arguments
 from sessions.mcp.management import processes
 from sessions.mcp.management.project import Project
 from specs.system.regular_files import read_regular
@@ -110,7 +110,7 @@ class PodStatus(Arguments):
     wait_seconds: Wait = 0
 
 
-class RequestReview(Arguments):
+class RequestFileReview(Arguments):
     """Have specs or notes of the project reviewed in full.
 
     In a session its registered reviewer answers, from its budget. Without one rules answer, at no cost.
@@ -130,7 +130,7 @@ class AuditTrail(Arguments):
 
 
 @dataclass
-class Call:
+class ToolInvocation:
     """One call while it is carried out."""
 
     project: Project
@@ -138,55 +138,57 @@ class Call:
     """What a waiting client reads."""
 
 
-def list_files(call: Call, _: ListFiles) -> str:
+def list_files(call: ToolInvocation, _: ListFiles) -> str:
     """Return names and sizes."""
     return "\n".join(f"{name}: {size} bytes" for name, size in call.project.files()) or "the folder is empty"
 
 
-def read_spec_file(call: Call, arguments: ReadSpecFile) -> str:
+def read_spec_file(call: ToolInvocation, arguments: ReadSpecFile) -> str:
     """Return the text of a spec or a note."""
     return call.project.clean(read_regular(call.project.file(arguments.file)).decode("utf-8", "replace"))
 
 
-def write_spec(call: Call, arguments: WriteSpec) -> str:
+def write_spec(call: ToolInvocation, arguments: WriteSpec) -> str:
     """Write a draft."""
     path = call.project.write_draft(arguments.name, arguments.text)
     return f"{path.name} is written; check_spec says what is wrong with it, and a person signs it before it can start"
 
 
-def check_spec(call: Call, arguments: CheckSpec) -> str:
+def check_spec(call: ToolInvocation, arguments: CheckSpec) -> str:
     """Return what ``peergate spec check`` says of a spec."""
     path = call.project.file(arguments.file)
     profile = _profile(arguments.profile)
     done = processes.run(["spec", "check", str(path), "--json", *profile], tell=partial(_doing, call, "it is checked"))
     message = call.project.clean_of(path, f"exit code {done.code}\n{done.out or done.error}")
-    return _said(done, message, fine=(0, 2, 3, 4))
+    return _require_success(done, message, fine=(0, 2, 3, 4))
 
 
-def start_session(call: Call, arguments: StartSession) -> str:
+def start_session(call: ToolInvocation, arguments: StartSession) -> str:
     """Start a session in a process of its own, and return when it is registered."""
     project, path = call.project, call.project.file(arguments.file)
     if project.has(arguments.name):
-        raise Refused(f"there is a session '{arguments.name}' already: choose another name, or resume it")
+        raise ToolCallRefusal(f"there is a session '{arguments.name}' already: choose another name, or resume it")
     command = ["start", str(path), "--signed", "--name", arguments.name, *project.runs_option]
     started = processes.begin([*command, *_profile(arguments.profile)], project.log(arguments.name))
     until = time.monotonic() + BEGIN_S
     while not project.has(arguments.name):
         if (code := started.poll()) is not None:
-            raise Refused(project.clean_of(path, f"nothing was started (exit code {code}): {started.said()}"))
+            raise ToolCallRefusal(
+                project.clean_of(path, f"nothing was started (exit code {code}): {started.read_error_output()}")
+            )
         if time.monotonic() > until:
-            raise Refused("it has not been registered yet; list_sessions shows when it is")
+            raise ToolCallRefusal("it has not been registered yet; list_sessions shows when it is")
         _doing(call, "the session is being registered")
         time.sleep(LOOK_S)
     return f"session {arguments.name} is registered and runs; session_status shows it"
 
 
-def resume_session(call: Call, arguments: ResumeSession) -> str:
+def resume_session(call: ToolInvocation, arguments: ResumeSession) -> str:
     """Continue a session in a process of its own."""
     project, run = call.project, call.project.session(arguments.session)
     before = project.overview(run)
     if before.state in ("closed", "running", "damaged"):
-        raise Refused(f"session {arguments.session} is {before.state}: there is nothing to continue")
+        raise ToolCallRefusal(f"session {arguments.session} is {before.state}: there is nothing to continue")
     started = processes.begin(["resume", arguments.session, *project.runs_option], project.log(arguments.session))
     until = time.monotonic() + BEGIN_S
     while started.poll() is None and time.monotonic() < until:
@@ -196,24 +198,24 @@ def resume_session(call: Call, arguments: ResumeSession) -> str:
         time.sleep(LOOK_S)
     now = project.overview(run)
     message = f"session {arguments.session} is {now.state}{': ' if now.reasons else ''}{'; '.join(now.reasons)}"
-    return project.clean_for(run, f"{message}\n{started.said()}")
+    return project.clean_for(run, f"{message}\n{started.read_error_output()}")
 
 
-def pause_session(call: Call, arguments: PauseSession) -> str:
+def pause_session(call: ToolInvocation, arguments: PauseSession) -> str:
     """Ask a session to pause and wait until it has."""
     project, run = call.project, call.project.session(arguments.session)
     done = processes.run(["pause", arguments.session, *project.runs_option], tell=partial(_doing, call, "it pauses"))
-    return _said(done, project.clean_for(run, done.out or done.error))
+    return _require_success(done, project.clean_for(run, done.out or done.error))
 
 
-def list_sessions(call: Call, _: ListSessions) -> str:
+def list_sessions(call: ToolInvocation, _: ListSessions) -> str:
     """Return the sessions without reasons: those may quote what a builder must not read."""
     visible = ("name", "state", "decision", "stage", "attempt", "started", "ended")
     every = [{name: overview.as_json()[name] for name in visible} for overview in call.project.sessions()]
     return json.dumps({"sessions": every}, indent=1)
 
 
-def session_status(call: Call, arguments: SessionStatus) -> str:
+def session_status(call: ToolInvocation, arguments: SessionStatus) -> str:
     """Wait until state or stage change, and return the status."""
     project, run = call.project, call.project.session(arguments.session)
     first = now = project.overview(run)
@@ -225,31 +227,31 @@ def session_status(call: Call, arguments: SessionStatus) -> str:
         time.sleep(LOOK_S)
         now = project.overview(run)
     done = processes.run(["status", arguments.session, "--json", *project.runs_option])
-    return _said(done, project.clean_for(run, done.out or done.error))
+    return _require_success(done, project.clean_for(run, done.out or done.error))
 
 
-def list_pods(call: Call, _: ListPods) -> str:
+def list_pods(call: ToolInvocation, _: ListPods) -> str:
     """Return the pods without asking any."""
     from sessions.mcp.management import pods
 
     return json.dumps({"pods": pods.every(call.project.pods)}, indent=1)
 
 
-def start_pod(call: Call, arguments: StartPod) -> str:
+def start_pod(call: ToolInvocation, arguments: StartPod) -> str:
     """Start or continue a session there."""
     from sessions.mcp.management import pods
 
-    place = pods.known(call.project.pods, arguments.session)
+    place = pods.require_pod(call.project.pods, arguments.session)
     command = ["pod", "start", place.name, "--pods", str(call.project.pods)]
     done = processes.run(command, tell=partial(_doing, call, "the pod is asked"))
-    return _said(done, call.project.clean(done.error or done.out))
+    return _require_success(done, call.project.clean(done.error or done.out))
 
 
-def pod_status(call: Call, arguments: PodStatus) -> str:
+def pod_status(call: ToolInvocation, arguments: PodStatus) -> str:
     """Wait for a gate or the end, and return the state there and the status of the pulled session."""
     from sessions.mcp.management import pods
 
-    project, place = call.project, pods.known(call.project.pods, arguments.session)
+    project, place = call.project, pods.require_pod(call.project.pods, arguments.session)
     first = now = pods.look(place)
     until = time.monotonic() + arguments.wait_seconds
     while now.orchestrator == "running" and now.gates == first.gates and time.monotonic() < until:
@@ -262,10 +264,10 @@ def pod_status(call: Call, arguments: PodStatus) -> str:
     if not now.entries:
         return project.clean(f"{message}; nothing was started there yet")
     done = processes.run(["status", place.name, "--json", "--runs", str(place.run.parent)])
-    return _said(done, project.clean_for(place.run, f"{message}\n{done.out or done.error}"))
+    return _require_success(done, project.clean_for(place.run, f"{message}\n{done.out or done.error}"))
 
 
-def request_review(call: Call, arguments: RequestReview) -> str:
+def request_review(call: ToolInvocation, arguments: RequestFileReview) -> str:
     """Return the answer to a requested review."""
     project = call.project
     files = [project.file(read_file) for read_file in arguments.files]
@@ -279,18 +281,20 @@ def request_review(call: Call, arguments: RequestReview) -> str:
         output = project.clean_for(run, output)
     for path in files:
         output = project.clean_of(path, output)
-    return _said(done, output)
+    return _require_success(done, output)
 
 
-def audit_trail(call: Call, arguments: AuditTrail) -> str:
+def audit_trail(call: ToolInvocation, arguments: AuditTrail) -> str:
     """Return what ``peergate audit verify`` says."""
     project, run = call.project, call.project.session(arguments.session)
     command = ["audit", "verify", arguments.session, "--json", *project.runs_option]
     done = processes.run(command, tell=partial(_doing, call, "the trail is verified"))
-    return _said(done, project.clean_for(run, f"exit code {done.code}\n{done.out or done.error}"), fine=(0, 1, 2, 3))
+    return _require_success(
+        done, project.clean_for(run, f"exit code {done.code}\n{done.out or done.error}"), fine=(0, 1, 2, 3)
+    )
 
 
-_EVERY: tuple[tuple[type[Arguments], Callable[[Call, Any], str]], ...] = (
+_EVERY: tuple[tuple[type[Arguments], Callable[[ToolInvocation, Any], str]], ...] = (
     (ListFiles, list_files),
     (ReadSpecFile, read_spec_file),
     (WriteSpec, write_spec),
@@ -303,7 +307,7 @@ _EVERY: tuple[tuple[type[Arguments], Callable[[Call, Any], str]], ...] = (
     (ListPods, list_pods),
     (StartPod, start_pod),
     (PodStatus, pod_status),
-    (RequestReview, request_review),
+    (RequestFileReview, request_review),
     (AuditTrail, audit_trail),
 )
 TOOLS = tuple(
@@ -311,14 +315,14 @@ TOOLS = tuple(
     for arguments, carry_out in _EVERY
 )
 """In the order in which they are shown."""
-_CARRY_OUT: dict[str, Callable[[Call, Any], str]] = {carry_out.__name__: carry_out for _, carry_out in _EVERY}
+_CARRY_OUT: dict[str, Callable[[ToolInvocation, Any], str]] = {carry_out.__name__: carry_out for _, carry_out in _EVERY}
 
 
-def carry_out(call: Call, name: str, arguments: str) -> str:
+def carry_out(call: ToolInvocation, name: str, arguments: str) -> str:
     """Return the result of a call; raises Refused, or a PeergateError that its client may read."""
     tool = next((tool for tool in TOOLS if tool.name == name), None)
     if tool is None:
-        raise Refused(f"there is no such tool; there are {', '.join(tool.name for tool in TOOLS)}")
+        raise ToolCallRefusal(f"there is no such tool; there are {', '.join(tool.name for tool in TOOLS)}")
     return _CARRY_OUT[tool.name](call, read_arguments(tool, arguments))
 
 
@@ -326,11 +330,11 @@ def _profile(name: str | None) -> list[str]:
     return ["--profile", name] if name else []
 
 
-def _doing(call: Call, what: str) -> None:
+def _doing(call: ToolInvocation, what: str) -> None:
     call.doing = what
 
 
-def _said(done: processes.Done, text: str, fine: tuple[int, ...] = (0,)) -> str:
+def _require_success(done: processes.CommandResult, text: str, fine: tuple[int, ...] = (0,)) -> str:
     if done.code not in fine:
-        raise Refused(f"exit code {done.code}: {text}" if text else f"exit code {done.code}")
+        raise ToolCallRefusal(f"exit code {done.code}: {text}" if text else f"exit code {done.code}")
     return text

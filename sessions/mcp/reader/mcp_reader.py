@@ -18,17 +18,17 @@ from pydantic import StringConstraints
 
 from reviews.evidence.gather import registered_spec
 from sessions.exports.metric_history import history_of
-from sessions.exports.source import Source
-from sessions.exports.tracking import tracked
-from sessions.mcp.tool_list import listed
+from sessions.exports.source import ExportSource
+from sessions.exports.tracking import make_tracked_run
+from sessions.mcp.tool_list import describe_tools
 from sessions.pages.report.page_result import UNREADABLE
-from sessions.pages.view.places import Read, Reader, Scope
-from sessions.pages.view.trail_state import Checks
+from sessions.pages.view.places import Read, Scope, TrailCache
+from sessions.pages.view.trail_state import TrailAudits
 from sessions.run.terminal import masked_line
 from specs.system.errors import AuditDamage, PeergateError, UserError
 from specs.system.masking import current
 from specs.trail.builder_tools import Arguments, Tool, tool_of
-from specs.trail.tool_arguments import Refused, read_as
+from specs.trail.tool_arguments import ToolCallRefusal, read_as
 
 MOST_ATTEMPTS = 200
 MOST_POINTS = 500
@@ -73,7 +73,7 @@ class SessionReader:
     """Carries out the tools on the sessions of a scope."""
 
     def __init__(self, scope: Scope) -> None:
-        self._reader, self._checks = Reader(scope), Checks(scope)
+        self._reader, self._checks = TrailCache(scope), TrailAudits(scope)
         self._carry_out: tuple[Callable[[Any], Any], ...] = (self._sessions, self._session, self._history, self._curve)
 
     def call(self, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
@@ -84,7 +84,7 @@ class SessionReader:
         number = names.index(name)
         try:
             answered = self._carry_out[number](read_as(TOOLS[number].arguments, json.dumps(arguments)))
-        except Refused as refused:
+        except ToolCallRefusal as refused:
             return masked_line(str(refused), 1000), True
         except PeergateError as error:
             return masked_line(f"{error.message}{f' ({error.hint})' if error.hint else ''}", 1000), True
@@ -96,17 +96,17 @@ class SessionReader:
 
     def _sessions(self, _: Sessions) -> Any:
         visible = ("name", "state", "decision", "gate", "stage", "attempt", "started", "ended")
-        return [{name: getattr(overview, name) for name in visible} for overview in self._reader.scope.listed()]
+        return [{name: getattr(overview, name) for name in visible} for overview in self._reader.scope.list_sessions()]
 
     def _session(self, session: Session) -> Any:
-        results = tracked(self._source(session.session))._asdict()
+        results = make_tracked_run(self._source(session.session))._asdict()
         return results | {"curves": sorted(results["curves"])}
 
     def _history(self, metric_history: MetricHistory) -> Any:
         named = (
             [metric_history.session]
             if metric_history.session
-            else [overview.name for overview in self._reader.scope.listed()]
+            else [overview.name for overview in self._reader.scope.list_sessions()]
         )
         parts: list[dict[str, Any]] = []
         known: set[str] = set()
@@ -129,20 +129,20 @@ class SessionReader:
         return {"attempts": parts[-MOST_ATTEMPTS:], "left_out": left_out}
 
     def _curve(self, curve: Curve) -> Any:
-        curves = tracked(self._source(curve.session)).curves
+        curves = make_tracked_run(self._source(curve.session)).curves
         if curve.curve not in curves:
             raise UserError("there is no such curve", hint=f"there are: {', '.join(sorted(curves)) or 'none'}")
         values = curves[curve.curve]
         step = -(-len(values) // MOST_POINTS)
         return {"steps": len(values), "points": [[place + 1, values[place]] for place in range(0, len(values), step)]}
 
-    def _source(self, name: str) -> Source:
+    def _source(self, name: str) -> ExportSource:
         read: Read = self._reader.read(name)
         if not read.is_session:
             raise UserError("this is no session")
         if damage := self._checks.of(name).damage:
             raise AuditDamage(f"the trail is damaged: {damage[0]}", hint="`peergate audit verify` lists all damage")
-        return Source(read.place.folder, read.entries, read.store)
+        return ExportSource(read.place.folder, read.entries, read.store)
 
 
 def make_server(reader: SessionReader) -> Server[Any]:
@@ -151,7 +151,7 @@ def make_server(reader: SessionReader) -> Server[Any]:
     async def list_tools(
         _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=listed(TOOLS, only_read=True))
+        return types.ListToolsResult(tools=describe_tools(TOOLS, only_read=True))
 
     async def call_tool(_: ServerRequestContext[Any], params: types.CallToolRequestParams) -> types.CallToolResult:
         text, is_error = await anyio.to_thread.run_sync(reader.call, params.name, params.arguments or {})

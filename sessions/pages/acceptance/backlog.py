@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from reviews.acceptance.criterion_state import Acceptance, CriterionState, State, acceptance_of
 from reviews.evidence.gather import accepted_attempt, registered_spec
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.pages.acceptance.effort import gpus_of
 from sessions.pages.acceptance.siblings import Sibling, siblings_of
@@ -25,7 +25,7 @@ LEAST_HOURS = 1 / 60
 _DAY, _WEEK = 8.0, 40.0
 
 
-class Item(NamedTuple):
+class BacklogItem(NamedTuple):
     """A criterion that is not discharged."""
 
     id: str
@@ -72,7 +72,7 @@ class Backlog(NamedTuple):
     """ship-%."""
     ceiling: float | None
     """ship-% if everything this session can still reach is discharged."""
-    items: tuple[Item, ...]
+    items: tuple[BacklogItem, ...]
     siblings: tuple[Sibling, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Backlog(NamedTuple):
         return {"ship_percent": self.now, "ceiling_percent": self.ceiling, "items": items, "siblings": siblings}
 
 
-def backlog_of(entries: Sequence[Recorded], store: Store) -> Backlog:
+def backlog_of(entries: Sequence[RecordedEntry], store: Store) -> Backlog:
     """Return what is left of a session's criteria; raises EvidenceMissing as :func:`acceptance_of`."""
     acceptance = acceptance_of(entries, store)
     resolved, _ = registered_spec(entries, store)
@@ -95,13 +95,15 @@ def backlog_of(entries: Sequence[Recorded], store: Store) -> Backlog:
     )
 
 
-def _ceiling(acceptance: Acceptance, items: Sequence[Item]) -> float | None:
+def _ceiling(acceptance: Acceptance, items: Sequence[BacklogItem]) -> float | None:
     if acceptance.percent is None:
         return None
     return round(acceptance.percent + sum(item.gain for item in items if not item.out_of_reach), 6)
 
 
-def _item(entries: Sequence[Recorded], resolved: ResolvedSpec, criterion_state: CriterionState, total: int) -> Item:
+def _item(
+    entries: Sequence[RecordedEntry], resolved: ResolvedSpec, criterion_state: CriterionState, total: int
+) -> BacklogItem:
     criterion = criterion_state.criterion
     names = _before(resolved, criterion.stage)
     # A stage whose approval shows nothing for the criterion has to run again itself.
@@ -112,7 +114,7 @@ def _item(entries: Sequence[Recorded], resolved: ResolvedSpec, criterion_state: 
     gpu_minutes = sum(minutes_of(entries, resolved, [name])[0] * gpus for name, gpus in billed)
     usd = sum(attempt_usd(spec.budget, spec.stage(name)) for name in run)
     stated = criterion.effort_hours
-    return Item(
+    return BacklogItem(
         id=criterion.id,
         text=criterion.text,
         state=criterion_state.state,
@@ -136,7 +138,7 @@ def _before(resolved: ResolvedSpec, stage: str) -> list[str]:
     return names[: names.index(stage) + 1]
 
 
-def _out_of_reach(entries: Sequence[Recorded], resolved: ResolvedSpec, usd: float) -> str:
+def _out_of_reach(entries: Sequence[RecordedEntry], resolved: ResolvedSpec, usd: float) -> str:
     closed = next((entry for entry in entries if entry.entry.kind == "close"), None)
     if closed is not None:
         return f"the session is closed ({closed.body['decision']}): another one has to show it"

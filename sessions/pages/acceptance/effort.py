@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.run.money import ledger
 from specs.jobs.job_records import Manifest
@@ -13,7 +13,7 @@ from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import Stage
 
 
-class Effort(NamedTuple):
+class EffortTotal(NamedTuple):
     """Hours and money."""
 
     job_hours: float
@@ -34,7 +34,7 @@ def gpus_of(stage: Stage) -> int:
     return int(getattr(stage.parameters, "device", "auto") == "cuda")
 
 
-def effort_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> Effort:
+def effort_of(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> EffortTotal:
     """Return what the jobs of a session took, by its ledger; a GPU counts where the job's manifest names one."""
     spec = resolved.spec.with_resources()
     ends = (entry for entry in entries if entry.entry.kind == "exit")
@@ -52,4 +52,4 @@ def effort_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec)
         names = [stage for stage in spec.stages if key.startswith(f"{entries[0].entry.session}.{stage.name}.")]
         gpus = max((gpus_of(stage) for stage in names), default=0)
         gpu_hours += seconds / 3600 * (max(1, gpus) if on_gpu else 0)
-    return Effort(hours, gpu_hours, ledger.balance_of(list(entries), resolved.spec.budget).spent_usd)
+    return EffortTotal(hours, gpu_hours, ledger.balance_of(list(entries), resolved.spec.budget).spent_usd)

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from reviews.acceptance.criterion_state import CriterionState, State, acceptance_of
 from reviews.evidence.gather import registered_spec
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.pages.acceptance.backlog import Backlog, Item, backlog_of
-from sessions.pages.acceptance.effort import Effort, effort_of
+from sessions.pages.acceptance.backlog import Backlog, BacklogItem, backlog_of
+from sessions.pages.acceptance.effort import EffortTotal, effort_of
 from sessions.run.run_layout import STORE, TRAIL, require_run
 
 
@@ -28,7 +28,7 @@ class ProgrammeSession(NamedTuple):
     started_ns: int
     model: str
     percent: float | None
-    effort: Effort
+    effort: EffortTotal
     states: tuple[CriterionState, ...]
     backlog: Backlog
 
@@ -49,7 +49,7 @@ class Programme(NamedTuple):
 
     sessions: tuple[ProgrammeSession, ...]
     criteria: tuple[ProgrammeCriterion, ...]
-    backlog: tuple[tuple[str, Item], ...]
+    backlog: tuple[tuple[str, BacklogItem], ...]
     """What is left, with the session whose figures it has, the most worthwhile first."""
 
     @property
@@ -64,9 +64,9 @@ class Programme(NamedTuple):
             model: _percent([criterion for criterion in self.criteria if criterion.model == model]) for model in models
         }
 
-    def effort(self) -> Effort:
+    def effort(self) -> EffortTotal:
         """Return what all sessions took."""
-        return Effort(*(sum(part) for part in zip(*(session.effort for session in self.sessions), strict=True)))
+        return EffortTotal(*(sum(part) for part in zip(*(session.effort for session in self.sessions), strict=True)))
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of ``status --programme --json``."""
@@ -130,9 +130,9 @@ def programme_of(runs: Sequence[Path]) -> Programme:
 def _remaining_items(
     deciding: dict[tuple[str, str, str], tuple[ProgrammeSession, CriterionState]],
     criteria: Sequence[ProgrammeCriterion],
-) -> tuple[tuple[str, Item], ...]:
+) -> tuple[tuple[str, BacklogItem], ...]:
     total = _weight(criteria)
-    items: list[tuple[str, Item]] = []
+    items: list[tuple[str, BacklogItem]] = []
     for session, state in deciding.values():
         item = next((item for item in session.backlog.items if item.id == state.criterion.id), None)
         if item is not None and state.state in ("open", "retracted"):
@@ -154,7 +154,7 @@ def _session(run: Path) -> ProgrammeSession:
     )
 
 
-def _start_ns(entries: Sequence[Recorded]) -> int:
+def _start_ns(entries: Sequence[RecordedEntry]) -> int:
     return int(entries[0].entry.time_ns)
 
 

@@ -8,17 +8,17 @@ from typing import Any, Literal, NamedTuple
 
 from reviews.acceptance.criterion_state import Acceptance, acceptance_of
 from reviews.evidence.gather import is_in_force, registered_spec
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.pages.acceptance.siblings import Sibling, siblings_of
 from specs.system.errors import UserError
 from specs.system.text import plain
-from specs.trail.audit_file import AuditFile, Recommendation
+from specs.trail.audit_file import AuditFile, AuditRecommendation
 
 Answer = Literal["adopted", "rejected", "open"]
 
 
-class Reconciled(NamedTuple):
+class RecommendationOutcome(NamedTuple):
     """A recommendation and what was done with it."""
 
     id: str
@@ -36,7 +36,7 @@ class Retrospective(NamedTuple):
     siblings: tuple[Sibling, ...]
     audit: str
     """Whose recommendations these are; empty without an audit."""
-    recommendations: tuple[Reconciled, ...]
+    recommendations: tuple[RecommendationOutcome, ...]
 
     def as_json(self) -> dict[str, Any]:
         """Return it as ``retrospective --json`` shows it."""
@@ -55,7 +55,7 @@ class Retrospective(NamedTuple):
 _ANSWERS: tuple[Answer, ...] = ("adopted", "rejected", "open")
 
 
-def retrospective_of(entries: Sequence[Recorded], store: Store, audit: AuditFile | None) -> Retrospective:
+def retrospective_of(entries: Sequence[RecordedEntry], store: Store, audit: AuditFile | None) -> Retrospective:
     """Return a session in retrospect.
 
     Raises:
@@ -65,14 +65,18 @@ def retrospective_of(entries: Sequence[Recorded], store: Store, audit: AuditFile
     acceptance = acceptance_of(entries, store)
     resolved, _ = registered_spec(entries, store)
     rows = (
-        tuple(_reconciled(entries, acceptance, recommendation) for recommendation in audit.recommendations)
+        tuple(
+            _reconcile_recommendation(entries, acceptance, recommendation) for recommendation in audit.recommendations
+        )
         if audit
         else ()
     )
     return Retrospective(acceptance, tuple(siblings_of(entries, store, resolved)), audit.audit if audit else "", rows)
 
 
-def _reconciled(entries: Sequence[Recorded], acceptance: Acceptance, recommendation: Recommendation) -> Reconciled:
+def _reconcile_recommendation(
+    entries: Sequence[RecordedEntry], acceptance: Acceptance, recommendation: AuditRecommendation
+) -> RecommendationOutcome:
     states = {each.criterion.id: each for each in acceptance.criteria}
     if recommendation.criterion is not None and recommendation.criterion not in states:
         known = ", ".join(states) or "none"
@@ -90,12 +94,16 @@ def _reconciled(entries: Sequence[Recorded], acceptance: Acceptance, recommendat
     # A criterion that nothing discharged outweighs an amendment: it says what the recommendation comes to.
     adopted = criterion.proof is not None if criterion is not None else bool(amended)
     if adopted:
-        return Reconciled(recommendation.id, recommendation.text, "adopted", "; ".join(whys), tuple(evidence))
+        return RecommendationOutcome(
+            recommendation.id, recommendation.text, "adopted", "; ".join(whys), tuple(evidence)
+        )
     if recommendation.rejected is not None:
-        return Reconciled(recommendation.id, recommendation.text, "rejected", recommendation.rejected, tuple(evidence))
+        return RecommendationOutcome(
+            recommendation.id, recommendation.text, "rejected", recommendation.rejected, tuple(evidence)
+        )
     missing = [f"{criterion.criterion.id} is {criterion.state}: {criterion.why}"] if criterion is not None else []
     why = "; ".join([*whys, *missing]) or "no criterion is named, and no amendment in force names it in its reason"
-    return Reconciled(recommendation.id, recommendation.text, "open", why, tuple(evidence))
+    return RecommendationOutcome(recommendation.id, recommendation.text, "open", why, tuple(evidence))
 
 
 def _names(reason: str, id: str) -> bool:

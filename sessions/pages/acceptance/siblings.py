@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from reviews.evidence.defect_waves import defects_in, family_of
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import kind_of
@@ -25,7 +25,7 @@ class Sibling(NamedTuple):
     """Whether the gate of that stage opens only if it passes (:attr:`CheckResult.due`)."""
 
 
-def siblings_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> Iterator[Sibling]:
+def siblings_of(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> Iterator[Sibling]:
     """Yield the checks of each defect's family that have not passed at another stage, once each."""
     # Imported here: all checks together take longer to import than `peergate status` takes otherwise.
     from reviews.gate.check_list import all_checks
@@ -43,4 +43,4 @@ def siblings_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpe
                 if same and not itself and state not in ("PASS", "NOT_APPLICABLE") and at not in seen_pairs:
                     seen_pairs.add(at)
                     flag = other.blocking and stage.name != defect.stage
-                    yield Sibling(other.id, stage.name, state, defect.told, flag)
+                    yield Sibling(other.id, stage.name, state, defect.description, flag)

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from reviews.checks.remedies import remedy_of_result
 from reviews.evidence.gather import find
-from reviews.trail.chain.envelope import Recorded
-from sessions.pages.diagnosis.attempts import Attempt
-from sessions.pages.diagnosis.causes import binding, detector_of, fired
+from reviews.trail.chain.envelope import RecordedEntry
+from sessions.pages.diagnosis.attempts import TrainingAttempt
+from sessions.pages.diagnosis.causes import binding, detector_of, has_fired
 from specs.session.session_spec import ResolvedSpec
 from specs.trail.verdict import CheckResult
 
@@ -22,7 +22,7 @@ LEAST_MINUTES = 1.0
 """What a person takes to change anything."""
 
 
-class Action(NamedTuple):
+class SuggestedAction(NamedTuple):
     """One thing to change."""
 
     do: str
@@ -41,20 +41,20 @@ class Action(NamedTuple):
 
 
 def actions_for(
-    entries: Sequence[Recorded], resolved: ResolvedSpec, attempt: Attempt, results: Sequence[CheckResult]
-) -> tuple[Action, ...]:
+    entries: Sequence[RecordedEntry], resolved: ResolvedSpec, attempt: TrainingAttempt, results: Sequence[CheckResult]
+) -> tuple[SuggestedAction, ...]:
     """Return an action for each detector that fired and has a remedy, the most worthwhile first."""
     first = binding(results)
-    actions: list[Action] = []
+    actions: list[SuggestedAction] = []
     for result in results:
         remedy = remedy_of_result(result)
-        if first is None or not fired(result) or not remedy:
+        if first is None or not has_fired(result) or not remedy:
             continue
         same = detector_of(result).cause == detector_of(first).cause
         gain = SURE if result.closes else LIKELY if same else POSSIBLE
         again = _again(resolved, attempt.stage, from_data=detector_of(result).cause == "data")
         minutes, measured = minutes_of(entries, resolved, again)
-        actions.append(Action(remedy, result.id, gain, minutes, again, measured))
+        actions.append(SuggestedAction(remedy, result.id, gain, minutes, again, measured))
     # The cause before its symptom, where both are worth as much.
     actions.sort(key=lambda action: (-action.worth, first is None or action.against != first.id))
     return tuple(actions)
@@ -73,7 +73,7 @@ def _again(resolved: ResolvedSpec, stage: str, *, from_data: bool) -> tuple[str,
     return tuple(name for name in stages if name in texts)
 
 
-def minutes_of(entries: Sequence[Recorded], resolved: ResolvedSpec, again: Sequence[str]) -> tuple[float, bool]:
+def minutes_of(entries: Sequence[RecordedEntry], resolved: ResolvedSpec, again: Sequence[str]) -> tuple[float, bool]:
     """Return the minutes of the newest recorded attempts; of stages without one, their limits."""
     session = entries[0].entry.session
     total, measured = 0.0, True

@@ -18,11 +18,11 @@ from pydantic import ValidationError
 from reviews.evidence.gather import find
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.measure import by_step, loss_of
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.jobs.untrusted_files import NotReadable, read_end
 from sessions.pages.result import checks_of
-from specs.jobs.job_records import JobOrder, Manifest, Progress
+from specs.jobs.job_records import JobOrder, JobProgress, Manifest
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.finetuning.rows import ValidationRow
 from specs.stages.registry import kind_of
@@ -49,7 +49,7 @@ class Curves(NamedTuple):
     """Steps that the job was to make, where it says so."""
 
 
-class Attempt(NamedTuple):
+class TrainingAttempt(NamedTuple):
     """An attempt of a stage that trains."""
 
     stage: str
@@ -59,7 +59,7 @@ class Attempt(NamedTuple):
     checks: tuple[CheckResult, ...]
     """As they were recorded at the gate; empty where there was none."""
     curves: Curves
-    given: dict[str, Any]
+    granted_parameters: dict[str, Any]
     """The granted parameters; empty where the order is gone."""
     changes: dict[str, Any]
     """What the builder chose otherwise than the spec."""
@@ -67,7 +67,7 @@ class Attempt(NamedTuple):
     """Measured values by id."""
 
 
-def newest_of(entries: Sequence[Recorded], resolved: ResolvedSpec) -> list[tuple[str, int]]:
+def newest_of(entries: Sequence[RecordedEntry], resolved: ResolvedSpec) -> list[tuple[str, int]]:
     """Return the newest planned attempt of each stage that trains, in the order of the spec."""
     training = [stage.name for stage in resolved.spec.stages if kind_of(stage).trains]
     newest = {entry.body["stage"]: entry.body["attempt"] for entry in entries if entry.entry.kind == "plan"}
@@ -75,35 +75,40 @@ def newest_of(entries: Sequence[Recorded], resolved: ResolvedSpec) -> list[tuple
 
 
 def attempt_of(
-    entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec, stage: str, number: int, run: Path | None = None
-) -> Attempt:
+    entries: Sequence[RecordedEntry],
+    store: Store,
+    resolved: ResolvedSpec,
+    stage: str,
+    number: int,
+    run: Path | None = None,
+) -> TrainingAttempt:
     """Return what is known of an attempt; with ``run``, also what a job that has not ended wrote on its way."""
     key = f"{entries[0].entry.session}.{stage}.{number}"
     launch, ended = find(entries, f"launch/{key}"), find(entries, f"exit/{key}")
     planned, measured = find(entries, f"plan/{stage}.{number}"), find(entries, f"metrics/{stage}.{number}")
-    curves = _recorded(resolved, store, stage, ended)
+    curves = _read_recorded_curves(resolved, store, stage, ended)
     if not curves.steps and run is not None:
-        curves = _stated(run / "jobs" / key / "progress.jsonl")
-    return Attempt(
+        curves = _read_progress_curves(run / "jobs" / key / "progress.jsonl")
+    return TrainingAttempt(
         stage=stage,
         attempt=number,
         launched=launch is not None,
         ended=ended is not None,
         checks=tuple(checks_of(entries, store, stage, number)),
         curves=curves,
-        given=_given(store, launch),
+        granted_parameters=_read_granted_parameters(store, launch),
         changes=dict(planned.body["changes"]) if planned else {},
         metrics=_metrics(store, measured),
     )
 
 
-def _metrics(store: Store, measured: Recorded | None) -> dict[str, Any]:
+def _metrics(store: Store, measured: RecordedEntry | None) -> dict[str, Any]:
     digest = measured.body["metrics"] if measured else None
     result = store.get_value(digest)["metrics"] if digest else {}
     return {name: value["value"] for name, value in result.items()}
 
 
-def _given(store: Store, launch: Recorded | None) -> dict[str, Any]:
+def _read_granted_parameters(store: Store, launch: RecordedEntry | None) -> dict[str, Any]:
     if launch is None:
         return {}
     try:
@@ -112,7 +117,7 @@ def _given(store: Store, launch: Recorded | None) -> dict[str, Any]:
         return {}
 
 
-def _recorded(resolved: ResolvedSpec, store: Store, stage: str, ended: Recorded | None) -> Curves:
+def _read_recorded_curves(resolved: ResolvedSpec, store: Store, stage: str, ended: RecordedEntry | None) -> Curves:
     if ended is None or "rows" not in ended.body["outputs"]:
         return Curves()
     rows: tuple[Any, ...] = ()
@@ -135,7 +140,7 @@ def _recorded(resolved: ResolvedSpec, store: Store, stage: str, ended: Recorded 
     )
 
 
-def _kept_out(store: Store, ended: Recorded) -> tuple[tuple[int, float], ...]:
+def _kept_out(store: Store, ended: RecordedEntry) -> tuple[tuple[int, float], ...]:
     """Return the losses on kept examples; empty where none were kept, or their rows cannot be read."""
     if "validation" not in ended.body["outputs"]:
         return ()
@@ -146,7 +151,7 @@ def _kept_out(store: Store, ended: Recorded) -> tuple[tuple[int, float], ...]:
     return ()
 
 
-def _seconds(store: Store, ended: Recorded, count: int) -> list[float]:
+def _seconds(store: Store, ended: RecordedEntry, count: int) -> list[float]:
     """Return the times of the last steps; empty for jobs of versions that recorded none."""
     if not ended.body.get("manifest"):
         return []
@@ -159,7 +164,7 @@ def _seconds(store: Store, ended: Recorded, count: int) -> list[float]:
     return times if len(times) == len(seconds) else []
 
 
-def _stated(path: Path) -> Curves:
+def _read_progress_curves(path: Path) -> Curves:
     """Return the losses that a job without an end wrote on its way; lines that cannot be read are left out."""
     try:
         lines = read_end(path, PROGRESS_BYTES)[0].splitlines()
@@ -169,7 +174,7 @@ def _stated(path: Path) -> Curves:
     planned: int | None = None
     for line in lines:
         with suppress(ValueError, TypeError):
-            progress = Progress.model_validate(json.loads(line))
+            progress = JobProgress.model_validate(json.loads(line))
             loss = progress.note.get("loss")
             if isinstance(loss, float) and math.isfinite(loss):
                 pairs[progress.done], planned = (loss, progress.time), progress.total

@@ -83,7 +83,7 @@ DETECTORS: dict[str, Detector] = {
 _LOST = ("jobs.exit", "witness.")
 
 
-def fired(check_result: CheckResult) -> bool:
+def has_fired(check_result: CheckResult) -> bool:
     """Say whether a check found something; without evidence it found nothing, except that a job or witness was lost."""
     return check_result.status in ("FAIL", "WARN", "ERROR") or (
         check_result.status == "BLOCKED" and check_result.id.startswith(_LOST)
@@ -116,7 +116,7 @@ def binding(check_results: Sequence[CheckResult]) -> CheckResult | None:
         return check_result.status == "WARN", CAUSES.index(detector.cause), -DEPTHS.index(detector.depth)
 
     return min(
-        (check_result for check_result in check_results if check_result.id in DETECTORS and fired(check_result)),
+        (check_result for check_result in check_results if check_result.id in DETECTORS and has_fired(check_result)),
         key=rank,
         default=None,
     )

@@ -17,7 +17,7 @@ _POINTS = 60
 """Steps: more of them get no dot each."""
 
 
-class Drawn(NamedTuple):
+class AttemptCurves(NamedTuple):
     """What is drawn of one attempt."""
 
     stage: str
@@ -31,7 +31,7 @@ class Drawn(NamedTuple):
         return f"{PREFIX}{self.stage}.svg"
 
 
-def draw(folder: Path, visible: Sequence[Drawn]) -> list[str]:
+def draw(folder: Path, visible: Sequence[AttemptCurves]) -> list[str]:
     """Draw each attempt that has points; returns the file names."""
     folder.mkdir(parents=True, exist_ok=True)
     every = [value for value in visible if value.curves.steps]
@@ -62,7 +62,7 @@ def save(figure: Any, path: Path) -> None:
     FigureCanvasSVG(figure).print_svg(path, metadata={"Date": None})
 
 
-def _figure(value: Drawn) -> Any:
+def _figure(value: AttemptCurves) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 

@@ -6,15 +6,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reviews.checks.definition import Check, apply
+from reviews.checks.definition import GateCheck, apply
 from reviews.checks.remedies import remedy_of_result
 from reviews.evidence.gather import gather, registered_spec
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.pages.diagnosis.actions import Action, actions_for
-from sessions.pages.diagnosis.attempts import Attempt, Curves, attempt_of, newest_of
-from sessions.pages.diagnosis.causes import CAUSES, DETECTORS, IN_WORDS, Cause, binding, detector_of, fired, steps_in
+from sessions.pages.diagnosis.actions import SuggestedAction, actions_for
+from sessions.pages.diagnosis.attempts import Curves, TrainingAttempt, attempt_of, newest_of
+from sessions.pages.diagnosis.causes import (
+    CAUSES,
+    DETECTORS,
+    IN_WORDS,
+    Cause,
+    binding,
+    detector_of,
+    has_fired,
+    steps_in,
+)
 from sessions.pages.diagnosis.five_whys import Why, whys_of
 from sessions.pages.diagnosis.hypotheses import Hypothesis, hypotheses_of
 from sessions.run.run_layout import STORE, TRAIL
@@ -24,7 +33,7 @@ from specs.system.errors import EvidenceMissing, PeergateError, UserError
 from specs.trail.verdict import CheckResult
 
 
-class Reading(NamedTuple):
+class DetectorReading(NamedTuple):
     """What one detector found."""
 
     check: str
@@ -55,11 +64,11 @@ class Diagnosis(NamedTuple):
     check: str | None
     """The detector that says so."""
     told: str
-    readings: tuple[Reading, ...]
+    readings: tuple[DetectorReading, ...]
     absent: tuple[str, ...]
     """Detectors without a result: the attempt did not end, or this version cannot read its record."""
     whys: tuple[Why, ...]
-    actions: tuple[Action, ...]
+    actions: tuple[SuggestedAction, ...]
     hypotheses: tuple[Hypothesis, ...]
     """What the attempts up to this one show of each other's causes."""
     curves: Curves
@@ -104,14 +113,14 @@ def diagnose(run: Path, stage: str | None = None, number: int | None = None) -> 
     entries, store = read_entries(run / TRAIL), Store(run / STORE)
     resolved, _ = registered_spec(entries, store)
     return [
-        _of(entries, store, resolved, attempt, _computed(run, entries, store, resolved, attempt))
+        _of(entries, store, resolved, attempt, _complete_checks(run, entries, store, resolved, attempt))
         for attempt in (
             attempt_of(entries, store, resolved, *place, run) for place in _chosen(entries, resolved, stage, number)
         )
     ]
 
 
-def recorded(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> list[Diagnosis]:
+def diagnose_from_trail(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> list[Diagnosis]:
     """Diagnose the newest attempts from trail and store alone: the same entries give the same diagnosis."""
     attempts = (attempt_of(entries, store, resolved, *place) for place in newest_of(entries, resolved))
     return [
@@ -138,7 +147,7 @@ def gate_line(stage: str, results: Sequence[CheckResult], session: str) -> str:
 
 
 def _chosen(
-    entries: Sequence[Recorded], resolved: ResolvedSpec, stage: str | None, number: int | None
+    entries: Sequence[RecordedEntry], resolved: ResolvedSpec, stage: str | None, number: int | None
 ) -> list[tuple[str, int]]:
     newest = newest_of(entries, resolved)
     if number is not None and stage is None:
@@ -158,8 +167,8 @@ def _chosen(
     return [(stage, number or max(planned))]
 
 
-def _computed(
-    run: Path, entries: list[Recorded], store: Store, resolved: ResolvedSpec, attempt: Attempt
+def _complete_checks(
+    run: Path, entries: list[RecordedEntry], store: Store, resolved: ResolvedSpec, attempt: TrainingAttempt
 ) -> tuple[CheckResult, ...]:
     """Return the recorded results and, of an attempt that ended, those of detectors that the gate did not run."""
     have = {check.id for check in attempt.checks}
@@ -190,7 +199,7 @@ def _computed(
     )
 
 
-def _detectors(resolved: ResolvedSpec, stage: str) -> list[Check]:
+def _detectors(resolved: ResolvedSpec, stage: str) -> list[GateCheck]:
     # Imported here: all checks together take longer to import than `peergate status` takes otherwise.
     from reviews.gate.check_list import all_checks
 
@@ -199,10 +208,10 @@ def _detectors(resolved: ResolvedSpec, stage: str) -> list[Check]:
 
 
 def _of(
-    entries: Sequence[Recorded],
+    entries: Sequence[RecordedEntry],
     store: Store,
     resolved: ResolvedSpec,
-    attempt: Attempt,
+    attempt: TrainingAttempt,
     results: Sequence[CheckResult],
 ) -> Diagnosis:
     sources = {check.id: check.source for check in _detectors(resolved, attempt.stage)}
@@ -210,7 +219,7 @@ def _of(
     every = [result for result in results if result.id in DETECTORS]
     every.sort(
         key=lambda check_result: (
-            not fired(check_result),
+            not has_fired(check_result),
             check_result.status == "WARN",
             CAUSES.index(detector_of(check_result).cause),
         )
@@ -244,7 +253,7 @@ def _of(
     )
 
 
-def _state(attempt: Attempt) -> str:
+def _state(attempt: TrainingAttempt) -> str:
     if attempt.checks:
         return "judged" if attempt.ended else "judged without an end"
     return "ended" if attempt.ended else "launched, without an end on record" if attempt.launched else "not launched"
@@ -257,8 +266,8 @@ def _in_words(results: Sequence[CheckResult]) -> str:
     return f"{IN_WORDS[detector_of(first).cause]} ({first.id}, {first.status})"
 
 
-def _reading(check_result: CheckResult, source: str, recorded: bool) -> Reading:
-    return Reading(
+def _reading(check_result: CheckResult, source: str, recorded: bool) -> DetectorReading:
+    return DetectorReading(
         check=check_result.id,
         title=check_result.title,
         cause=detector_of(check_result).cause,
@@ -270,6 +279,6 @@ def _reading(check_result: CheckResult, source: str, recorded: bool) -> Reading:
         source=source,
         lines=steps_in(check_result),
         shown=check_result.shown,
-        remedy=remedy_of_result(check_result) if fired(check_result) else "",
+        remedy=remedy_of_result(check_result) if has_fired(check_result) else "",
         recorded=recorded,
     )

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from reviews.checks.job_endings import log_lines
 from reviews.evidence.gather import find
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from sessions.pages.diagnosis.attempts import Attempt
-from sessions.pages.diagnosis.causes import DEPTHS, IN_WORDS, binding, detector_of, fired, rows_in_words, steps_in
+from sessions.pages.diagnosis.attempts import TrainingAttempt
+from sessions.pages.diagnosis.causes import DEPTHS, IN_WORDS, binding, detector_of, has_fired, rows_in_words, steps_in
 from sessions.pages.result import checks_of, comparison_of
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.metric import Metric
@@ -28,10 +28,10 @@ class Why(NamedTuple):
 
 
 def whys_of(
-    entries: Sequence[Recorded],
+    entries: Sequence[RecordedEntry],
     store: Store,
     resolved: ResolvedSpec,
-    attempt: Attempt,
+    attempt: TrainingAttempt,
     results: Sequence[CheckResult],
 ) -> tuple[Why, ...]:
     """Return the steps from the outcome to the cause; empty where nothing failed and no detector fired."""
@@ -46,7 +46,7 @@ def whys_of(
         same = [
             result
             for result in results
-            if result.id != first.id and fired(result) and detector_of(result).cause == detector.cause
+            if result.id != first.id and has_fired(result) and detector_of(result).cause == detector.cause
         ]
         same.sort(key=lambda check_result: DEPTHS.index(detector_of(check_result).depth))
         above = [
@@ -54,10 +54,10 @@ def whys_of(
             for check_result in same
             if DEPTHS.index(detector_of(check_result).depth) < DEPTHS.index(detector.depth)
         ]
-        steps += [_found(check_result) for check_result in above if f"check {check_result.id}" not in cited]
+        steps += [_explain_check(check_result) for check_result in above if f"check {check_result.id}" not in cited]
         beside = "beside what closed the gate, " if _closed_otherwise(attempt, results) else ""
-        steps.append(_found(first, f"{beside}{IN_WORDS[detector.cause]}: "))
-        steps.append(_granted(entries, attempt, detector.parameters))
+        steps.append(_explain_check(first, f"{beside}{IN_WORDS[detector.cause]}: "))
+        steps.append(_explain_parameters(entries, attempt, detector.parameters))
     elif attempt.checks:
         passed = sum(result.status == "PASS" for result in results)
         cites = (f"checks/{attempt.stage}.{attempt.attempt}",)
@@ -65,13 +65,13 @@ def whys_of(
     return tuple(step for step in steps if step)
 
 
-def _closed_otherwise(attempt: Attempt, results: Sequence[CheckResult]) -> bool:
+def _closed_otherwise(attempt: TrainingAttempt, results: Sequence[CheckResult]) -> bool:
     """Say whether checks closed the gate of the training, and none of them is a detector."""
     closing = [check for check in attempt.checks if check.closes]
-    return bool(closing) and not any(result.closes and fired(result) for result in results)
+    return bool(closing) and not any(result.closes and has_fired(result) for result in results)
 
 
-def _outcome(entries: Sequence[Recorded], store: Store, attempt: Attempt) -> Why | None:
+def _outcome(entries: Sequence[RecordedEntry], store: Store, attempt: TrainingAttempt) -> Why | None:
     """Return how the session, or the attempt, ended badly; None where it did not, or has not ended."""
     closed = next((entry for entry in entries if entry.entry.kind == "close"), None)
     last = next((entry for entry in reversed(entries) if entry.entry.kind == "decision"), None)
@@ -90,7 +90,7 @@ def _outcome(entries: Sequence[Recorded], store: Store, attempt: Attempt) -> Why
     return None
 
 
-def _because(entries: Sequence[Recorded], store: Store, last: Recorded | None) -> str:
+def _because(entries: Sequence[RecordedEntry], store: Store, last: RecordedEntry | None) -> str:
     if last is None:
         return ""
     check_results = checks_of(entries, store, last.body["stage"] or "design", last.body["attempt"])
@@ -98,7 +98,7 @@ def _because(entries: Sequence[Recorded], store: Store, last: Recorded | None) -
     return f": {', '.join(closing[:5])}" if closing else f": {last.body['reasons'][0]}" if last.body["reasons"] else ""
 
 
-def _comparison(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> Why | None:
+def _comparison(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> Why | None:
     """Return the registered comparison where it was reached and missed."""
     results = comparison_of(entries, store, resolved)
     if results is None or "accuracy_gain" not in results["metrics"]:
@@ -113,7 +113,7 @@ def _comparison(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpe
     return Why(f"{message}; {limits}", (f"metrics accuracy_gain, mcnemar_p of {analysis.treatment}",))
 
 
-def _course(attempt: Attempt) -> Why | None:
+def _course(attempt: TrainingAttempt) -> Why | None:
     """Return the course of the loss, as measured from the rows."""
     names = [(name, metric) for name, metric in attempt.metrics.items() if name.endswith(("first_loss", "last_loss"))]
     if len(names) != 2:
@@ -124,7 +124,7 @@ def _course(attempt: Attempt) -> Why | None:
     return Why(message, (f"metrics {first}, {last}", *((rows,) if attempt.curves.steps else ())))
 
 
-def _found(acceptance_criterion: CheckResult, before: str = "") -> Why:
+def _explain_check(acceptance_criterion: CheckResult, before: str = "") -> Why:
     figure = f"figure {acceptance_criterion.figure:.4g}" if acceptance_criterion.figure is not None else ""
     limit = f"threshold {acceptance_criterion.threshold}" if acceptance_criterion.threshold else ""
     rows = rows_in_words(steps_in(acceptance_criterion))
@@ -133,9 +133,13 @@ def _found(acceptance_criterion: CheckResult, before: str = "") -> Why:
     return Why(text, tuple(filter(None, (f"check {acceptance_criterion.id}", figure, limit, rows))))
 
 
-def _granted(entries: Sequence[Recorded], attempt: Attempt, names: tuple[str, ...]) -> Why | None:
+def _explain_parameters(
+    entries: Sequence[RecordedEntry], attempt: TrainingAttempt, names: tuple[str, ...]
+) -> Why | None:
     """Return what was granted that explains it, and who chose it."""
-    known = {name: attempt.given[name] for name in names if attempt.given.get(name) is not None}
+    known = {
+        name: attempt.granted_parameters[name] for name in names if attempt.granted_parameters.get(name) is not None
+    }
     if not known:
         return None
     place = f"{attempt.stage}.{attempt.attempt}"
@@ -146,9 +150,9 @@ def _granted(entries: Sequence[Recorded], attempt: Attempt, names: tuple[str, ..
     return Why(f"granted were {message}: {by}", _entries(planned if changed else entries[0]))
 
 
-def _place(decision: Recorded) -> str:
+def _place(decision: RecordedEntry) -> str:
     return f"'{decision.body['stage']}.{decision.body['attempt']}'" if decision.body["stage"] else "the design"
 
 
-def _entries(*recorded: Recorded | None) -> tuple[str, ...]:
+def _entries(*recorded: RecordedEntry | None) -> tuple[str, ...]:
     return tuple(f"entry {value.entry.seq} ({value.entry.kind})" for value in recorded if value is not None)

@@ -7,7 +7,7 @@ from statistics import fmean
 from textwrap import wrap
 
 from sessions.pages.diagnosis.causes import rows_in_words
-from sessions.pages.diagnosis.diagnosis import Diagnosis, Reading
+from sessions.pages.diagnosis.diagnosis import DetectorReading, Diagnosis
 from sessions.run.terminal import masked_line
 
 NARROW, WIDE = 60, 120
@@ -20,7 +20,7 @@ def lines_of(diagnosis: Diagnosis, columns: int) -> Iterator[str]:
     """Yield the lines of a diagnosis, none longer than a terminal of so many columns, as far as words allow it."""
     width = min(max(columns, NARROW), WIDE)
 
-    def told(text: str, first: str = "", more: str | None = None) -> Iterator[str]:
+    def wrap_text(text: str, first: str = "", more: str | None = None) -> Iterator[str]:
         indent = " " * len(first) if more is None else more
         yield from wrap(
             masked_line(text, _LONGEST),
@@ -31,46 +31,46 @@ def lines_of(diagnosis: Diagnosis, columns: int) -> Iterator[str]:
             break_on_hyphens=False,
         )
 
-    yield from told(f"{diagnosis.place} ({diagnosis.state}): {diagnosis.told}", more="  ")
+    yield from wrap_text(f"{diagnosis.place} ({diagnosis.state}): {diagnosis.told}", more="  ")
     if diagnosis.curves.steps:
-        yield from told(_curve_in_words(diagnosis), "  ")
+        yield from wrap_text(_curve_in_words(diagnosis), "  ")
     yield from _heading("why", diagnosis.whys)
     for number, why in enumerate(diagnosis.whys, 1):
-        yield from told(why.told, f"  {number}. ")
-        yield from told("; ".join(why.cites), "     - ")
+        yield from wrap_text(why.told, f"  {number}. ")
+        yield from wrap_text("; ".join(why.cites), "     - ")
     fired = [each for each in diagnosis.readings if each.remedy or each.status in ("FAIL", "WARN", "ERROR")]
     yield from _heading("what was found", fired)
     for each in fired:
         advice = "" if each.blocking else ", advice"
         now = "" if each.recorded else ", computed now"
-        yield from told(f"{each.check}: {each.detail}", f"  {each.status:<7} ")
+        yield from wrap_text(f"{each.check}: {each.detail}", f"  {each.status:<7} ")
         for line in (str(row["log"]) for row in each.shown if "log" in row):
-            yield from told(line, " " * 10 + "log: ", " " * 15)
-        yield from told(f"{each.cause}{advice}{now}{_figures(each)}", " " * 10)
-        yield from told(f"source: {each.source}", " " * 10)
+            yield from wrap_text(line, " " * 10 + "log: ", " " * 15)
+        yield from wrap_text(f"{each.cause}{advice}{now}{_figures(each)}", " " * 10)
+        yield from wrap_text(f"source: {each.source}", " " * 10)
     quiet = [each for each in diagnosis.readings if each not in fired]
     passed = [each for each in quiet if each.status == "PASS"]
     yield from _heading("passed", passed)
     longest = max((len(each.check) for each in passed), default=0)
     for each in passed:
-        yield from told(f"{each.title}{_compared(each)}", f"  {each.check.ljust(longest)}  ")
+        yield from wrap_text(f"{each.title}{_format_figure(each)}", f"  {each.check.ljust(longest)}  ")
     for status, title in (("NOT_APPLICABLE", "does not apply"), ("BLOCKED", "not recorded")):
         some = [each.check for each in quiet if each.status == status]
         if some:
             yield ""
-            yield from told(", ".join(some), f"{title}: ", "  ")
+            yield from wrap_text(", ".join(some), f"{title}: ", "  ")
     if diagnosis.absent:
         yield ""
-        yield from told(", ".join(diagnosis.absent), "without a result: ", "  ")
+        yield from wrap_text(", ".join(diagnosis.absent), "without a result: ", "  ")
     yield from _heading("what further attempts show", diagnosis.hypotheses)
     for each in diagnosis.hypotheses:
-        yield from told(f"{each.conclusion}: {each.told}", "  ", "    ")
-        yield from told(f"{each.before}; then {each.after}: {each.why} ({', '.join(each.cites)})", "    ")
+        yield from wrap_text(f"{each.conclusion}: {each.told}", "  ", "    ")
+        yield from wrap_text(f"{each.before}; then {each.after}: {each.why} ({', '.join(each.cites)})", "    ")
     yield from _heading("what to do next, by gain over effort", diagnosis.actions)
     for number, action in enumerate(diagnosis.actions, 1):
-        yield from told(f"{action.do} (against {action.against})", f"  {number}. ")
+        yield from wrap_text(f"{action.do} (against {action.against})", f"  {number}. ")
         minutes = f"{action.minutes:.1f} minutes{'' if action.measured else ' at most'} of {', '.join(action.again)}"
-        yield from told(f"gain {action.gain:g} for {minutes}: {action.worth:.2g} an hour", "     - ")
+        yield from wrap_text(f"gain {action.gain:g} for {minutes}: {action.worth:.2g} an hour", "     - ")
 
 
 def _heading(title: str, some: Sequence[object]) -> Sequence[str]:
@@ -102,14 +102,14 @@ def _curve_in_words(diagnosis: Diagnosis) -> str:
     return "; ".join(parts)
 
 
-def _figures(reading: Reading) -> str:
+def _figures(reading: DetectorReading) -> str:
     limit = f", threshold {reading.threshold}" if reading.threshold else ""
     figure = f", figure {reading.figure:.4g}" if reading.figure is not None else ""
     rows = f", {rows_in_words(reading.lines)}" if reading.lines else ""
     return f"{figure}{limit}{rows}"
 
 
-def _compared(reading: Reading) -> str:
+def _format_figure(reading: DetectorReading) -> str:
     """Return the figure with its limit, where both fit into a few words."""
     known = reading.figure is not None and reading.threshold is not None and len(reading.threshold) <= _SHORT
     return f" ({reading.figure:.3g}, limit {reading.threshold})" if known else ""

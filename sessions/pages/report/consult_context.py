@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from specs.system.errors import PeergateError
-from specs.system.vendors.parties import Reviewer
+from specs.system.vendors.parties import ReviewerSpec
 from specs.trail.requested_review import (
     AdversarialRequest,
     Answer,
@@ -19,7 +19,7 @@ from specs.trail.requested_review import (
     AskedEntry,
     DraftRequest,
     QuestionRequest,
-    Reading,
+    RequestReading,
     ReviewRequest,
     SpecValue,
 )
@@ -28,14 +28,14 @@ AnyRequest = QuestionRequest | ReviewRequest | AdversarialRequest | DraftRequest
 
 
 @dataclass(frozen=True)
-class Desk:
+class ConsultContext:
     """Who is asked, where the request is recorded, and what may be read."""
 
     runs: Path = Path("runs")
     """The folder of run folders; its ``reviews`` holds the requests outside of sessions."""
     session: str | None = None
     """Ask in this session: its reviewer, its budget, its trail."""
-    reviewer: Reviewer = Reviewer()
+    reviewer: ReviewerSpec = ReviewerSpec()
     """Who is asked outside of a session; ``checklist`` asks no model."""
     max_cost_usd: float | None = None
     """The most one request may cost outside of a session, instead of what its effort allows."""
@@ -51,13 +51,13 @@ class Desk:
 
 
 @dataclass(frozen=True)
-class Requested:
+class RequestOutcome:
     """The answer to a request, or the error that is recorded in its place."""
 
     request: AnyRequest
-    reading: Reading
-    asked: AskedEntry
-    answered: AnsweredEntry
+    reading: RequestReading
+    request_entry: AskedEntry
+    answer_entry: AnsweredEntry
     answer: Answer | None
     error: PeergateError | None
     """ReviewerUnavailable: nobody gave a whole answer. BudgetExceeded: too little money."""
@@ -71,11 +71,11 @@ class Requested:
     @property
     def key(self) -> str:
         """The key of the trail entry with the result."""
-        return f"answered/{self.answered.number}"
+        return f"answered/{self.answer_entry.number}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `review ask | request | adversarial --json`."""
-        asked_entry, answered = self.asked, self.answered
+        asked_entry, answered = self.request_entry, self.answer_entry
         return {
             "mode": asked_entry.mode,
             "topic": asked_entry.topic,

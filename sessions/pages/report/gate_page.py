@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from reviews.checks.remedies import remedy_of_result
 from reviews.evidence.gather import find
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.pages.report.next_steps import has_training
 from sessions.pages.report.report import gate_of
@@ -21,7 +21,7 @@ ORDER: tuple[Status, ...] = ("FAIL", "ERROR", "BLOCKED", "WARN", "PASS", "NOT_AP
 """What keeps a gate closed comes first."""
 
 
-def gate_page(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> dict[str, Any]:
+def gate_page(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> dict[str, Any]:
     """Return everything on record of one gate.
 
     Raises:
@@ -41,7 +41,9 @@ def gate_page(entries: Sequence[Recorded], store: Store, stage: str, attempt: in
         "attempt": attempt,
         "entry": decided.entry.seq,
         "conditions": decided.body.get("conditions", []),
-        "claims": [claim | {"attempt": _measured(entries, decided, claim["claim"])} for claim in gate["claims"]],
+        "claims": [
+            claim | {"attempt": _find_measured_attempt(entries, decided, claim["claim"])} for claim in gate["claims"]
+        ],
         "count": len(checks),
         "by_status": [
             (status, [_check(check, trained) for check in checks if check.status == status]) for status in ORDER
@@ -72,7 +74,7 @@ def _check(check: CheckResult, trained: bool) -> dict[str, Any]:
     return {"check": check, "remedy": remedy}
 
 
-def _since(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> dict[str, Any] | None:
+def _since(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> dict[str, Any] | None:
     """Return what differs from the attempt before: parameters, checks and metrics; None for a first attempt."""
     earlier = max((number for number in _attempts(entries, stage) if number < attempt), default=None)
     if earlier is None:
@@ -101,7 +103,9 @@ def _since(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) 
     }
 
 
-def _measured(entries: Sequence[Recorded], decided: Recorded, claim: dict[str, Any]) -> int | None:
+def _find_measured_attempt(
+    entries: Sequence[RecordedEntry], decided: RecordedEntry, claim: dict[str, Any]
+) -> int | None:
     """Return the attempt whose metrics a claim was compared with; None if its stage had none."""
     before = (
         entry for entry in entries[: decided.entry.seq] if entry.entry.kind == "metrics" and entry.body["metrics"]
@@ -110,7 +114,7 @@ def _measured(entries: Sequence[Recorded], decided: Recorded, claim: dict[str, A
     return results[-1] if results else None
 
 
-def _attempts(entries: Sequence[Recorded], stage: str) -> list[int]:
+def _attempts(entries: Sequence[RecordedEntry], stage: str) -> list[int]:
     return [
         entry.body["attempt"]
         for entry in entries
@@ -118,7 +122,7 @@ def _attempts(entries: Sequence[Recorded], stage: str) -> list[int]:
     ]
 
 
-def metrics_of_attempt(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> dict[str, Any]:
+def metrics_of_attempt(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> dict[str, Any]:
     """Return the metrics of an attempt by id; empty without any."""
     measured = find(entries, f"metrics/{stage}.{attempt}")
     digest = measured.body["metrics"] if measured else None

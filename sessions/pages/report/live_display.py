@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from agents.turns import Turn, Usage
+from agents.turns import ModelTurn, TurnUsage
 from sessions.pages.result import told_once
 from sessions.run.money.ledger import Balance
 from sessions.run.terminal import masked_line
-from specs.jobs.job_records import Progress as JobProgress
+from specs.jobs.job_records import JobProgress as JobProgress
 from specs.stages.base.metric import MetricSet
 from specs.system.masking import current
 from specs.system.text import plain
@@ -68,7 +68,7 @@ class Terminal:
         self._last_plain = time.monotonic()
         self.say(f"stage {position}/{count} {name}, attempt {attempt}", "bold cyan")
 
-    def turn(self, turn: Turn, taken_usd: float, most_usd: float) -> None:
+    def turn(self, turn: ModelTurn, taken_usd: float, most_usd: float) -> None:
         """Show which model answered, how much it read and wrote, and what the builder has taken so far."""
         self._last_call = ""
         usd = f"{turn.usd:.4f} USD{'' if turn.usd_is_measured else ' at most'}"
@@ -98,7 +98,7 @@ class Terminal:
         if self.console.is_terminal:
             self._show_bar(stage, progress, note)
             return
-        remaining = self._left(progress)
+        remaining = self._estimate_seconds_left(progress)
         now = time.monotonic()
         if now - self._last_plain < PLAIN_EVERY_S and progress.done < progress.total:
             return
@@ -106,7 +106,7 @@ class Terminal:
         eta = f", about {remaining:.0f} s left" if remaining >= 1 else ""
         self.say(f"  {stage}: {progress.done}/{progress.total} {progress.unit}{eta}  {note}".rstrip())
 
-    def _left(self, progress: JobProgress) -> float:
+    def _estimate_seconds_left(self, progress: JobProgress) -> float:
         if self._first is None or progress.done <= self._first.done:
             self._first = progress
         return progress.seconds_left(self._first)
@@ -174,7 +174,7 @@ def told_together(results: Iterable[CheckResult], statuses: Iterable[Status]) ->
         yield status, ", ".join(ids), detail
 
 
-def _tokens(usage: Usage | None) -> str:
+def _tokens(usage: TurnUsage | None) -> str:
     if usage is None:
         return ""
     cached = f" ({_count(usage.cached_tokens)} cached)" if usage.cached_tokens else ""

@@ -12,7 +12,7 @@ from reviews.evidence.gather import find, is_in_force, registered_spec
 from reviews.evidence.weight_lineage import is_trained
 from reviews.gate.decide import JOB_EXIT
 from reviews.gate.human_answers import is_without_verdict, why_no_retry
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.pages.overview import waits_for_verdict
 from sessions.pages.result import checks_of, question
@@ -37,7 +37,7 @@ class WayOut(NamedTuple):
         return {"commands": list(self.commands), "effect": self.effect, "answer": self.answer}
 
 
-class Remedy(NamedTuple):
+class CheckRemedy(NamedTuple):
     """What could be changed against a check that closed a gate."""
 
     check: str
@@ -48,7 +48,7 @@ _MAY_DIFFER = ("jobs", "witness", "provenance", "claims", "registration")
 """Groups of checks about what happened around the rows: another attempt may pass them with the same rows."""
 
 
-def waiting_for(entries: list[Recorded], run: Path, store: Store, resolved: ResolvedSpec) -> dict[str, Any]:
+def waiting_for(entries: list[RecordedEntry], run: Path, store: Store, resolved: ResolvedSpec) -> dict[str, Any]:
     """Return whom an open session waits for, since which entry, and what can be done, as `peergate status` says it."""
     named, request, packet = session_words(run), question(entries), waits_for_verdict(entries)
     if packet is not None:
@@ -68,7 +68,7 @@ def waiting_for(entries: list[Recorded], run: Path, store: Store, resolved: Reso
 
 
 def answers_to(
-    entries: Sequence[Recorded], request: Recorded, name: str, store: Store, resolved: ResolvedSpec
+    entries: Sequence[RecordedEntry], request: RecordedEntry, name: str, store: Store, resolved: ResolvedSpec
 ) -> list[WayOut]:
     """Return what a person can do: commands, with the session as ``name`` in them, and their effect."""
     answer = f"peergate resume {name} --answer {{}} --reason WHY"
@@ -92,7 +92,7 @@ def answers_to(
     return [*([] if idle else [retry]), lift, stop]
 
 
-def why_the_same(entries: Sequence[Recorded], request: Recorded, store: Store, resolved: ResolvedSpec) -> str:
+def why_the_same(entries: Sequence[RecordedEntry], request: RecordedEntry, store: Store, resolved: ResolvedSpec) -> str:
     """Say why another attempt would be judged as this one was; empty where it may be judged otherwise."""
     if request.entry.kind != "decision" or request.body["stage"] is None:
         return ""
@@ -117,7 +117,7 @@ def why_the_same(entries: Sequence[Recorded], request: Recorded, store: Store, r
     return "with the same parameters and seed the rows are the same, and what they closed stays closed"
 
 
-def remedies(entries: Sequence[Recorded], store: Store) -> list[Remedy]:
+def remedies(entries: Sequence[RecordedEntry], store: Store) -> list[CheckRemedy]:
     """Return what could be changed, for each check that closed the last gate; empty if it was opened."""
     last = next((entry for entry in reversed(entries) if entry.entry.kind == "decision"), None)
     if last is None or last.body["outcome"] not in ("reject", "escalate"):
@@ -129,12 +129,12 @@ def remedies(entries: Sequence[Recorded], store: Store) -> list[Remedy]:
     if exit_check is not None and exit_check.status == "FAIL" and ended is not None:
         # All else follows from it.
         record = ExitRecord.model_validate_json(store.get(ended.body["exit"]))
-        return [Remedy(JOB_EXIT, ending_of_record(record, "\n".join(log_lines(exit_check))).remedy)]
+        return [CheckRemedy(JOB_EXIT, ending_of_record(record, "\n".join(log_lines(exit_check))).remedy)]
     trained = has_training(entries, store, stage or "design")
-    return [Remedy(check.id, remedy) for check in closing if (remedy := remedy_of(check.id, trained=trained))]
+    return [CheckRemedy(check.id, remedy) for check in closing if (remedy := remedy_of(check.id, trained=trained))]
 
 
-def has_training(entries: Sequence[Recorded], store: Store, stage: str) -> bool:
+def has_training(entries: Sequence[RecordedEntry], store: Store, stage: str) -> bool:
     """Return whether a stage is about weights that the session trains; the design gate is about all stages."""
     resolved, _ = registered_spec(entries, store)
     return all(is_trained(resolved.spec, named) for named in resolved.spec.stages if named.name == stage)

@@ -9,7 +9,7 @@ from reviews.acceptance.scorecard import scorecard_of
 from reviews.audit.witness_needs import witness_needs
 from reviews.evidence.gather import evaluations, is_in_force, registered_spec
 from reviews.gate.human_answers import last_question
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.pages.overview import Overview, summary
 from sessions.pages.result import comparison_of, question, result_in_words, result_of, why_it_ended
@@ -32,7 +32,7 @@ UNREADABLE = (PeergateError, ValueError, LookupError, TypeError, AttributeError,
 """Errors of reading unverified entries and values."""
 
 
-def page_result(entries: list[Recorded], store: Store) -> dict[str, Any] | None:
+def page_result(entries: list[RecordedEntry], store: Store) -> dict[str, Any] | None:
     """Return the head of the page; None if the trail is no session's, or lacks something: verifying is not its task."""
     if not entries or entries[0].entry.kind != "open":
         return None
@@ -42,7 +42,7 @@ def page_result(entries: list[Recorded], store: Store) -> dict[str, Any] | None:
         return None
 
 
-def page_scorecard(entries: list[Recorded], store: Store) -> dict[str, Any] | None:
+def page_scorecard(entries: list[RecordedEntry], store: Store) -> dict[str, Any] | None:
     """Return the scorecard of a closed session; None of another one, or where trail or store lack something."""
     if not any(entry.entry.kind == "close" for entry in entries):
         return None
@@ -52,7 +52,7 @@ def page_scorecard(entries: list[Recorded], store: Store) -> dict[str, Any] | No
         return None
 
 
-def _result(entries: list[Recorded], store: Store) -> dict[str, Any]:
+def _result(entries: list[RecordedEntry], store: Store) -> dict[str, Any]:
     resolved, _ = registered_spec(entries, store)
     at = summary(entries[0].entry.session, Path(), entries, len(entries))
     compared = comparison_of(entries, store, resolved)
@@ -94,7 +94,7 @@ def _result(entries: list[Recorded], store: Store) -> dict[str, Any]:
 
 
 def _sentence(
-    entries: list[Recorded], store: Store, resolved: ResolvedSpec, at: Overview, compared: dict[str, Any] | None
+    entries: list[RecordedEntry], store: Store, resolved: ResolvedSpec, at: Overview, compared: dict[str, Any] | None
 ) -> str:
     if at.decision is not None:
         message = "stopped" if at.decision == "retracted" else at.decision

@@ -20,7 +20,7 @@ MOST_POINTS = 600
 """Of a longer line every so many-th number is drawn, and the last."""
 
 
-def recorded(files: Collection[str], folder: str) -> list[str]:
+def select_plots(files: Collection[str], folder: str) -> list[str]:
     """Return the plots among the recorded files of a report, in the order in which they are drawn."""
     names = [name.removeprefix(f"{folder}/") for name in files]
     training = [name for name in names if name.startswith(curve_plots.PREFIX) and name.endswith(".svg")]
@@ -28,7 +28,10 @@ def recorded(files: Collection[str], folder: str) -> list[str]:
 
 
 def draw(
-    folder: Path, report: dict[str, Any], losses: dict[str, list[float]], trained: Sequence[curve_plots.Drawn] = ()
+    folder: Path,
+    report: dict[str, Any],
+    losses: dict[str, list[float]],
+    trained: Sequence[curve_plots.AttemptCurves] = (),
 ) -> list[str]:
     """Draw what a report, the losses (nats per token and step, by attempt) and the curves hold; return the names."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reviews.evidence.weight_lineage import Made, lineages
-from reviews.trail.chain.envelope import Recorded
+from reviews.evidence.weight_lineage import LineageCheckpoint, lineages
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.jobs.job_records import JobOrder
 from specs.session.session_spec import ResolvedSpec
@@ -67,7 +67,7 @@ def critic_in_words(kind: str, metrics: Mapping[str, Any], limits: Thresholds) -
     return {"rows": rows, "follows": follows, "helps": helps}
 
 
-def trained_by_scripts(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> list[dict[str, Any]]:
+def trained_by_scripts(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> list[dict[str, Any]]:
     """Return each checkpoint of a script that a later job read, itself or through a checkpoint made from it.
 
     Raises:
@@ -83,7 +83,9 @@ def trained_by_scripts(entries: Sequence[Recorded], store: Store, resolved: Reso
                 if made.script is None:
                     continue
                 base = way[place + 1] if place + 1 < len(way) else None
-                facts = results.setdefault(made.digest, _told(made, base) | _named(made.script, resolved))
+                facts = results.setdefault(
+                    made.digest, _describe_checkpoint(made, base) | _named(made.script, resolved)
+                )
                 if launch.body["stage"] not in facts["read_by"]:
                     facts["read_by"].append(launch.body["stage"])
     return list(results.values())
@@ -96,7 +98,7 @@ def _named(script: str, resolved: ResolvedSpec) -> dict[str, Any]:
     return {"file": file and path_of(file), "replaced": notes_of(resolved.scripts[script]) if file else []}
 
 
-def _told(made: Made, base: Made | None) -> dict[str, Any]:
+def _describe_checkpoint(made: LineageCheckpoint, base: LineageCheckpoint | None) -> dict[str, Any]:
     return {
         "checkpoint": made.reference,
         "attempt": made.attempt,

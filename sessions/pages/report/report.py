@@ -22,13 +22,13 @@ from reviews.evidence.row_reader import read_rows
 from reviews.gate.conditions import obligations
 from reviews.gate.human_answers import is_override
 from reviews.reviewers.checklist import NOT_JUDGED
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store, write_durably
 from reviews.trail.recorded_code import code_lines
 from reviews.trail.tables.open_table import read_entries
 from sessions.pages.diagnosis import curve_plots
 from sessions.pages.diagnosis.diagnosis import Diagnosis
-from sessions.pages.diagnosis.diagnosis import recorded as diagnosed
+from sessions.pages.diagnosis.diagnosis import diagnose_from_trail as diagnosed
 from sessions.pages.overview import when
 from sessions.pages.report import plots, transcript
 from sessions.pages.report.next_steps import answers_to, remedies
@@ -40,17 +40,17 @@ from sessions.pages.report.timeline import interruptions
 from sessions.pages.result import (
     checks_of,
     comparison_of,
+    count_witnessed_rows,
     done_by_person,
+    list_replayed_stages,
     not_replayed,
     not_witnessed,
     question,
     reasons_of,
-    replayed,
     result_in_words,
     result_of,
     why_it_ended,
     witness_time,
-    witnessed,
 )
 from sessions.run.final_model import final_model
 from sessions.run.money import ledger
@@ -77,8 +77,8 @@ def write(run: Path, trail: str, store_name: str, outcome: str, folder: str = FI
     entries, store = read_entries(run / trail), Store(run / store_name)
     data, arms = _data(run, entries, store, outcome)
     trained = [
-        curve_plots.Drawn(diagnosis.stage, diagnosis.attempt, diagnosis.curves, diagnosis.marks())
-        for diagnosis in _trained(entries, store)
+        curve_plots.AttemptCurves(diagnosis.stage, diagnosis.attempt, diagnosis.curves, diagnosis.marks())
+        for diagnosis in _diagnose_training(entries, store)
     ]
     data["plots"] = plots.draw(run / folder, data, _losses(entries, store), trained)
     texts = _texts(data, arms, entries, store, current())
@@ -95,7 +95,7 @@ def rendered_again(run: Path) -> dict[str, bytes]:
     return {} if written is None else render(run, entries, Store(run / STORE), written)
 
 
-def render(folder: Path, entries: list[Recorded], store: Store, written: Recorded) -> dict[str, bytes]:
+def render(folder: Path, entries: list[RecordedEntry], store: Store, written: RecordedEntry) -> dict[str, bytes]:
     """Return the texts of a report as trail and store give them, by path. Its entry, ``written``, names the plots.
 
     Raises:
@@ -105,7 +105,7 @@ def render(folder: Path, entries: list[Recorded], store: Store, written: Recorde
     until_then = entries[: written.body.get("entries") or written.entry.seq]
     try:
         data, arms = _data(folder, until_then, store, written.body["outcome"])
-        data["plots"] = plots.recorded(written.body["files"], FINAL)
+        data["plots"] = plots.select_plots(written.body["files"], FINAL)
         # Secrets that only this process knows must not change the result.
         texts = _texts(data, arms, until_then, store, forms_only())
     except PeergateError:
@@ -125,19 +125,19 @@ def told_so_far(run: Path, trail: str, store_name: str) -> tuple[dict[str, Any],
 
 
 def _texts(
-    data: dict[str, Any], arms: Arms | None, entries: Sequence[Recorded], store: Store, masker: Masker
+    data: dict[str, Any], arms: Arms | None, entries: Sequence[RecordedEntry], store: Store, masker: Masker
 ) -> dict[str, bytes]:
     """Return every file of a report but its plots, by name: the same data gives the same bytes."""
     data = masker.value(data)
     texts = {
         "report.json": json.dumps(json.loads(canonical_bytes(data)), indent=2, ensure_ascii=False),
         "report.md": as_markdown(data, examples_of(arms), masker),
-        transcript.MARKDOWN: transcript.rendered(entries, store, masker),
+        transcript.MARKDOWN: transcript.render_transcript(entries, store, masker),
     }
     return {name: text.encode() for name, text in texts.items() if text}
 
 
-def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tuple[dict[str, Any], Arms | None]:
+def _data(run: Path, entries: list[RecordedEntry], store: Store, outcome: str) -> tuple[dict[str, Any], Arms | None]:
     """Return the data of a report without its plots, and the judged rows of both arms."""
     resolved, registered = registered_spec(entries, store)
     session = entries[0].entry.session
@@ -177,15 +177,15 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "not_judged": list(Verdict.model_validate(store.get_value(judged)).not_judged if judged else NOT_JUDGED),
         "design": gate_of(entries, store, "design", designs),
         "comparison": comparison,
-        "witnessed": witnessed(
-            entries, store, [stage.name for stage in resolved.spec.stages if not kind_of(stage).replayed]
+        "witnessed": count_witnessed_rows(
+            entries, store, [stage.name for stage in resolved.spec.stages if not kind_of(stage).replay_job]
         ),
-        "replayed": witnessed(entries, store, replayed(resolved.spec)),
+        "replayed": count_witnessed_rows(entries, store, list_replayed_stages(resolved.spec)),
         "not_replayed": not_replayed(entries, resolved.spec),
         "not_witnessed": not_witnessed(entries, store, resolved.spec),
         "witness_time": witness_time(entries),
         "stages": [stage for stage in stages if stage["attempts"]],
-        "diagnosis": [diagnosis.as_json(curves=False) for diagnosis in _trained(entries, store)],
+        "diagnosis": [diagnosis.as_json(curves=False) for diagnosis in _diagnose_training(entries, store)],
         "not_reached": [stage["stage"] for stage in stages if not stage["attempts"]],
         "evaluations_of_heldout": evaluations(entries, resolved),
         "interruptions": [
@@ -261,7 +261,7 @@ def _template() -> Template:
 _BY_PEOPLE = ("human", "override", "amendment", "retraction")
 
 
-def _person(value: Recorded) -> dict[str, Any]:
+def _person(value: RecordedEntry) -> dict[str, Any]:
     """Return what a person did in one sentence, with their name and reason."""
     body = value.body
     return {
@@ -275,7 +275,7 @@ def _person(value: Recorded) -> dict[str, Any]:
     }
 
 
-def gate_of(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> dict[str, Any] | None:
+def gate_of(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> dict[str, Any] | None:
     """Return what one gate saw and decided."""
     decided = find(entries, f"decision/{stage}.{attempt}")
     if decided is None:
@@ -315,7 +315,9 @@ def gate_of(entries: Sequence[Recorded], store: Store, stage: str, attempt: int)
 _JOB = {"exit": "ended", "lost": "lost", "launch": "launched"}
 
 
-def stage_of(entries: Sequence[Recorded], store: Store, name: str, kind: str, limits: Thresholds) -> dict[str, Any]:
+def stage_of(
+    entries: Sequence[RecordedEntry], store: Store, name: str, kind: str, limits: Thresholds
+) -> dict[str, Any]:
     """Return every attempt of a stage, failed ones included."""
     session = entries[0].entry.session
     attempts: list[dict[str, Any]] = []
@@ -342,16 +344,16 @@ def stage_of(entries: Sequence[Recorded], store: Store, name: str, kind: str, li
     return {"stage": name, "kind": kind, "accepted_attempt": accepted_attempt(entries, name), "attempts": attempts}
 
 
-def _trained(entries: Sequence[Recorded], store: Store) -> list[Diagnosis]:
+def _diagnose_training(entries: Sequence[RecordedEntry], store: Store) -> list[Diagnosis]:
     return diagnosed(entries, store, registered_spec(entries, store)[0])
 
 
-def _losses(entries: Sequence[Recorded], store: Store) -> dict[str, list[float]]:
+def _losses(entries: Sequence[RecordedEntry], store: Store) -> dict[str, list[float]]:
     """Return the step losses of each training attempt, from its raw rows."""
     return {f"{stage}, attempt {number}": values for (stage, number), values in steps_of(entries, store).items()}
 
 
-def steps_of(entries: Sequence[Recorded], store: Store, name: str = "loss") -> dict[tuple[str, int], list[float]]:
+def steps_of(entries: Sequence[RecordedEntry], store: Store, name: str = "loss") -> dict[tuple[str, int], list[float]]:
     """Return a column of the steps of each training attempt, from its raw rows, by stage and attempt."""
     resolved, _ = registered_spec(entries, store)
     training = {stage.name for stage in resolved.spec.stages if kind_of(stage).trains}
@@ -367,7 +369,7 @@ def steps_of(entries: Sequence[Recorded], store: Store, name: str = "loss") -> d
     return matching_values
 
 
-def curves_of(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
+def curves_of(entries: Sequence[RecordedEntry], store: Store) -> list[dict[str, Any]]:
     """Return the loss and the learning rate of each training attempt, from its raw rows."""
     results: list[dict[str, Any]] = []
     for name, title in (("loss", "loss, nats per token"), ("learning_rate", "learning rate")):

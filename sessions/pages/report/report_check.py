@@ -19,10 +19,10 @@ from reviews.checks.claim_lookup import look_up
 from reviews.checks.measuring_code import measuring_code
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.gather import gather
-from reviews.evidence.row_lines import BASELINE, ROWS, Part
+from reviews.evidence.row_lines import BASELINE, ROWS, LineSelection
 from reviews.evidence.weight_lineage import Lineage
 from reviews.gate.measurer import measure
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.recorded_code import code_lines
 from sessions.pages.report.report import REPORT_JSON, REPORT_MARKDOWN, render
@@ -40,10 +40,10 @@ COMPARISON = "## The registered comparison"
 _IN_HEADLINE = ("accuracy_gain", "gained", "lost", "mcnemar_p")
 
 
-class Measured(NamedTuple):
+class RecordedMetric(NamedTuple):
     """One metric as the entry of an attempt recorded it."""
 
-    entry: Recorded
+    entry: RecordedEntry
     digest: str
     """Of the metric set."""
     set: MetricSet
@@ -55,37 +55,37 @@ class Measured(NamedTuple):
         return f"{self.set.stage}.{self.set.attempt}.{self.metric.id}"
 
 
-class Rows(NamedTuple):
+class RawRows(NamedTuple):
     """A file of raw rows, where it was recorded, and its problem, if any."""
 
     name: str
     digest: str
-    entry: Recorded | None
+    entry: RecordedEntry | None
     path: str
     problem: str
 
 
-class Claimed(NamedTuple):
+class ClaimCheck(NamedTuple):
     """A builder's claim about a metric: the packet that showed it, the result on record and the result now."""
 
-    packet: Recorded
+    packet: RecordedEntry
     recorded: ClaimResult
     now: ClaimResult
 
 
-class Traced(NamedTuple):
+class NumberTrace(NamedTuple):
     """A number of the report, followed to its rows."""
 
-    measured: Measured
+    measured: RecordedMetric
     stated: tuple[str, ...]
     """Where the report states it: a JSON pointer, or a line."""
-    rows: tuple[Rows, ...]
+    rows: tuple[RawRows, ...]
     same_code: bool
     """Whether the code at hand measured it."""
     again: float | None
     """The value from the rows now; None if they give none."""
-    parts: tuple[Part, ...]
-    claims: tuple[Claimed, ...]
+    parts: tuple[LineSelection, ...]
+    claims: tuple[ClaimCheck, ...]
     lineages: dict[str, Lineage]
     """By role, the origin of the measured checkpoints."""
     problems: tuple[str, ...]
@@ -102,13 +102,13 @@ class ReportCheck:
         EvidenceMissing: a metric set is not in the store.
     """
 
-    def __init__(self, folder: Path, entries: Sequence[Recorded], store: Store, *, apart: bool) -> None:
+    def __init__(self, folder: Path, entries: Sequence[RecordedEntry], store: Store, *, apart: bool) -> None:
         self._folder, self._entries, self._store, self._apart = folder, entries, store, apart
         written = next((entry for entry in reversed(entries) if entry.entry.kind == "report"), None)
         if written is None:
             raise UserError("there is no report yet", where=str(folder), hint="it is written when the session closes")
         self.entry = written
-        self.measured = tuple(self._measured())
+        self.measured = tuple(self._iterate_metrics())
         self._gathered: tuple[int, Evidence] | None = None
         self._computed: tuple[int, MetricSet] | None = None
         """Evidence of the attempt that was last traced and what its rows give, by its entry."""
@@ -117,13 +117,13 @@ class ReportCheck:
         self.problems = list(self._problems())
         """Where the report differs from them, or from the recorded digests."""
 
-    def _measured(self) -> Iterator[Measured]:
+    def _iterate_metrics(self) -> Iterator[RecordedMetric]:
         for entry in self._entries:
             digest = entry.body.get("metrics") if entry.entry.kind == "metrics" else None
             if digest:
                 metric_set = MetricSet.model_validate_json(self._store.get(digest))
                 for metric in metric_set.metrics.values():
-                    yield Measured(entry, digest, metric_set, metric)
+                    yield RecordedMetric(entry, digest, metric_set, metric)
 
     def _problems(self) -> Iterator[str]:
         files: dict[str, str] = self.entry.body["files"]
@@ -152,7 +152,7 @@ class ReportCheck:
             ran = "; ".join(code_lines(self._entries[: self.entry.entry.seq], self._store))
             yield from (f"{difference} (the session ran {ran})" for difference in differences if difference)
 
-    def stated(self, value: Measured) -> Iterator[str]:
+    def find_statements(self, value: RecordedMetric) -> Iterator[str]:
         """Yield where the report states a metric, as pointers into its JSON and lines of its Markdown."""
         name, report = value.metric.id, json.loads(self._rendered.get(REPORT_JSON, b"{}"))
         compared: dict[str, Any] = report.get("comparison") or {}
@@ -176,7 +176,7 @@ class ReportCheck:
             if in_headline or in_table or folded or line.startswith(f"- {own}, not met: {name} "):
                 yield f"report.md line {number}"
 
-    def called(self, name: str) -> tuple[Measured, ...]:
+    def find_metrics(self, name: str) -> tuple[RecordedMetric, ...]:
         """Return the metrics of a name: METRIC, STAGE.METRIC or STAGE.ATTEMPT.METRIC; UserError without any."""
         parts = _NAME.fullmatch(name)
         stage, attempt, metric = parts.groups() if parts else (None, None, None)
@@ -193,7 +193,7 @@ class ReportCheck:
             raise UserError(f"nothing was measured that is called '{name}'", hint=hint)
         return results
 
-    def trace(self, value: Measured) -> Traced:
+    def trace(self, value: RecordedMetric) -> NumberTrace:
         """Follow a metric to the code and the rows it was computed from, and to the places that state it."""
         rows = [self._rows(name, digest) for name, digest in value.set.rows.items()]
         problems: list[str] = []
@@ -225,11 +225,19 @@ class ReportCheck:
             for each in claims
             if each.now != each.recorded
         ]
-        return Traced(
-            value, tuple(self.stated(value)), tuple(rows), same_code, again, parts, claims, ways, tuple(problems)
+        return NumberTrace(
+            value,
+            tuple(self.find_statements(value)),
+            tuple(rows),
+            same_code,
+            again,
+            parts,
+            claims,
+            ways,
+            tuple(problems),
         )
 
-    def _evidence(self, value: Measured) -> Evidence:
+    def _evidence(self, value: RecordedMetric) -> Evidence:
         """Return the evidence of a metric's attempt: gathered once for all of the attempt's metrics in a row."""
         seq = value.entry.entry.seq
         if self._gathered is None or self._gathered[0] != seq:
@@ -237,14 +245,14 @@ class ReportCheck:
             self._gathered = seq, evidence
         return self._gathered[1]
 
-    def _again(self, value: Measured, evidence: Evidence) -> MetricSet:
+    def _again(self, value: RecordedMetric, evidence: Evidence) -> MetricSet:
         """Return the metrics of this evidence, computed once like it."""
         seq = value.entry.entry.seq
         if self._computed is None or self._computed[0] != seq:
             self._computed = seq, measure(evidence)
         return self._computed[1]
 
-    def _rows(self, name: str, digest: str) -> Rows:
+    def _rows(self, name: str, digest: str) -> RawRows:
         for entry in self._entries:
             for output in entry.body.get("outputs", {}).values() if entry.entry.kind == "exit" else ():
                 if output["digest"] == digest:
@@ -253,10 +261,10 @@ class ReportCheck:
                         problem = ""
                     except PeergateError as error:
                         problem = str(error).splitlines()[0]
-                    return Rows(name, digest, entry, str(output["path"]), problem)
-        return Rows(name, digest, None, "", f"no job left the rows {digest}")
+                    return RawRows(name, digest, entry, str(output["path"]), problem)
+        return RawRows(name, digest, None, "", f"no job left the rows {digest}")
 
-    def _claims(self, value: Measured) -> Iterator[Claimed]:
+    def _claims(self, value: RecordedMetric) -> Iterator[ClaimCheck]:
         """Yield what packets show of the builder's claims about a metric, looked up again."""
         for packet in self._entries:
             if packet.entry.kind != "packet":
@@ -267,7 +275,7 @@ class ReportCheck:
                 if (recorded.claim.stage, recorded.claim.metric) != (value.set.stage, value.metric.id):
                     continue
                 if not own or packet.body.get("attempt") == value.set.attempt:
-                    yield Claimed(packet, recorded, look_up([recorded.claim], {value.set.stage: value.set})[0])
+                    yield ClaimCheck(packet, recorded, look_up([recorded.claim], {value.set.stage: value.set})[0])
 
 
 def _difference(name: str, saved: bytes, rendered: bytes) -> str:

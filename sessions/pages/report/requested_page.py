@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jinja2 import Template
 
-from sessions.pages.report.consult_context import Requested
+from sessions.pages.report.consult_context import RequestOutcome
 from sessions.pages.report.template import template
 from specs.system import markdown
 from specs.system.errors import UserError
@@ -26,11 +26,11 @@ from specs.trail.requested_review import (
 _TITLES = {"question": "Answer", "review": "Review", "adversarial": "Claims against evidence", "draft": "Drafted spec"}
 
 
-def page(done: Requested, *, escaped: bool) -> str:
+def page(done: RequestOutcome, *, escaped: bool) -> str:
     """Return a request and its answer as Markdown; ``escaped`` where text may look like markup."""
     text = _template(escaped).render(
-        mode=done.asked.mode,
-        title=f"{' '.join(mark_of(done.answer))}. {_TITLES[done.asked.mode]}: {done.asked.topic}",
+        mode=done.request_entry.mode,
+        title=f"{' '.join(mark_of(done.answer))}. {_TITLES[done.request_entry.mode]}: {done.request_entry.topic}",
         answer=done.answer,
         record=_record(done),
         read=done.reading.files,
@@ -68,9 +68,9 @@ def mark_of(answer: Answer | None) -> tuple[str, str]:
             return "⚠️", "No approval was asked for"
 
 
-def registered_facts(done: Requested, *, escaped: bool) -> str:
+def registered_facts(done: RequestOutcome, *, escaped: bool) -> str:
     """Return what is registered about the matter of a question, as Markdown."""
-    text = markdown.line if escaped else _unescaped
+    text = markdown.line if escaped else _plain_line
     lines = [f"- {text(spec_value.pointer)}: {text(spec_value.value)}" for spec_value in done.facts]
     head = "What the spec registers about this, found by the words of the question; nobody judged it:"
     return "\n".join(("## Registered facts", "", head, "", *lines, ""))
@@ -78,7 +78,7 @@ def registered_facts(done: Requested, *, escaped: bool) -> str:
 
 @cache
 def _template(escaped: bool) -> Template:
-    return template("requested.md.j2", {"text": markdown.line if escaped else _unescaped})
+    return template("requested.md.j2", {"text": markdown.line if escaped else _plain_line})
 
 
 def refuse_to_overwrite(path: Path, force: bool) -> None:
@@ -115,8 +115,8 @@ def write_page(path: Path, text: str, force: bool) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _record(done: Requested) -> list[tuple[str, str]]:
-    asked_entry, answered = done.asked, done.answered
+def _record(done: RequestOutcome) -> list[tuple[str, str]]:
+    asked_entry, answered = done.request_entry, done.answer_entry
     by = {
         "policy": "the ask-policy, without a call",
         "checklist": "rules, without a model",
@@ -143,5 +143,5 @@ def _record(done: Requested) -> list[tuple[str, str]]:
     return [*rows, ("recorded", f"{done.key} in {done.folder}")]
 
 
-def _unescaped(text: object, limit: int = markdown.LINE_CHARACTERS) -> str:
+def _plain_line(text: object, limit: int = markdown.LINE_CHARACTERS) -> str:
     return one_line(text, limit)

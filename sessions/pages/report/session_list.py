@@ -14,16 +14,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reviews.trail.chain.envelope import Recorded, read_statement
+from reviews.trail.chain.envelope import RecordedEntry, read_statement
 from reviews.trail.chain.store import write_durably
 from reviews.trail.file_seal import differs, seal_path
 from reviews.trail.tables.pointer import Pointer, database_of, pointer_of
 from reviews.trail.tables.trail_file import holds_trail, reading
-from sessions.pages.overview import OPEN, TOLD_BY, Overview, damaged, find_runs, overview, running, summary
+from sessions.pages.overview import (
+    OPEN,
+    TOLD_BY,
+    Overview,
+    find_runs,
+    make_damaged_overview,
+    overview,
+    running,
+    summary,
+)
 from sessions.run import lease, lease_rows
 from sessions.run.heartbeat import mark_of
 from sessions.run.run_layout import TRAIL, why_unreadable
-from specs.system.errors import AuditDamage, Blocked, PeergateError, UserError
+from specs.system.errors import AuditDamage, BlockedError, PeergateError, UserError
 
 INDEX = Path(".peergate") / "list.json"
 _SEAL = seal_path(Path(TRAIL)).name
@@ -57,7 +66,7 @@ class _Index:
             return Overview(**whole) if before == stamp else None
         return None
 
-    def put(self, run: str, stamp: str, overview: Overview) -> Overview:
+    def add(self, run: str, stamp: str, overview: Overview) -> Overview:
         """Take an overview in and return it."""
         self._known[run], self._has_new = (stamp, overview.as_json()), True
         return overview
@@ -70,7 +79,7 @@ class _Index:
                 write_durably(self._path, json.dumps(self._known).encode())
 
 
-def listed(runs: Path) -> list[Overview]:
+def list_overviews(runs: Path) -> list[Overview]:
     """Return the overviews of the sessions of a workspace, by name."""
     folders = find_runs(runs)
     index = _Index(runs)
@@ -81,7 +90,7 @@ def listed(runs: Path) -> list[Overview]:
             if (pointer := pointer_of(run / TRAIL)) is not None:
                 pointers[run] = pointer
         except AuditDamage as error:
-            overviews[run] = damaged(run.name, run, error)
+            overviews[run] = make_damaged_overview(run.name, run, error)
     overviews |= dict(_in_databases(runs, pointers, index))
     for run in (folder for folder in folders if folder not in overviews):
         stamp = str([mark_of(run / name) for name in (TRAIL, f"{TRAIL}-wal", _SEAL)])
@@ -100,7 +109,7 @@ def _read(run: Path, stamp: str, index: _Index) -> Overview:
         why = "its file is not as it was sealed: `peergate audit verify` says more"
         return replace(overview_of, state="damaged", reasons=(why,))
     # A changed mode leaves the stamp as it is, and who closes a session seals it in a moment.
-    return overview_of if unsealed or overview_of.state == "damaged" else index.put(run.name, stamp, overview_of)
+    return overview_of if unsealed or overview_of.state == "damaged" else index.add(run.name, stamp, overview_of)
 
 
 def newest(runs: Path) -> Path:
@@ -110,7 +119,7 @@ def newest(runs: Path) -> Path:
         UserError: there is no session.
         Blocked: the folder cannot be read.
     """
-    began = [(overview.started or "", str(overview.path)) for overview in listed(runs)]
+    began = [(overview.started or "", str(overview.path)) for overview in list_overviews(runs)]
     if not began:
         raise UserError("there is no session yet", where=str(runs), hint="name a RUN, or its folder with --runs")
     return Path(max(began)[1])
@@ -127,16 +136,16 @@ def everywhere(runs: Path) -> list[Overview]:
     if address is None:
         raise UserError("this workspace has no database", where=str(runs), hint="set PEERGATE_DATABASE")
     index = _Index(runs)
-    with _connected(address) as database:
+    with _open_database(address) as database:
         overviews = [overview_of for _, overview_of in _told_of(database, lease_rows.every_log(database), index)]
     index.keep()
     return sorted(overviews, key=lambda overview: (overview.name, str(overview.path)))
 
 
-def _connected(address: str) -> closing[Any]:
-    from reviews.trail.tables.postgres_connection import connected
+def _open_database(address: str) -> closing[Any]:
+    from reviews.trail.tables.postgres_connection import open_database
 
-    return closing(connected(address))
+    return closing(open_database(address))
 
 
 def glance(run: Path) -> Overview:
@@ -150,19 +159,19 @@ def glance(run: Path) -> Overview:
         return summary(run.name, run, entries, count)
     except (sqlite3.DatabaseError, ValueError, TypeError, KeyError, AttributeError, PeergateError, OSError) as error:
         why = why_unreadable(run)
-        return damaged(run.name, run, Blocked(f"cannot be read: {why}") if why else error)
+        return make_damaged_overview(run.name, run, BlockedError(f"cannot be read: {why}") if why else error)
 
 
-def _that_tell(connection: sqlite3.Connection) -> list[Recorded]:
+def _that_tell(connection: sqlite3.Connection) -> list[RecordedEntry]:
     """Return the entries that tell the state, in order: the first, the close, the newest as far as they matter."""
     kind, key = (f"json_extract(payload, '$.predicate.{name}')" for name in ("kind", "key"))
     message = f"SELECT seq, payload FROM entry WHERE {kind} IN ({', '.join('?' * len(TOLD_BY))}) ORDER BY seq"
-    results: dict[int, Recorded] = {}
+    results: dict[int, RecordedEntry] = {}
     seen_texts: set[str] = set()
 
     def take(query: str, values: Sequence[str] = ()) -> bool:
         for seq, payload in connection.execute(query, values):
-            results[seq] = _unverified(payload)
+            results[seq] = _read_unverified(payload)
             seen_texts.add(results[seq].entry.kind)
             if seen_texts >= _NEWEST and seen_texts & _ANSWERS_MONEY:
                 return True
@@ -175,9 +184,9 @@ def _that_tell(connection: sqlite3.Connection) -> list[Recorded]:
     return [results[seq] for seq in sorted(results)]
 
 
-def _unverified(payload: bytes) -> Recorded:
+def _read_unverified(payload: bytes) -> RecordedEntry:
     """Return what a list shows of an entry: without its digest, which nothing here needs."""
-    return Recorded(read_statement(payload), "")
+    return RecordedEntry(read_statement(payload), "")
 
 
 def _in_databases(runs: Path, pointers: Mapping[Path, Pointer], index: _Index) -> Iterator[tuple[Path, Overview]]:
@@ -188,17 +197,17 @@ def _in_databases(runs: Path, pointers: Mapping[Path, Pointer], index: _Index) -
         address = database_of(next(iter(pointers)) / TRAIL)
         if address is None:
             raise UserError("nothing says how to connect to the database", where=str(runs))
-        with _connected(address) as database:
+        with _open_database(address) as database:
             rows = [row for row in lease_rows.every_log(database) if row.log in by_log]
             for log, overview_of in _told_of(database, rows, index):
                 run = by_log.pop(log)
                 yield run, replace(overview_of, name=run.name, path=run)
     except PeergateError as error:
         for run in pointers:
-            yield run, damaged(run.name, run, error)
+            yield run, make_damaged_overview(run.name, run, error)
         return
     for run in by_log.values():
-        yield run, damaged(run.name, run, UserError("its trail is not in the workspace's database"))
+        yield run, make_damaged_overview(run.name, run, UserError("its trail is not in the workspace's database"))
 
 
 def _told_of(database: Any, rows: Sequence[lease_rows.LogRow], index: _Index) -> Iterator[tuple[str, Overview]]:
@@ -211,11 +220,11 @@ def _told_of(database: Any, rows: Sequence[lease_rows.LogRow], index: _Index) ->
         entries = lease_rows.entries_of(database, [row.log for row in some], TOLD_BY)
         for row in some:
             try:
-                own = [_unverified(payload) for payload, _ in entries.get(row.log, [])]
+                own = [_read_unverified(payload) for payload, _ in entries.get(row.log, [])]
                 overview = summary(row.name, Path(row.log), own, row.size)
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                overview = damaged(row.name, Path(row.log), error)
-            by_log[row.log] = index.put(row.log, str(row.size), overview)
+                overview = make_damaged_overview(row.name, Path(row.log), error)
+            by_log[row.log] = index.add(row.log, str(row.size), overview)
     for row in rows:
         current_overview = replace(by_log[row.log], path=Path(row.place))
         yield row.log, running(current_overview) if current_overview.state in OPEN and row.is_held else current_overview

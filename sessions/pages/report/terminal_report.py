@@ -31,10 +31,10 @@ def print_report(text: str) -> None:
 def without_html(text: str) -> str:
     """Return the Markdown without pictures, relative links and HTML: what was folded is a paragraph and a list."""
     text = _LINK.sub(r"\1", _PICTURE.sub("", text))
-    return _FOLDED.sub(_unfolded, text)
+    return _FOLDED.sub(_unfold, text)
 
 
-def _unfolded(match: re.Match[str]) -> str:
+def _unfold(match: re.Match[str]) -> str:
     points = [_words(part) for part in _BREAK.split(match[2]) if part.strip()]
     return f"\n**{_words(match[1])}**\n\n" + "".join(f"- {point}\n" for point in points)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.run.money.ledger import ends_a_stretch, is_from_outside
 from specs.system.errors import PeergateError
@@ -17,23 +17,23 @@ from specs.system.text import plain
 _BY_PEOPLE = {"human": "answer", "override": "reason", "amendment": "outcome", "retraction": "reason"}
 
 
-class Told(NamedTuple):
+class TimelineStep(NamedTuple):
     """One step: the entry, what happened in a sentence, and details."""
 
-    entry: Recorded
+    entry: RecordedEntry
     what: str
     lines: tuple[str, ...]
 
 
-def tell(entries: Sequence[Recorded], store: Store) -> Iterator[Told]:
+def describe_entries(entries: Sequence[RecordedEntry], store: Store) -> Iterator[TimelineStep]:
     """Yield what happened, in the order of the trail. Texts are untrusted, as in the trail."""
     verdicts = {entry.entry.key.partition("/")[2]: entry for entry in entries if entry.entry.kind == "verdict"}
     for entry in entries:
         if (pair := _tell(entry, verdicts, store)) is not None:
-            yield Told(entry, pair[0], tuple(pair[1]))
+            yield TimelineStep(entry, pair[0], tuple(pair[1]))
 
 
-def _tell(value: Recorded, verdicts: Mapping[str, Recorded], store: Store) -> tuple[str, list[str]] | None:
+def _tell(value: RecordedEntry, verdicts: Mapping[str, RecordedEntry], store: Store) -> tuple[str, list[str]] | None:
     kind, body = value.entry.kind, value.body
     if kind in _BY_PEOPLE:
         return f"{kind}{_by(body)}: {body.get(_BY_PEOPLE[kind], '')}", _of_people(kind, body)
@@ -48,7 +48,7 @@ def _tell(value: Recorded, verdicts: Mapping[str, Recorded], store: Store) -> tu
                 f"condition {condition.get('id')} for {condition.get('stage')}: {condition.get('text', '')}"
                 for condition in conditions
             ]
-            return f"{at} {body.get('outcome')}", [*_judged(verdicts.get(at)), *_reasons(body), *parts]
+            return f"{at} {body.get('outcome')}", [*_describe_review(verdicts.get(at)), *_reasons(body), *parts]
         case "budget":
             return f"{_at(body)} stopped at '{body.get('at')}': it waits for a larger budget", _reasons(body)
         case "launch":
@@ -58,7 +58,7 @@ def _tell(value: Recorded, verdicts: Mapping[str, Recorded], store: Store) -> tu
         case "asked":
             reviewer = body.get("reviewer")
             what = f"request {body.get('number')}{_by(body)}: {body.get('mode')} by {reviewer}: {body.get('topic')}"
-            return what, _ruled(body.get("policy"))
+            return what, _describe_policy(body.get("policy"))
         case "answered":
             return f"request {body.get('number')} {_answered_by(body)}", _answer(body, store)
         case "keys":
@@ -104,7 +104,7 @@ def _cost(body: Mapping[str, Any]) -> str:
     return f", {body['usd']} USD" if body.get("usd") else ""
 
 
-def _judged(verdict: Recorded | None) -> list[str]:
+def _describe_review(verdict: RecordedEntry | None) -> list[str]:
     if verdict is None:
         return []
     body = verdict.body
@@ -128,7 +128,7 @@ def _of_people(kind: str, body: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _ruled(policy: Any) -> list[str]:
+def _describe_policy(policy: Any) -> list[str]:
     if not isinstance(policy, dict) or policy.get("ask"):
         return []
     return [f"nobody is asked: {policy.get('why')} (rule {policy.get('rule')})"]
@@ -155,25 +155,25 @@ def _answer(body: Mapping[str, Any], store: Store) -> list[str]:
             lines = [f"approval: {approval}", f"recommends: {statement.get('recommendation')}"]
         case "review":
             lines = [
-                f"issues: {_counted(statement.get('issues'), 'severity')}",
+                f"issues: {_count_by(statement.get('issues'), 'severity')}",
                 str(statement.get("overall_assessment")),
             ]
         case _:
             lines = [
-                f"claims: {_counted(statement.get('scorecard'), 'status')}",
+                f"claims: {_count_by(statement.get('scorecard'), 'status')}",
                 str(statement.get("overall_assessment")),
             ]
     return lines
 
 
-def _counted(result: Any, by: str) -> str:
+def _count_by(result: Any, by: str) -> str:
     counts = Counter(str(value.get(by)) for value in result or () if isinstance(value, dict))
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"
 
 
-def interruptions(entries: Sequence[Recorded]) -> Iterator[tuple[Recorded, str]]:
+def interruptions(entries: Sequence[RecordedEntry]) -> Iterator[tuple[RecordedEntry, str]]:
     """Yield interruptions in order. A kill writes nothing: a ``resume`` without a pause or question shows it."""
-    before: Recorded | None = None
+    before: RecordedEntry | None = None
     for entry in entries:
         kind, body = entry.entry.kind, entry.body
         match kind:
@@ -207,7 +207,7 @@ def taken_over(body: Mapping[str, Any]) -> str:
     return f"taken over from {who}, after {over.get('silent_s')} s without a sign of life"
 
 
-def _after(resume: Mapping[str, Any], before: Recorded | None) -> str:
+def _after(resume: Mapping[str, Any], before: RecordedEntry | None) -> str:
     if over := taken_over(resume):
         return f", {over}"
     if before is None or ends_a_stretch(before):

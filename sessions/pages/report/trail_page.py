@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from reviews.audit.export import PAGE, STORE
 from reviews.gate.human_answers import is_override
-from reviews.trail.chain.envelope import Recorded, open_envelope, recorded, signatures_text
+from reviews.trail.chain.envelope import RecordedEntry, open_envelope, restore_entry, signatures_text
 from reviews.trail.chain.signed_head import parse_note
 from reviews.trail.chain.store import Store
 from reviews.trail.chain.tiles import CHECKPOINT, read_bundles
@@ -51,7 +51,7 @@ MOST_GATES = 200
 """Gates whose checks are on the page: each is looked up in all entries."""
 _TEMPLATE = "trail.html.j2"
 _SOURCES = (
-    *("gate_page", "page_result", "plots", "report", "result", "template", "timeline", "transcript"),
+    *("gate_page", "page_result", "plots", "report", "../result", "template", "timeline", "transcript"),
     *("samples/judged_samples", "samples/page_samples"),
 )
 _CODE = re.compile(r"page code [0-9a-f]{64}\b")
@@ -78,7 +78,7 @@ def page_code() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
-def trail_page(entries: list[Recorded], store: Store, *, with_samples: bool = True) -> str:
+def trail_page(entries: list[RecordedEntry], store: Store, *, with_samples: bool = True) -> str:
     """Return the page of a trail."""
     # Slow: imports all code of a gate.
     from sessions.pages.report.page_result import page_result, page_scorecard
@@ -86,8 +86,8 @@ def trail_page(entries: list[Recorded], store: Store, *, with_samples: bool = Tr
     from sessions.pages.report.samples.page_samples import page_samples
 
     closing = next((entry for entry in entries if entry.entry.kind == "close"), None)
-    steps = list(timeline.tell(entries, store))
-    visible = _shown(entries, {step.entry.entry.seq for step in steps})
+    steps = list(timeline.describe_entries(entries, store))
+    visible = _select_entries(entries, {step.entry.entry.seq for step in steps})
     decision = closing.body.get("decision") if closing else None
     evidence = _Evidence(store)
     return _template().render(
@@ -126,14 +126,14 @@ def trail_page(entries: list[Recorded], store: Store, *, with_samples: bool = Tr
     )
 
 
-def _whole(entries: list[Recorded], store: Store, gate: dict[str, Any]) -> dict[str, Any] | None:
+def _whole(entries: list[RecordedEntry], store: Store, gate: dict[str, Any]) -> dict[str, Any] | None:
     """Return the checks and criteria of a gate; None where they cannot be read."""
     from sessions.pages.report.gate_page import gate_page
 
     return _read_or(gate_page, entries, store, gate["stage"], gate["attempt"])
 
 
-def _stages(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
+def _stages(entries: Sequence[RecordedEntry], store: Store) -> list[dict[str, Any]]:
     """Return every attempt with its metrics."""
     from reviews.evidence.gather import registered_spec
     from sessions.pages.report.report import stage_of
@@ -143,7 +143,7 @@ def _stages(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
     return [value for value in results if value["attempts"]]
 
 
-def _transcript(entries: Sequence[Recorded], store: Store) -> dict[str, Any] | None:
+def _transcript(entries: Sequence[RecordedEntry], store: Store) -> dict[str, Any] | None:
     """Return the newest events of the builder's transcript; None if it called no tool."""
     from sessions.pages.report.transcript import Transcript
 
@@ -171,7 +171,7 @@ def _read_or(read: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
-def _time(value: Recorded) -> str:
+def _time(value: RecordedEntry) -> str:
     return when(value).replace("T", " ")[:19]
 
 
@@ -190,7 +190,7 @@ def _template() -> Template:
     return template(_TEMPLATE, {"plain": _line, "block": _block}, autoescape=True)
 
 
-def _shown(entries: Sequence[Recorded], counts: set[int]) -> list[Recorded]:
+def _select_entries(entries: Sequence[RecordedEntry], counts: set[int]) -> list[RecordedEntry]:
     if len(entries) <= MOST_ENTRIES:
         return list(entries)
     chosen = sorted((entry.entry.seq for entry in entries), key=lambda seq: (seq in counts, seq))[-MOST_ENTRIES:]
@@ -198,7 +198,7 @@ def _shown(entries: Sequence[Recorded], counts: set[int]) -> list[Recorded]:
     return [entry for entry in entries if entry.entry.seq in wanted]
 
 
-def keys_of(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
+def keys_of(entries: Sequence[RecordedEntry]) -> list[dict[str, Any]]:
     """Return the keys of the newest policy, for people to compare."""
     newest = next((entry.entry.policy for entry in reversed(entries) if entry.entry.policy is not None), None)
     if newest is None:
@@ -207,7 +207,7 @@ def keys_of(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
     return [key.model_dump(include=texts) for key in Policy.model_validate(newest).keys]
 
 
-def gates_of(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
+def gates_of(entries: Sequence[RecordedEntry], store: Store) -> list[dict[str, Any]]:
     """Return one row for each decision: what was judged, by whom, and the outcome."""
     rows: list[dict[str, Any]] = []
     verdicts = {entry.entry.key: entry for entry in entries if entry.entry.kind == "verdict"}
@@ -216,7 +216,7 @@ def gates_of(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
             continue
         stage, attempt = entry.body.get("stage"), entry.body.get("attempt")
         judged = verdicts.get(f"verdict/{stage or 'design'}.{attempt}")
-        verdict = _stored(store, judged.body.get("verdict")) if judged else None
+        verdict = _read_stored(store, judged.body.get("verdict")) if judged else None
         findings = verdict.get("findings", []) if isinstance(verdict, dict) else []
         rows.append(
             {
@@ -245,9 +245,9 @@ class _Evidence:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._first: dict[str, int] = {}
-        self._left = MOST_EVIDENCE
+        self._remaining = MOST_EVIDENCE
 
-    def of(self, value: Recorded) -> list[dict[str, Any]]:
+    def of(self, value: RecordedEntry) -> list[dict[str, Any]]:
         return [
             {"name": name, "digest": digest} | self._value(digest, value.entry.seq)
             for name in _SHOWN
@@ -257,14 +257,14 @@ class _Evidence:
     def _value(self, digest: str, seq: int) -> dict[str, Any]:
         if self._first.setdefault(digest, seq) != seq:
             return {"value": None, "with": self._first[digest]}
-        if self._left <= 0:
+        if self._remaining <= 0:
             return {"value": f"left out here: file store/{digest[7:9]}/{digest[9:]}", "with": None}
-        text = _text(_stored(self._store, digest))
-        self._left -= len(text)
+        text = _text(_read_stored(self._store, digest))
+        self._remaining -= len(text)
         return {"value": text, "with": None}
 
 
-def _entry(value: Recorded, evidence: _Evidence) -> dict[str, Any]:
+def _entry(value: RecordedEntry, evidence: _Evidence) -> dict[str, Any]:
     return {
         "seq": value.entry.seq,
         "kind": value.entry.kind,
@@ -282,7 +282,7 @@ def _state(outcome: Any) -> str:
     return outcome if outcome in STATES else ""
 
 
-def _stored(store: Store, digest: Any) -> Any:
+def _read_stored(store: Store, digest: Any) -> Any:
     try:
         data = store.get(str(digest))
     except PeergateError:
@@ -335,7 +335,7 @@ def page_damage(folder: Path, notes: list[str]) -> list[str]:
         notes.append(f"{PAGE} was made by another version of Peergate and is not compared with the entries")
         return []
     opened = map(open_envelope, envelopes)
-    entries = [recorded(value.payload, signatures_text(*value.signatures)) for value in opened]
+    entries = [restore_entry(value.payload, signatures_text(*value.signatures)) for value in opened]
     made = trail_page(entries, Store(folder / STORE))
     if made == there:
         return []

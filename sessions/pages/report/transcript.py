@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from agents.turns import Turn
+from agents.turns import ModelTurn
 from reviews.gate.packet import DESIGN
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.pages.overview import when
 from specs.system import markdown
@@ -27,7 +27,7 @@ MOST = 4000
 """Characters of one line."""
 
 
-class Text(NamedTuple):
+class TranscriptText(NamedTuple):
     """A text as it is shown, with the digest of the whole if it is cut."""
 
     shown: str
@@ -45,16 +45,16 @@ class Event(NamedTuple):
     kind: str
     what: str
     """One line."""
-    texts: tuple[Text, ...] = ()
+    texts: tuple[TranscriptText, ...] = ()
     phase: str = ""
     helper: str = ""
     usd: float = 0.0
 
 
-Described = tuple[str, tuple[Text, ...]]
+Described = tuple[str, tuple[TranscriptText, ...]]
 
 
-class Attempt(NamedTuple):
+class AttemptTranscript(NamedTuple):
     """Everything on record of one attempt, in order."""
 
     stage: str
@@ -79,7 +79,7 @@ class Transcript:
         self._store = store
         self._masker = masker or current()
 
-    def attempts(self, entries: Sequence[Recorded]) -> Iterator[Attempt]:
+    def attempts(self, entries: Sequence[RecordedEntry]) -> Iterator[AttemptTranscript]:
         """Yield the attempts in the order in which they began."""
         matching_events: dict[tuple[str, int], list[Event]] = {}
         for entry in entries:
@@ -87,9 +87,9 @@ class Transcript:
                 # Entries about the design name no stage, or this one.
                 matching_events.setdefault((entry.body["stage"] or DESIGN, entry.body["attempt"]), []).append(event)
         for (stage, attempt), events in matching_events.items():
-            yield Attempt(stage, attempt, tuple(events))
+            yield AttemptTranscript(stage, attempt, tuple(events))
 
-    def _event(self, value: Recorded) -> Event | None:
+    def _event(self, value: RecordedEntry) -> Event | None:
         kind, body = value.entry.kind, value.body
         if kind not in _KINDS:
             return None
@@ -101,16 +101,16 @@ class Transcript:
     def _line(self, text: str) -> str:
         return one_line(self._clean(text), MOST)
 
-    def _text(self, whole: str, most: int, digest: str | None = None) -> Text:
+    def _text(self, whole: str, most: int, digest: str | None = None) -> TranscriptText:
         clean = self._clean(whole)
-        return Text(clean, None) if len(clean) <= most else Text(plain(clean, most), digest)
+        return TranscriptText(clean, None) if len(clean) <= most else TranscriptText(plain(clean, most), digest)
 
-    def _stored(self, digest: str, most: int) -> Text:
+    def _read_stored(self, digest: str, most: int) -> TranscriptText:
         """Return a text of the store; a missing text is named as missing, because the rest can still be read."""
         try:
             return self._text(self._store.get(digest).decode("utf-8", "replace"), most, digest)
         except EvidenceMissing:
-            return Text(_GONE, digest)
+            return TranscriptText(_GONE, digest)
 
     def _clean(self, text: str) -> str:
         return self._masker.text(plain(text, len(text)))
@@ -124,18 +124,18 @@ class Transcript:
         counted = f", tokens: {tokens}" if tokens else ""
         what = f"turn {body['number']} of {body['model']}: {cost}{counted}, {body['stop']}"
         try:
-            text = Turn.model_validate(self._store.get_value(body["said"])).text
+            text = ModelTurn.model_validate(self._store.get_value(body["said"])).text
         except EvidenceMissing:
-            return what, (Text(_GONE, body["said"]),)
+            return what, (TranscriptText(_GONE, body["said"]),)
         return what, (self._text(text, SAID, body["said"]),) if text.strip() else ()
 
     def _call(self, body: dict[str, Any]) -> Described:
-        text = self._stored(body["arguments"], ASKED)
+        text = self._read_stored(body["arguments"], ASKED)
         return f"call {body['number']}: {body['tool']}", (text,) if text.shown.strip() not in ("", "{}") else ()
 
     def _result(self, body: dict[str, Any]) -> Described:
         ends = ", the phase ends" if body["ends_phase"] else ""
-        return f"{'refused' if body['is_error'] else 'done'}{ends}", (self._stored(body["text"], TOLD),)
+        return f"{'refused' if body['is_error'] else 'done'}{ends}", (self._read_stored(body["text"], TOLD),)
 
     def _plan(self, body: dict[str, Any]) -> Described:
         changes = ", ".join(f"{name} = {value}" for name, value in body["changes"].items()) or "as the spec says"
@@ -179,7 +179,7 @@ def _with_phases(events: Iterable[Event]) -> Iterator[tuple[str, Event]]:
         yield new, event
 
 
-def lines_of(attempt: Attempt) -> Iterator[str]:
+def lines_of(attempt: AttemptTranscript) -> Iterator[str]:
     """Yield an attempt as lines for a terminal."""
     yield f"== {attempt.stage}.{attempt.attempt}: {attempt.usd:.4f} USD for the builder's turns =="
     for phase, event in _with_phases(attempt.events):
@@ -193,7 +193,7 @@ def lines_of(attempt: Attempt) -> Iterator[str]:
                 yield f"    whole: {text.digest}"
 
 
-def markdown_of(session: str, attempts: Iterable[Attempt]) -> str:
+def markdown_of(session: str, attempts: Iterable[AttemptTranscript]) -> str:
     """Return attempts as Markdown, with texts in fenced blocks that they cannot end."""
     parts = [f"# {markdown.line(session)}: what the builder did", _NOTE]
     for attempt in attempts:
@@ -205,7 +205,7 @@ def markdown_of(session: str, attempts: Iterable[Attempt]) -> str:
             helper = f" (helper {markdown.line(event.helper)})" if event.helper else ""
             parts.append(f"**{event.kind}**{helper}, entry {event.seq}, {event.time}: {markdown.line(event.what)}")
             for text in event.texts:
-                parts.append(markdown.fenced(text.shown, len(text.shown)))
+                parts.append(markdown.fence_text(text.shown, len(text.shown)))
                 if text.digest:
                     parts.append(f"Cut; whole: `{text.digest}`")
     return "\n\n".join(parts) + "\n"
@@ -217,7 +217,7 @@ _NOTE = (
 )
 
 
-def rendered(entries: Sequence[Recorded], store: Store, masker: Masker) -> str:
+def render_transcript(entries: Sequence[RecordedEntry], store: Store, masker: Masker) -> str:
     """Return the transcript of a session as Markdown; empty if its builder called no tool."""
     attempts = list(Transcript(store, masker).attempts(entries))
     if not any(event.kind == "call" for attempt in attempts for event in attempt.events):

@@ -114,12 +114,12 @@ def _cookie(header: str, name: str) -> str:
 
 
 def _with_headers(send: Send) -> Send:
-    async def sent(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             message["headers"] = [*message.get("headers", ()), *HEADERS]
         await send(message)
 
-    return sent
+    return send_with_headers
 
 
 async def _answer(

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 
 from reviews.reviewers.person import give, verdict_text
 from reviews.trail.trail import Trail
-from sessions.jobs.orphans import detached
+from sessions.jobs.orphans import start_detached
 from sessions.pages.report.next_steps import waiting_for
 from sessions.pages.view.places import Read
 from sessions.run.terminal import masked_line
@@ -33,7 +33,7 @@ BUDGET = "budget"
 """Raises it; the session then waits to be resumed."""
 
 
-class Answers:
+class PageAnswers:
     """Answers that are given here, in the name of one person; ``key`` is in every form of this server."""
 
     def __init__(self, by: str) -> None:
@@ -87,19 +87,19 @@ class Answers:
         log.touch(mode=0o600)
         began, known = log.stat().st_size, len(read.entries)
 
-        def recorded() -> bool:
+        def is_recorded() -> bool:
             return any(entry.entry.kind == kind for entry in read.place.entries()[known:])
 
         command = [sys.executable, "-P", "-m", "sessions.commands.cli", *words]
-        process = detached(command, log, Path.cwd(), dict(os.environ))
+        process = start_detached(command, log, Path.cwd(), dict(os.environ))
         # Somebody has to collect its end, which may be days from now.
         threading.Thread(target=process.wait, daemon=True).start()
         deadline = time.monotonic() + WAIT_S
         while process.poll() is None and time.monotonic() < deadline:
-            if recorded():
+            if is_recorded():
                 return
             time.sleep(0.1)
-        if process.returncode and not recorded():
+        if process.returncode and not is_recorded():
             texts = log.read_bytes()[began:].decode("utf-8", "replace").strip().splitlines()
             raise UserError(masked_line(texts[-1] if texts else f"it ended with {process.returncode}", 1000))
 

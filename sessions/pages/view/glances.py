@@ -7,21 +7,21 @@ from contextlib import suppress
 from typing import Any
 
 from sessions.pages.report.page_result import UNREADABLE, page_result
-from sessions.pages.view.places import Reader, stamp_of
-from sessions.pages.view.trail_state import Checks
+from sessions.pages.view.places import TrailCache, stamp_of
+from sessions.pages.view.trail_state import TrailAudits
 from sessions.pages.view.waits import busy_with
 from specs.system.errors import PeergateError
 
 MOST = 5_000
 
 
-class Glances:
+class SessionSummaries:
     """What the list shows of a session beside its state."""
 
-    def __init__(self, reader: Reader, checks: Checks) -> None:
+    def __init__(self, reader: TrailCache, checks: TrailAudits) -> None:
         self._reader = reader
         self._checks = checks
-        self._kept: dict[str, tuple[str, dict[str, Any]]] = {}
+        self._cache: dict[str, tuple[str, dict[str, Any]]] = {}
         self._lock = threading.Lock()
 
     def of(self, name: str) -> dict[str, Any]:
@@ -29,7 +29,7 @@ class Glances:
         try:
             place = self._reader.scope.place(name)
             stamp = stamp_of(place)
-            if (known := self._kept.get(name)) is not None and known[0] == stamp:
+            if (known := self._cache.get(name)) is not None and known[0] == stamp:
                 return known[1]
             audit = self._checks.of(name)
             state: dict[str, Any] = {"damaged": bool(audit.damage) or not audit.readable}
@@ -39,26 +39,26 @@ class Glances:
         # Of a damaged trail there may be nothing else to tell.
         with suppress(*UNREADABLE, OSError):
             entries = place.entries()
-            state |= {"busy": busy_with(entries)} | _told(page_result(entries, place.store))
+            state |= {"busy": busy_with(entries)} | _summarize_result(page_result(entries, place.store))
         if not newest and not state["damaged"]:
             # It changed since: this trail was not verified.
             return {name: value for name, value in state.items() if name != "damaged"}
         with self._lock:
-            if len(self._kept) >= MOST:
-                self._kept.clear()
-            self._kept[name] = stamp, state
+            if len(self._cache) >= MOST:
+                self._cache.clear()
+            self._cache[name] = stamp, state
         return state
 
-    def known(self, name: str) -> dict[str, Any]:
+    def read_cached(self, name: str) -> dict[str, Any]:
         """Return what was computed of a session before, and whether its trail is still the same (``verified``)."""
-        stamp, remaining = self._kept.get(name, ("", {}))
+        stamp, remaining = self._cache.get(name, ("", {}))
         try:
             return remaining and remaining | {"verified": stamp == stamp_of(self._reader.scope.place(name))}
         except (PeergateError, OSError):
             return {}
 
 
-def _told(result: dict[str, Any] | None) -> dict[str, Any]:
+def _summarize_result(result: dict[str, Any] | None) -> dict[str, Any]:
     if not result:
         return {}
     effect = result["effect"]

@@ -12,10 +12,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from reviews.evidence.gather import find
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from sessions.jobs.launcher import job_folder
 from sessions.jobs.untrusted_files import read_end
-from specs.jobs.job_records import WITNESS, Progress
+from specs.jobs.job_records import WITNESS, JobProgress
 from specs.system.strict_json import read_json
 
 MOST_BYTES = 1_000_000
@@ -23,7 +23,7 @@ MOST_BYTES = 1_000_000
 MOST_CURVES = 4
 
 
-def running_job(run: Path, entries: Sequence[Recorded]) -> dict[str, Any] | None:
+def running_job(run: Path, entries: Sequence[RecordedEntry]) -> dict[str, Any] | None:
     """Return the job that was launched and has not ended, None without one."""
     key = running_key(entries)
     if key is None:
@@ -31,7 +31,7 @@ def running_job(run: Path, entries: Sequence[Recorded]) -> dict[str, Any] | None
     lines = progress_of(job_folder(run, key))
     _, stage, attempt = key.removesuffix(WITNESS).rsplit(".", 2)
     results: dict[str, Any] = {"stage": stage, "attempt": attempt, "witness": key.endswith(WITNESS), "total": 0}
-    results["noted"] = noted(lines)
+    results["noted"] = collect_noted_values(lines)
     if lines:
         last = lines[-1]
         results |= {"done": last.done, "total": last.total, "unit": last.unit, "note": last.note}
@@ -39,7 +39,7 @@ def running_job(run: Path, entries: Sequence[Recorded]) -> dict[str, Any] | None
     return results
 
 
-def noted(lines: Sequence[Progress]) -> dict[str, list[float]]:
+def collect_noted_values(lines: Sequence[JobProgress]) -> dict[str, list[float]]:
     """Return the numbers that a job notes as it goes, by name: a loss, a learning rate."""
     values: dict[str, list[float]] = {}
     for progress in lines:
@@ -49,7 +49,7 @@ def noted(lines: Sequence[Progress]) -> dict[str, list[float]]:
     return dict(list(values.items())[:MOST_CURVES])
 
 
-def running_key(entries: Sequence[Recorded]) -> str | None:
+def running_key(entries: Sequence[RecordedEntry]) -> str | None:
     """Return the key of the newest job or witness without an end; None if all have ended."""
     for entry in reversed(entries):
         kind, body = entry.entry.kind, entry.body
@@ -63,16 +63,16 @@ def running_key(entries: Sequence[Recorded]) -> str | None:
     return None
 
 
-def progress_of(folder: Path) -> list[Progress]:
+def progress_of(folder: Path) -> list[JobProgress]:
     """Return the lines of a job's progress file, from its end; those that cannot be read are left out."""
     try:
         data, _ = read_end(folder / "progress.jsonl", MOST_BYTES)
     except OSError:
         return []
-    progresses: list[Progress] = []
+    progresses: list[JobProgress] = []
     for line in data.rpartition(b"\n")[0].splitlines():
         try:
-            progresses.append(Progress.model_validate(read_json(line)))
+            progresses.append(JobProgress.model_validate(read_json(line)))
         except (ValueError, ValidationError):
             continue
     return progresses

@@ -50,7 +50,7 @@ def number_page(read: Read, stage: str, attempt: int, metric: str) -> dict[str, 
         ]
         if any(entry.entry.kind == "report" for entry in read.entries):
             check = ReportCheck(folder, read.entries, read.store, apart=not read.place.is_export)
-            facts["traced"] = check.trace(check.called(f"{stage}.{attempt}.{metric}")[0])
+            facts["traced"] = check.trace(check.find_metrics(f"{stage}.{attempt}.{metric}")[0])
     except PeergateError as error:
         facts["problem"] = str(error)
     return facts

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reviews.trail.anchors import Anchor
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.chain.tiles import CHECKPOINT
 from reviews.trail.file_seal import seal_path
 from reviews.trail.tables.pointer import pointer_of
-from sessions.pages.overview import OPEN, Overview, damaged, running, summary
-from sessions.pages.report.session_list import everywhere, listed
-from sessions.pages.trail_place import Place
+from sessions.pages.overview import OPEN, Overview, make_damaged_overview, running, summary
+from sessions.pages.report.session_list import everywhere, list_overviews
+from sessions.pages.trail_place import TrailPlace
 from sessions.run.heartbeat import mark_of
 from sessions.run.lease import is_running
 from sessions.run.run_layout import REVIEWS, is_run, trail_name
@@ -31,8 +31,8 @@ class Read(NamedTuple):
     """A trail as it was read."""
 
     name: str
-    place: Place
-    entries: list[Recorded]
+    place: TrailPlace
+    entries: list[RecordedEntry]
 
     @property
     def store(self) -> Store:
@@ -50,30 +50,30 @@ class Scope:
     """What may be looked at: every session of ``runs``, or the trail ``alone``."""
 
     runs: Path
-    alone: Place | None = None
+    alone: TrailPlace | None = None
     everywhere: bool = False
     """Whether the list is of the workspace's whole database."""
     anchors: tuple[Anchor, ...] = ()
     """Signed heads that were kept elsewhere, of the trail that is looked at."""
 
-    def listed(self) -> list[Overview]:
+    def list_sessions(self) -> list[Overview]:
         """Return the sessions in a few words, by name; of a whole database with the machines they are on."""
         if self.everywhere:
             return everywhere(self.runs)
-        return listed(self.runs) if self.alone is None else [state_of(self.alone)]
+        return list_overviews(self.runs) if self.alone is None else [state_of(self.alone)]
 
     def is_here(self, overview: Overview) -> bool:
         """Say whether a listed session has its run folder in this workspace, so that its pages can be shown."""
         return not self.everywhere or str(overview.path) == f"{platform.node()}:{self.runs.resolve() / overview.name}"
 
-    def requested(self) -> list[str]:
+    def list_requested_reviews(self) -> list[str]:
         """Return the names of the folders of requested reviews in this workspace."""
         try:
             return [] if self.alone else sorted(path.parent.name for path in self.runs.glob(f"*/{REVIEWS}"))
         except OSError:
             return []
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> TrailPlace:
         """Return the place of a session; raises UserError if there is no such session here."""
         if self.alone is not None and name == self.alone.folder.name:
             return self.alone
@@ -81,11 +81,11 @@ class Scope:
         # One part of a path: nothing outside of the workspace is read.
         is_name = run.name == name and not name.startswith(".")
         if self.alone is None and is_name and (is_run(run) or (run / REVIEWS).is_file()):
-            return Place(run, run / trail_name(run))
+            return TrailPlace(run, run / trail_name(run))
         raise UserError(f"there is no session '{name}'", where=str(self.runs))
 
 
-def stamp_of(place: Place) -> str:
+def stamp_of(place: TrailPlace) -> str:
     """Return a text that changes when entries are added or sealed."""
     if place.is_export:
         return str(mark_of(place.folder / CHECKPOINT))
@@ -95,12 +95,12 @@ def stamp_of(place: Place) -> str:
     return str([mark_of(path) for path in beside])
 
 
-class Reader:
+class TrailCache:
     """Reads trails, and keeps the last ones. For several threads."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
-        self._kept: OrderedDict[str, tuple[str, Read]] = OrderedDict()
+        self._cache: OrderedDict[str, tuple[str, Read]] = OrderedDict()
         self._lock = threading.Lock()
 
     def read(self, name: str) -> Read:
@@ -113,19 +113,19 @@ class Reader:
         place = self.scope.place(name)
         stamp = stamp_of(place)
         with self._lock:
-            known = self._kept.get(name)
+            known = self._cache.get(name)
         if known is not None and known[0] == stamp:
             return known[1]
         result = Read(name, place, place.entries())
         with self._lock:
-            self._kept[name] = stamp, result
-            self._kept.move_to_end(name)
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
+            self._cache[name] = stamp, result
+            self._cache.move_to_end(name)
+            while len(self._cache) > KEPT:
+                self._cache.popitem(last=False)
         return result
 
 
-def state_of(place: Place, entries: list[Recorded] | None = None) -> Overview:
+def state_of(place: TrailPlace, entries: list[RecordedEntry] | None = None) -> Overview:
     """Return the state of a trail; a trail that cannot be read is damaged, which is no error."""
     name = place.folder.name
     try:
@@ -133,5 +133,5 @@ def state_of(place: Place, entries: list[Recorded] | None = None) -> Overview:
         overview = summary(name, place.folder, read, len(read))
         runs_now = not place.is_export and overview.state in OPEN and is_running(place.folder)
     except (PeergateError, OSError) as error:
-        return damaged(name, place.folder, error)
+        return make_damaged_overview(name, place.folder, error)
     return running(overview) if runs_now else overview

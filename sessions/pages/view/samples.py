@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
-from sessions.pages.report.samples.judged_samples import Sample, Samples, samples_of
+from sessions.pages.report.samples.judged_samples import JudgedSample, Samples, samples_of
 from sessions.pages.view.places import Read
 from sessions.run.terminal import masked_line
 from specs.system.errors import UserError
@@ -24,7 +24,7 @@ KEPT = 32
 """Selections that are remembered, for all sessions together."""
 
 
-class _Judged(NamedTuple):
+class _CachedSamples(NamedTuple):
     """Samples as they were judged, by what they were judged from, with the last selections."""
 
     stamp: tuple[str, ...]
@@ -37,18 +37,20 @@ class SampleReader:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._judged: _Judged | None = None
+        self._judged: _CachedSamples | None = None
 
     def of(self, read: Read) -> Samples:
         """Return the samples of a session; errors as :func:`samples_of`."""
         return self._of(read).samples
 
-    def _of(self, read: Read) -> _Judged:
+    def _of(self, read: Read) -> _CachedSamples:
         measured = (entry.digest for entry in read.entries if entry.entry.kind in ("metrics", "amendment"))
         stamp = (str(read.place.folder), *measured)
         with self._lock:
             if self._judged is None or self._judged.stamp != stamp:
-                self._judged = _Judged(stamp, samples_of(read.place.folder, read.entries, read.store), OrderedDict())
+                self._judged = _CachedSamples(
+                    stamp, samples_of(read.place.folder, read.entries, read.store), OrderedDict()
+                )
             return self._judged
 
     def page(self, read: Read, requests: tuple[str, str, str], start: int, count: int) -> dict[str, Any]:
@@ -67,7 +69,7 @@ class SampleReader:
         return {"total": len(places), "from": start, "rows": rows}
 
 
-def _in_list(sample: Sample) -> dict[str, Any]:
+def _in_list(sample: JudgedSample) -> dict[str, Any]:
     texts = {"prompt": sample.prompt, "before": sample.before.text, "after": sample.after.text if sample.after else ""}
     return {
         "number": sample.number,

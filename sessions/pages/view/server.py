@@ -25,15 +25,15 @@ from sessions.pages.report.page_result import WORDS
 from sessions.pages.report.samples.judged_samples import SHOWN
 from sessions.pages.report.transcript import Transcript
 from sessions.pages.view import pages
-from sessions.pages.view.answers import MOST_BYTES, Answers
-from sessions.pages.view.glances import Glances
+from sessions.pages.view.answers import MOST_BYTES, PageAnswers
+from sessions.pages.view.glances import SessionSummaries
 from sessions.pages.view.job_progress import running_key
 from sessions.pages.view.number_page import number_page
-from sessions.pages.view.places import Read, Reader, Scope, stamp_of, state_of
+from sessions.pages.view.places import Read, Scope, TrailCache, stamp_of, state_of
 from sessions.pages.view.samples import SampleReader, in_full
 from sessions.pages.view.session_page import session_page
 from sessions.pages.view.stored_value import RowFiles, value_lines
-from sessions.pages.view.trail_state import Checks, entry_page, trail_page
+from sessions.pages.view.trail_state import TrailAudits, entry_page, trail_page
 from sessions.run.heartbeat import mark_of
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import AuditDamage, PeergateError, UserError
@@ -47,13 +47,13 @@ ALIVE_EVERY = 15
 class Viewer:
     """Makes the pages of a scope. Every page is made when it is asked for, in a thread."""
 
-    def __init__(self, scope: Scope, answers: Answers | None = None) -> None:
+    def __init__(self, scope: Scope, answers: PageAnswers | None = None) -> None:
         self.answers = answers
-        self.reader = Reader(scope)
+        self.reader = TrailCache(scope)
         self.samples = SampleReader()
         self.rows = RowFiles()
-        self.checks = Checks(scope)
-        self.glances = Glances(self.reader, self.checks)
+        self.checks = TrailAudits(scope)
+        self.glances = SessionSummaries(self.reader, self.checks)
 
     def app(self) -> Starlette:
         """Return the application."""
@@ -87,11 +87,11 @@ class Viewer:
 
     def sessions(self, request: Request) -> Response:
         """List the sessions."""
-        overviews = self.reader.scope.listed()
-        known = {"sessions": overviews, "runs": str(self.reader.scope.runs), "glance": self.glances.known}
+        overviews = self.reader.scope.list_sessions()
+        known = {"sessions": overviews, "runs": str(self.reader.scope.runs), "glance": self.glances.read_cached}
         known |= {"here": self.reader.scope.is_here, "everywhere": self.reader.scope.everywhere, "words": WORDS}
-        known |= {"requested": self.reader.scope.requested()}
-        return _html("sessions.html.j2", **known, stamp=_mark(_listed(overviews)))
+        known |= {"requested": self.reader.scope.list_requested_reviews()}
+        return _html("sessions.html.j2", **known, stamp=_mark(_serialize_overviews(overviews)))
 
     def sessions_json(self, request: Request) -> Response:
         """Return what the list adds of the sessions that are named."""
@@ -118,14 +118,14 @@ class Viewer:
         """Record a person's verdict, and show the session again."""
         return await self._act(request, lambda answers, read, form: answers.judge(read, form))
 
-    async def _act(self, request: Request, act: Callable[[Answers, Read, dict[str, str]], None]) -> Response:
+    async def _act(self, request: Request, act: Callable[[PageAnswers, Read, dict[str, str]], None]) -> Response:
         data = b""
         async for part in request.stream():
             data += part
             if len(data) > MOST_BYTES:
                 return _problem(UserError("this form is too long"), 404, request)
 
-        def acted(request: Request) -> Response:
+        def handle_post(request: Request) -> Response:
             if self.answers is None:
                 raise UserError("this page is only for reading", hint="`peergate view --act` answers")
             form, read = self.answers.form(data), self._read(request)
@@ -134,7 +134,7 @@ class Viewer:
             act(self.answers, read, form)
             return RedirectResponse(f"/s/{quote(read.name, safe='')}/", 303)
 
-        return await _page(acted)(request)
+        return await _page(handle_post)(request)
 
     def sample_list(self, request: Request) -> Response:
         """Show the samples; the rows are asked for by the script."""
@@ -213,7 +213,7 @@ class Viewer:
 
     async def list_events(self, request: Request) -> Response:
         """Stream a message whenever a session has changed."""
-        return _stream(request, lambda: _listed(self.reader.scope.listed()))
+        return _stream(request, lambda: _serialize_overviews(self.reader.scope.list_sessions()))
 
     def _stamp(self, name: str) -> str:
         place = self.reader.scope.place(name)
@@ -277,7 +277,7 @@ def _mark(stamp: str) -> str:
     return str(hash(stamp))
 
 
-def _listed(overviews: Sequence[Overview]) -> str:
+def _serialize_overviews(overviews: Sequence[Overview]) -> str:
     return json.dumps([overview.as_json() for overview in overviews])
 
 

@@ -12,16 +12,16 @@ from typing import Any
 import uvicorn
 
 from sessions.pages.view.access import ENTER, Access, onward
-from sessions.pages.view.answers import Answers
+from sessions.pages.view.answers import PageAnswers
 from sessions.pages.view.places import Scope
 from sessions.pages.view.server import Viewer
-from sessions.run.bounded_server import BACKLOG, MOST_CONNECTIONS, bounded
+from sessions.run.bounded_server import BACKLOG, MOST_CONNECTIONS, make_bounded_protocol
 from specs.system.errors import UserError
 
 HOST = "127.0.0.1"
 
 
-class Bound:
+class PageServer:
     """A page that has its address already, so that a taken port is one error before anything is served."""
 
     def __init__(self, scope: Scope, port: int, by: str | None = None) -> None:
@@ -35,7 +35,7 @@ class Bound:
             message = getattr(error, "strerror", None) or str(error)
             raise UserError(f"port {port} cannot be had: {message}", hint="another --port, or none") from error
         self.port: int = self.socket.getsockname()[1]
-        self.access = Access(Viewer(scope, Answers(by) if by else None).app(), self.port, acts=by is not None)
+        self.access = Access(Viewer(scope, PageAnswers(by) if by else None).app(), self.port, acts=by is not None)
 
     def address(self, path: str = "") -> str:
         """Return the address that lets a browser in, at a page."""
@@ -62,7 +62,7 @@ class Bound:
             "ws": "none",
             "proxy_headers": False,
             "interface": "asgi3",
-            "http": bounded(MOST_CONNECTIONS),
+            "http": make_bounded_protocol(MOST_CONNECTIONS),
             "loop": "asyncio",
             "backlog": BACKLOG,
         }

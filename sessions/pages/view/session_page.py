@@ -11,7 +11,7 @@ from reviews.evidence.gather import registered_spec
 from reviews.gate.conditions import obligations
 from reviews.gate.human_answers import is_override
 from reviews.gate.packet import DESIGN
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.pages.overview import waits_for_verdict
 from sessions.pages.report.next_steps import remedies, waiting_for
@@ -19,7 +19,7 @@ from sessions.pages.report.page_result import page_result, page_scorecard
 from sessions.pages.report.plots import curve
 from sessions.pages.report.report import curves_of, stage_of
 from sessions.pages.report.trail_page import gates_of
-from sessions.pages.report.transcript import Attempt, Event, Transcript
+from sessions.pages.report.transcript import AttemptTranscript, Event, Transcript
 from sessions.pages.result import further_seeds
 from sessions.pages.view.job_progress import running_job
 from sessions.pages.view.places import Read, state_of
@@ -64,7 +64,7 @@ def session_page(read: Read) -> dict[str, Any]:
 
 
 def gate_strip(
-    entries: list[Recorded],
+    entries: list[RecordedEntry],
     store: Store,
     resolved: ResolvedSpec,
     job: dict[str, Any] | None,
@@ -99,7 +99,7 @@ _SHOWN = {"gain": "accuracy_gain", "gained": "gained", "lost": "lost", "p": "mcn
 """Numbers of the effect, and the metrics they are."""
 
 
-def numbers_of(entries: Sequence[Recorded], resolved: ResolvedSpec, base: str) -> dict[str, str]:
+def numbers_of(entries: Sequence[RecordedEntry], resolved: ResolvedSpec, base: str) -> dict[str, str]:
     """Return the addresses of the numbers of the effect, by their names in the result."""
     analysis = resolved.spec.analysis
     measured = {entry.body["stage"]: entry.body["attempt"] for entry in entries if entry.entry.kind == "metrics"}
@@ -112,7 +112,7 @@ def numbers_of(entries: Sequence[Recorded], resolved: ResolvedSpec, base: str) -
     }
 
 
-def newest_events(attempts: Sequence[Attempt], most: int) -> list[dict[str, Any]]:
+def newest_events(attempts: Sequence[AttemptTranscript], most: int) -> list[dict[str, Any]]:
     """Return the last events of a transcript, the newest first."""
     events = [(event, f"{attempt.stage}.{attempt.attempt}") for attempt in attempts for event in attempt.events]
     return [{"at": at, "event": event} for event, at in sorted(events, key=_seq, reverse=True)[:most]]

@@ -26,7 +26,7 @@ MOST_BYTES = 4_000_000
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-class Line(NamedTuple):
+class ValueLine(NamedTuple):
     """One line of a value, and whether it belongs to the marked place."""
 
     text: str
@@ -38,14 +38,14 @@ def is_digest(value: object) -> bool:
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
-def checked(digest: str) -> str:
+def require_digest(digest: str) -> str:
     """Return a digest, or raise UserError: it becomes a path."""
     if not is_digest(digest):
         raise UserError("this is no digest", hint="sha256: and 64 hexadecimal digits")
     return digest
 
 
-def value_lines(store: Store, digest: str, pointer: str, lines: tuple[int, int] | None) -> list[Line]:
+def value_lines(store: Store, digest: str, pointer: str, lines: tuple[int, int] | None) -> list[ValueLine]:
     """Return a stored value as lines, those at a JSON pointer, or by number of a text, marked.
 
     Raises:
@@ -53,7 +53,7 @@ def value_lines(store: Store, digest: str, pointer: str, lines: tuple[int, int] 
         EvidenceMissing: it is not in the store, or too large to be shown.
         AuditDamage: the stored bytes are others.
     """
-    data = store.get(checked(digest))
+    data = store.get(require_digest(digest))
     if len(data) > MOST_BYTES:
         raise EvidenceMissing(f"{len(data)} bytes are too many to show", hint=f"`peergate audit show RUN {digest}`")
     text = data.decode("utf-8", "replace")
@@ -70,22 +70,22 @@ def value_lines(store: Store, digest: str, pointer: str, lines: tuple[int, int] 
     return displayed_lines
 
 
-def _log_lines(value: dict[str, Any], lines: tuple[int, int]) -> Iterator[Line]:
+def _log_lines(value: dict[str, Any], lines: tuple[int, int]) -> Iterator[ValueLine]:
     yield from _text_lines(str(value.get("log_tail", "")), lines)
 
 
-def _text_lines(text: str, lines: tuple[int, int] | None) -> Iterator[Line]:
+def _text_lines(text: str, lines: tuple[int, int] | None) -> Iterator[ValueLine]:
     first, last = lines or (0, 0)
     for number, line in enumerate(plain(current().text(text), MOST_BYTES).split("\n"), 1):
-        yield Line(plain(line, LINE_CHARACTERS), first <= number <= last)
+        yield ValueLine(plain(line, LINE_CHARACTERS), first <= number <= last)
 
 
-def _json_lines(value: Any, at: str, depth: int, pointer: str, name: str = "", end: str = "") -> Iterator[Line]:
+def _json_lines(value: Any, at: str, depth: int, pointer: str, name: str = "", end: str = "") -> Iterator[ValueLine]:
     marked = bool(pointer) and (at == pointer or at.startswith(f"{pointer}/"))
     indent, before = "  " * depth, f"{json.dumps(name, ensure_ascii=False)}: " if name else ""
     if isinstance(value, (dict, list)) and value:
         opening, closing = ("{", "}") if isinstance(value, dict) else ("[", "]")
-        yield Line(_shown(f"{indent}{before}{opening}"), marked)
+        yield ValueLine(_mask_line(f"{indent}{before}{opening}"), marked)
         items = (
             list(value.items())
             if isinstance(value, dict)
@@ -95,19 +95,19 @@ def _json_lines(value: Any, at: str, depth: int, pointer: str, name: str = "", e
             below = f"{at}/{key.replace('~', '~0').replace('/', '~1')}"
             comma = "," if place < len(items) else ""
             yield from _json_lines(item, below, depth + 1, pointer, key if isinstance(value, dict) else "", comma)
-        yield Line(f"{indent}{closing}{end}", marked)
+        yield ValueLine(f"{indent}{closing}{end}", marked)
         return
     if isinstance(value, str) and "\n" in value:
         # A text of several lines is shown as such: a log, a script, an answer.
-        yield Line(_shown(f'{indent}{before}"'), marked)
+        yield ValueLine(_mask_line(f'{indent}{before}"'), marked)
         for line in plain(current().text(value), MOST_BYTES).split("\n"):
-            yield Line(f"{indent}  {plain(line, LINE_CHARACTERS)}", marked)
-        yield Line(f'{indent}"{end}', marked)
+            yield ValueLine(f"{indent}  {plain(line, LINE_CHARACTERS)}", marked)
+        yield ValueLine(f'{indent}"{end}', marked)
         return
-    yield Line(_shown(f"{indent}{before}{json.dumps(value, ensure_ascii=False)}{end}"), marked)
+    yield ValueLine(_mask_line(f"{indent}{before}{json.dumps(value, ensure_ascii=False)}{end}"), marked)
 
 
-def _shown(text: str) -> str:
+def _mask_line(text: str) -> str:
     return plain(current().text(text), LINE_CHARACTERS)
 
 
@@ -125,7 +125,7 @@ class RowFiles:
             UserError: the digest is malformed.
             EvidenceMissing: it is not in the store.
         """
-        path = store.path(checked(digest))
+        path = store.path(require_digest(digest))
         starts = self._starts_of(path)
         count = len(starts) - 1
         first = max(0, (min(max(line, 1), count) - 1) // ROWS_AT_ONCE * ROWS_AT_ONCE)

@@ -12,7 +12,7 @@ from reviews.trail.anchors import Anchor
 from sessions.pages.overview import when
 from sessions.pages.report import timeline
 from sessions.pages.report.trail_page import keys_of
-from sessions.pages.trail_place import Place
+from sessions.pages.trail_place import TrailPlace
 from sessions.pages.view.places import Read, Scope, stamp_of
 from sessions.pages.view.stored_value import is_digest
 from sessions.run.lease import is_running
@@ -27,7 +27,7 @@ SEAL = "seal:"
 
 def trail_page(read: Read, first: int) -> dict[str, Any]:
     """Return the entries from a number on, the story, and the keys that may sign."""
-    steps = {value.entry.entry.seq: value for value in timeline.tell(read.entries, read.store)}
+    steps = {value.entry.entry.seq: value for value in timeline.describe_entries(read.entries, read.store)}
     first = max(0, min(first, max(len(read.entries) - 1, 0)) // ENTRIES_AT_ONCE * ENTRIES_AT_ONCE)
     visible = read.entries[first : first + ENTRIES_AT_ONCE]
     return {
@@ -40,7 +40,7 @@ def trail_page(read: Read, first: int) -> dict[str, Any]:
     }
 
 
-def checked_trail(place: Place, anchors: Sequence[Anchor] = ()) -> Audit:
+def checked_trail(place: TrailPlace, anchors: Sequence[Anchor] = ()) -> Audit:
     """Verify signatures, roles, order, tree and head of a trail; of an export, its files and what it means too."""
     if place.is_export:
         return verify_export(place.folder, anchors=anchors)
@@ -57,28 +57,28 @@ def checked_trail(place: Place, anchors: Sequence[Anchor] = ()) -> Audit:
     return audit
 
 
-class Checks:
+class TrailAudits:
     """Verifies trails again after they have changed; those that grow, every few seconds. For several threads."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
-        self._kept: dict[str, tuple[str, float, Audit]] = {}
+        self._cache: dict[str, tuple[str, float, Audit]] = {}
 
     def of(self, name: str) -> Audit:
         """Return what was found of a trail, seconds ago at most; raises UserError if there is no such session."""
         place = self._scope.place(name)
         stamp, now = stamp_of(place), time.monotonic()
-        known = self._kept.get(name)
+        known = self._cache.get(name)
         holds = known is not None and known[2].readable and not known[2].damage
         if known is not None and (known[0] == stamp or (holds and now - known[1] < AGAIN_AFTER_S)):
             return known[2]
         audit = checked_trail(place, self._scope.anchors)
-        self._kept[name] = stamp, now, audit
+        self._cache[name] = stamp, now, audit
         return audit
 
     def is_of(self, name: str, stamp: str) -> bool:
         """Say whether the last check was of the trail as this stamp says it is, and not seconds older."""
-        known = self._kept.get(name)
+        known = self._cache.get(name)
         return known is not None and known[0] == stamp
 
 

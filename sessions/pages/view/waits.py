@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reviews.gate.packet import DESIGN
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from sessions.pages.view.job_progress import running_key
 from specs.jobs.job_records import WITNESS
 
@@ -14,7 +14,7 @@ _BETWEEN = ("plan", "exit", "metrics", "submit", "verdict", "decision", "close")
 """After these, nobody is asked until the next entry."""
 
 
-def busy_with(entries: Sequence[Recorded]) -> str:
+def busy_with(entries: Sequence[RecordedEntry]) -> str:
     """Return who is at work: a job, a witness, the reviewer or the builder; empty if the entries do not say."""
     key = running_key(entries)
     if key is not None:

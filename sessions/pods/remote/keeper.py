@@ -17,7 +17,7 @@ from contextlib import suppress
 import psutil
 from filelock import FileLock, Timeout
 
-from sessions.jobs.orphans import detached
+from sessions.jobs.orphans import start_detached
 from sessions.pods.protocol import Order, Rules
 from sessions.pods.remote import process_state
 from sessions.pods.remote.pod_layout import Layout
@@ -61,7 +61,7 @@ def keep(layout: Layout, order: Order) -> int:
         (layout.own / name).unlink(missing_ok=True)
     process_state.write(layout.own / KEEPER, process_state.identity(os.getpid()))
     orchestrator = start_or_adopt(layout, order)
-    watch = Watch(layout, order.rules)
+    watch = RuleWatch(layout, order.rules)
     ended = False
     while not stop.is_set():
         if not ended and not orchestrator.is_running():
@@ -69,7 +69,7 @@ def keep(layout: Layout, order: Order) -> int:
             keep_code(layout, orchestrator)
         if ended and not order.rules.any:
             return 0
-        reason = watch.reached(running=not ended)
+        reason = watch.find_end_reason(running=not ended)
         if reason is not None:
             end_pod(layout, orchestrator, order.rules, reason, stop)
             return 0
@@ -82,7 +82,7 @@ def keep_code(layout: Layout, orchestrator: Orchestrator) -> None:
     process_state.write(layout.own / EXIT, {"number": orchestrator.number, "code": orchestrator.code()})
 
 
-class Watch:
+class RuleWatch:
     """The rules, and since when each of them counts, by a clock that nobody can set."""
 
     def __init__(self, layout: Layout, rules: Rules) -> None:
@@ -91,7 +91,7 @@ class Watch:
         self._away = Absence(layout.own / process_state.ATTACHED)
         self._worked = self._saved = time.monotonic()
 
-    def reached(self, *, running: bool) -> str | None:
+    def find_end_reason(self, *, running: bool) -> str | None:
         """Return why the pod is to be ended; None if no rule applies yet."""
         now = time.monotonic()
         if now - self._saved > SAVE_EVERY_S:
@@ -125,7 +125,7 @@ def end_pod(layout: Layout, orchestrator: Orchestrator, rules: Rules, reason: st
     keep_code(layout, orchestrator)
     end_jobs(layout, f"the pod was ended: {reason}")
     sweep(layout, everything=True)
-    entries = process_state.Progress(layout).told()["entries"]
+    entries = process_state.TrailProgress(layout).read_progress()["entries"]
     deadline = time.monotonic() + rules.grace_minutes * 60
     while time.monotonic() < deadline and not is_pulled(layout, entries):
         if stop.wait(TICK_S):
@@ -218,7 +218,7 @@ def start_or_adopt(layout: Layout, order: Order) -> Orchestrator:
         words += ["resume", layout.name]
         words += ["--answer", order.answer, "--reason", order.reason] if order.answer else []
     words += ["--runs", str(layout.runs)]
-    process = detached(words, layout.log, layout.root, layout.environment() | order.secrets)
+    process = start_detached(words, layout.log, layout.root, layout.environment() | order.secrets)
     process_state.write(layout.own / ORCHESTRATOR, process_state.identity(process.pid) | {"number": number})
     return Orchestrator(layout, number, process)
 

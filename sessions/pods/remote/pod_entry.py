@@ -117,14 +117,14 @@ class Server:
 
     def __init__(self, layout: Layout, out: BinaryIO) -> None:
         self.layout, self.out = layout, out
-        self._progress = process_state.Progress(layout)
+        self._progress = process_state.TrailProgress(layout)
         self._operations: dict[str, Callable[[dict[str, Any]], None]] = {
             "status": self.status,
             "trail": self.trail,
             "store": self.store,
             "list": self.list_path,
             "read": self.read_file,
-            "pulled": self.pulled,
+            "pulled": self.record_pull,
             "sweep": self.sweep_orphans,
             "pause": self.pause,
             "shutdown": self.shutdown,
@@ -157,7 +157,7 @@ class Server:
                 log.seek(offset)
                 data = log.read(LOG_BYTES)
         ending = read_record(self.layout.own / process_state.ENDING)
-        state = process_state.orchestrator(self.layout) | self._progress.told()
+        state = process_state.orchestrator(self.layout) | self._progress.read_progress()
         state |= {
             "keeper": lives(self.layout.own / KEEPER),
             "log": offset + len(data),
@@ -213,7 +213,7 @@ class Server:
             raise ValueError("it lies outside of the run folder")
         return path
 
-    def pulled(self, requests: dict[str, Any]) -> None:
+    def record_pull(self, requests: dict[str, Any]) -> None:
         """Record that so many entries, with their files, are kept and verified elsewhere."""
         facts = {"entries": int(requests["entries"]), "time": time.time()}
         process_state.write(self.layout.own / process_state.PULLED, facts)

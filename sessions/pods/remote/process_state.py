@@ -62,37 +62,37 @@ class Clock:
             record = {"first": time.time(), "counted": 0.0}
             write(self._path, record)
         self._first, self._before = float(record["first"]), float(record["counted"])
-        self._begun = time.monotonic()
+        self._start = time.monotonic()
 
-    def _counted(self) -> float:
-        return self._before + time.monotonic() - self._begun
+    def _count_seconds(self) -> float:
+        return self._before + time.monotonic() - self._start
 
     def hours(self) -> float:
         """Return the hours so far."""
-        return max(time.time() - self._first, self._counted()) / 3600
+        return max(time.time() - self._first, self._count_seconds()) / 3600
 
     def save(self) -> None:
         """Keep the counted time."""
-        write(self._path, {"first": self._first, "counted": self._counted()})
+        write(self._path, {"first": self._first, "counted": self._count_seconds()})
 
 
-class Progress:
+class TrailProgress:
     """How many entries and gates the trail has; read again only after its files changed."""
 
     def __init__(self, layout: Layout) -> None:
         self._path = layout.run / TRAIL
-        self._seen: Any = None
-        self._told: dict[str, Any] = {"entries": 0, "gates": 0, "closed": False}
+        self._last_marks: Any = None
+        self._facts: dict[str, Any] = {"entries": 0, "gates": 0, "closed": False}
 
-    def told(self) -> dict[str, Any]:
+    def read_progress(self) -> dict[str, Any]:
         """Return entries, gates and whether the session is closed."""
         marks = [mark_of(self._path), mark_of(self._path.with_name(f"{TRAIL}-wal"))]
-        if marks != self._seen and marks[0] is not None:
+        if marks != self._last_marks and marks[0] is not None:
             with suppress(PeergateError, sqlite3.Error):
                 kinds = [entry.entry.kind for entry in read_entries(self._path)]
-                self._told = {"entries": len(kinds), "gates": kinds.count("decision"), "closed": "close" in kinds}
-            self._seen = marks
-        return self._told
+                self._facts = {"entries": len(kinds), "gates": kinds.count("decision"), "closed": "close" in kinds}
+            self._last_marks = marks
+        return self._facts
 
 
 def snapshot(layout: Layout) -> tuple[bytes, bytes | None]:

@@ -25,7 +25,7 @@ from specs.system.errors import PeergateError
 TERM_S = 5.0
 
 
-class Found(NamedTuple):
+class SessionProcess(NamedTuple):
     """A process of this root, the session it belongs to, and the ids of the processes above it."""
 
     process: psutil.Process
@@ -38,7 +38,7 @@ def sweep(layout: Layout, *, everything: bool = False) -> list[str]:
     """End the orphans of this root, or all of its processes and this session's (``everything``); a line for each."""
     results = processes(layout)
     orphans = [value for value in results if _is_orphan(layout, value, results, everything)]
-    parts = [_told(orphan) for orphan in orphans]
+    parts = [_describe_process(orphan) for orphan in orphans]
     remaining_processes = [orphan.process for orphan in orphans]
     for end in (psutil.Process.terminate, psutil.Process.kill):
         for process in remaining_processes:
@@ -48,10 +48,10 @@ def sweep(layout: Layout, *, everything: bool = False) -> list[str]:
     return parts
 
 
-def processes(layout: Layout) -> list[Found]:
+def processes(layout: Layout) -> list[SessionProcess]:
     """Return the processes of this root except keepers and this process."""
     keepers = {(read_record(path) or {}).get("pid") for path in layout.root.glob(f"pods/*/{KEEPER}")}
-    results: list[Found] = []
+    results: list[SessionProcess] = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             if process.pid in keepers or process.pid == os.getpid():
@@ -61,7 +61,7 @@ def processes(layout: Layout) -> list[Found]:
                 words = process.cmdline()
                 session = _session(layout, [environ.get(VARIABLE, ""), process.cwd(), *words])
                 above = {parent.pid for parent in process.parents()}
-                results.append(Found(process, session, "sessions.jobs.wrapper" in words, above))
+                results.append(SessionProcess(process, session, "sessions.jobs.wrapper" in words, above))
     named = {value.process.pid: value.session for value in results if value.session}
     return [
         value._replace(session=value.session or next(map(named.get, value.above & named.keys()), None))
@@ -77,7 +77,7 @@ def _session(layout: Layout, texts: list[str]) -> str | None:
     return None
 
 
-def _is_orphan(layout: Layout, value: Found, results: list[Found], everything: bool) -> bool:
+def _is_orphan(layout: Layout, value: SessionProcess, results: list[SessionProcess], everything: bool) -> bool:
     if everything and value.session in (layout.name, None):
         return True
     if value.session is None:
@@ -100,7 +100,7 @@ def is_over(layout: Layout) -> bool:
     return False
 
 
-def _told(value: Found) -> str:
+def _describe_process(value: SessionProcess) -> str:
     age, words = 0.0, "?"
     with suppress(psutil.Error):
         age = time.time() - value.process.create_time()

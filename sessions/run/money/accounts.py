@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, get_args
 
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from specs.session.session_spec import Budget
 from specs.stages.registry import Stage, kind_of
 
@@ -23,7 +23,7 @@ HELPER_PART = 0.5
 TOLERANCE_USD = 1e-9
 
 
-class Line(NamedTuple):
+class LedgerLine(NamedTuple):
     """One reservation, or its settled cost; ``task`` is empty except for helpers."""
 
     key: str
@@ -34,7 +34,7 @@ class Line(NamedTuple):
     is_settled: bool
 
 
-class Limit(NamedTuple):
+class BudgetLimit(NamedTuple):
     """One bound on what may be reserved, in words that follow a number of USD."""
 
     usd: float
@@ -44,80 +44,82 @@ class Limit(NamedTuple):
 class Accounts:
     """The ledger's lines of a trail, and their sums."""
 
-    def __init__(self, entries: Iterable[Recorded], budget: Budget) -> None:
+    def __init__(self, entries: Iterable[RecordedEntry], budget: Budget) -> None:
         self.budget = budget
-        self.lines: dict[str, Line] = {}
+        self.lines: dict[str, LedgerLine] = {}
         for recorded in entries:
             if recorded.entry.kind == "spend":
                 body = recorded.body
                 settled = body["what"] == "settle"
-                line = Line(body["job"], body["party"], body["stage"], body.get("task", ""), body["usd"], settled)
+                line = LedgerLine(body["job"], body["party"], body["stage"], body.get("task", ""), body["usd"], settled)
                 self.lines[line.key] = line
 
-    def select(self, *parties: Party, stage: str | None = None, task: str | None = None) -> Iterator[Line]:
+    def select(self, *parties: Party, stage: str | None = None, task: str | None = None) -> Iterator[LedgerLine]:
         """Yield the lines of some parties, or of all, of one stage or one helper's task."""
         for line in self.lines.values():
             wanted = not parties or line.party in parties
             if wanted and stage in (None, line.stage) and task in (None, line.task):
                 yield line
 
-    def taken(self, *parties: Party, stage: str | None = None, task: str | None = None) -> float:
+    def sum_committed(self, *parties: Party, stage: str | None = None, task: str | None = None) -> float:
         """Return spent and reserved money together."""
         return sum(line.usd for line in self.select(*parties, stage=stage, task=task))
 
-    def spent(self, *parties: Party, stage: str | None = None) -> float:
+    def sum_spent(self, *parties: Party, stage: str | None = None) -> float:
         """Return settled money."""
         return sum(line.usd for line in self.select(*parties, stage=stage) if line.is_settled)
 
-    def reserved(self, *parties: Party, stage: str | None = None) -> float:
+    def sum_reserved(self, *parties: Party, stage: str | None = None) -> float:
         """Return reserved money that is not settled."""
         return sum(line.usd for line in self.select(*parties, stage=stage) if not line.is_settled)
 
     @property
     def left_usd(self) -> float:
         """Money that is neither spent nor reserved, held-back shares included."""
-        return self.budget.max_cost_usd - self.taken()
+        return self.budget.max_cost_usd - self.sum_committed()
 
     @property
     def review_left_usd(self) -> float:
         """The rest of the share for reviews, which take it before teardown's."""
-        return max(self.budget.review_usd - self.taken("reviewer"), 0.0)
+        return max(self.budget.review_usd - self.sum_committed("reviewer"), 0.0)
 
     @property
     def teardown_left_usd(self) -> float:
         """The rest of the share for teardown."""
-        over = max(self.taken("reviewer") - self.budget.review_usd, 0.0)
+        over = max(self.sum_committed("reviewer") - self.budget.review_usd, 0.0)
         return max(self.budget.teardown_usd - over, 0.0)
 
-    def limits(self, party: Party, stage: Stage | str, task: str = "", task_usd: float | None = None) -> list[Limit]:
+    def limits(
+        self, party: Party, stage: Stage | str, task: str = "", task_usd: float | None = None
+    ) -> list[BudgetLimit]:
         """Return every bound on what a party may reserve for a stage now."""
         if party == "reviewer":
             return [self._review_limit(stage if isinstance(stage, str) else stage.name)]
         own = not isinstance(stage, str) and kind_of(stage).reads_heldout
         value = self.review_left_usd + self.teardown_left_usd + (0.0 if own else self.budget.evaluation_usd)
-        limits = [Limit(self.left_usd - value, f"of {self.budget.max_cost_usd:g} are left for it")]
+        limits = [BudgetLimit(self.left_usd - value, f"of {self.budget.max_cost_usd:g} are left for it")]
         if not isinstance(stage, str) and stage.max_cost_usd is not None:
             rest = stage.max_cost_usd - self.stage_taken(stage.name)
-            limits.append(Limit(rest, f"of the {stage.max_cost_usd:g} USD for stage '{stage.name}' are left"))
+            limits.append(BudgetLimit(rest, f"of the {stage.max_cost_usd:g} USD for stage '{stage.name}' are left"))
         if party in ("builder", "helper"):
-            rest = self.budget.builder_usd - self.taken("builder", "helper")
-            limits.append(Limit(rest, f"of the {self.budget.builder_usd:g} USD for the builder are left"))
+            rest = self.budget.builder_usd - self.sum_committed("builder", "helper")
+            limits.append(BudgetLimit(rest, f"of the {self.budget.builder_usd:g} USD for the builder are left"))
         if party == "helper":
             part = HELPER_PART * min(limit.usd for limit in limits)
-            limits.append(Limit(part, f"are the part of a helper, {HELPER_PART:g} of what is left"))
+            limits.append(BudgetLimit(part, f"are the part of a helper, {HELPER_PART:g} of what is left"))
             if task_usd is not None:
-                rest = task_usd - self.taken("helper", task=task)
-                limits.append(Limit(rest, f"of the {task_usd:g} USD for the task '{task}' are left"))
+                rest = task_usd - self.sum_committed("helper", task=task)
+                limits.append(BudgetLimit(rest, f"of the {task_usd:g} USD for the task '{task}' are left"))
         return limits
 
     def stage_taken(self, stage: str) -> float:
         """Return the money that counts against a stage's limit: jobs, storage and turns, but no reviews."""
-        return self.taken("job", "storage", "builder", "helper", stage=stage)
+        return self.sum_committed("job", "storage", "builder", "helper", stage=stage)
 
-    def _review_limit(self, stage: str) -> Limit:
+    def _review_limit(self, stage: str) -> BudgetLimit:
         share, teardown = self.budget.review_usd, self.teardown_left_usd
         if stage == AMENDMENT:
             words = f"of the {share + self.budget.teardown_usd:.4f} USD for reviews and teardown are left"
-            return Limit(min(self.review_left_usd + teardown, self.left_usd), words)
+            return BudgetLimit(min(self.review_left_usd + teardown, self.left_usd), words)
         words = f"of the {share:.4f} USD for reviews are left"
-        return Limit(min(self.review_left_usd, self.left_usd - teardown), words)
+        return BudgetLimit(min(self.review_left_usd, self.left_usd - teardown), words)

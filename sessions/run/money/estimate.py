@@ -16,7 +16,7 @@ from specs.loading.loading import spec_error
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
-from specs.system.errors import Blocked
+from specs.system.errors import BlockedError
 from specs.system.resources import attempt_usd, held_hours, usd_per_hour
 from specs.system.text import size_in_words
 from specs.system.yaml.problems import LintProblem
@@ -30,7 +30,7 @@ FROM_SCRATCH = 20
 """Tokens a parameter of a model that is trained from scratch with its compute used best (Hoffmann et al. 2022)."""
 
 
-class Forecast(NamedTuple):
+class TrainingForecast(NamedTuple):
     """What training of one stage takes with the most data it can get; ``tokens`` counts one pass and whole pairs."""
 
     stage: str
@@ -56,7 +56,7 @@ class Estimate(NamedTuple):
     review_usd: float
     """Of it for reviewers that are models, 0 without one."""
     budget_usd: float
-    forecasts: tuple[Forecast, ...]
+    forecasts: tuple[TrainingForecast, ...]
     unknown: tuple[str, ...]
     """Training stages of which nothing is forecast."""
     auto: tuple[str, ...]
@@ -103,11 +103,11 @@ class Estimate(NamedTuple):
             yield f"device: auto, a GPU where there is one, else the CPU: {', '.join(self.auto)}"
 
 
-def _as_json(forecast: Forecast) -> dict[str, Any]:
+def _as_json(forecast: TrainingForecast) -> dict[str, Any]:
     return forecast._asdict() | {"tokens_a_parameter": forecast.tokens_a_parameter()}
 
 
-def forecasts(resolved: ResolvedSpec) -> tuple[Forecast, ...]:
+def forecasts(resolved: ResolvedSpec) -> tuple[TrainingForecast, ...]:
     """Return what is forecast of the stages that train."""
     matching_forecasts = (_forecast(resolved, stage) for stage in resolved.spec.stages if kind_of(stage).trains)
     return tuple(forecast for forecast in matching_forecasts if forecast is not None)
@@ -147,7 +147,7 @@ def require_disk(resolved: ResolvedSpec, runs: Path) -> None:
     free = shutil.disk_usage(place).free
     if least > free:
         need, has = size_in_words(round(least)), size_in_words(free)
-        raise Blocked(
+        raise BlockedError(
             f"one attempt of each stage leaves at least {need} of weights, {has} are free",
             where=str(place),
             hint="`peergate prune` frees the disk of closed sessions; or name another disk with --runs",
@@ -189,7 +189,7 @@ def _device(stage: Stage) -> str:
     return str(getattr(stage.parameters, "device", "auto"))
 
 
-def _forecast(resolved: ResolvedSpec, stage: Stage) -> Forecast | None:
+def _forecast(resolved: ResolvedSpec, stage: Stage) -> TrainingForecast | None:
     from training.planning.prompt_lengths import volume
     from training.planning.stage_plans import shape_of_source
     from training.planning.training_memory import price, trained_parameters
@@ -209,6 +209,6 @@ def _forecast(resolved: ResolvedSpec, stage: Stage) -> Forecast | None:
         operations_a_second=speed,
         usd_per_hour=usd_per_hour(spec.budget, stage.resources),
     )
-    return Forecast(
+    return TrainingForecast(
         stage.name, tokens, price_result.hours, price_result.usd, speed, trained_parameters(shape, parameters)
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.trail import Trail
 from sessions.run.money.accounts import AMENDMENT, TOLERANCE_USD, Accounts, Party
 from specs.jobs.job_records import WITNESS
@@ -20,7 +20,7 @@ from specs.stages.registry import Stage
 from specs.system.errors import BudgetExceeded, PeergateError
 from specs.system.resources import attempt_usd, held_hours, usd_per_hour
 from specs.system.text import size_in_words
-from specs.trail.gate_bodies import Granted
+from specs.trail.gate_bodies import GrantEntry
 from specs.trail.key_policy import PERSON
 from specs.trail.requested_review import LOOKS
 
@@ -63,11 +63,11 @@ def balance(trail: Trail, budget: Budget) -> Balance:
     return balance_of(list(trail.iterate()), budget)
 
 
-def balance_of(entries: Sequence[Recorded], budget: Budget) -> Balance:
+def balance_of(entries: Sequence[RecordedEntry], budget: Budget) -> Balance:
     """Add up the entries of a trail."""
     now = Accounts(entries, budget)
     hours = active_hours(entries)
-    return Balance(now.spent(), now.reserved(), now.left_usd, hours, budget.max_hours - hours)
+    return Balance(now.sum_spent(), now.sum_reserved(), now.left_usd, hours, budget.max_hours - hours)
 
 
 @_at_once
@@ -142,11 +142,11 @@ def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: f
     The cost exceeds the reservation only if the job was seen running that long. In any case ``jobs.clock`` or
     ``jobs.cost`` closes the gate of a job that states or takes more.
 
-    ``seconds`` is bounded by :meth:`specs.jobs.job_records.Observed.bounded`, ``seen_s`` is how long it was seen
+    ``seconds`` is bounded by :meth:`specs.jobs.job_records.Observed.bound_seconds`, ``seen_s`` is how long it was seen
     running.
     """
     grant, reserved = trail.find(f"grant/{key.removesuffix(WITNESS)}"), trail.find(f"reserve/{key}")
-    resources = Granted.model_validate(grant.body).resources if grant else None
+    resources = GrantEntry.model_validate(grant.body).resources if grant else None
     paid, least = (round(max(value, 0.0) / 3600 * usd_per_hour(budget, resources), 6) for value in (seconds, seen_s))
     most = max(reserved.body["usd"], least) if reserved else paid
     settle(trail, key, min(paid, most), seconds=round(seconds, 3))
@@ -217,7 +217,7 @@ def _has_run(hours: float, budget: Budget) -> str:
     return f"the session has run {hours:.2f} h of {budget.max_hours:g} h"
 
 
-def is_from_outside(recorded: Recorded) -> bool:
+def is_from_outside(recorded: RecordedEntry) -> bool:
     """Say whether an entry may be recorded while no orchestrator runs."""
     kind, body = recorded.entry.kind, recorded.body
     if kind == "spend" and body["job"].startswith(REQUESTED):
@@ -232,13 +232,13 @@ def is_from_outside(recorded: Recorded) -> bool:
     )
 
 
-def ends_a_stretch(recorded: Recorded) -> bool:
+def ends_a_stretch(recorded: RecordedEntry) -> bool:
     """Say whether the orchestrator stops after an entry, until the session is resumed."""
     body = recorded.body
     return recorded.entry.kind in ("pause", "budget") or body.get("outcome") == "escalate" or bool(body.get("escalate"))
 
 
-def active_hours(entries: Sequence[Recorded]) -> float:
+def active_hours(entries: Sequence[RecordedEntry]) -> float:
     """Sum the stretches from open or resume to the pause, or to the last entry before the next resume.
 
     Entries from outside the orchestrator add nothing at any time: a question asked an hour after the orchestrator was

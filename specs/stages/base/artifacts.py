@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from specs.system.digests import Contract, Count, omitted
+from specs.system.digests import Contract, Count, omit_default
 
 
-class Turn(Contract):
+class DialogueTurn(Contract):
     """One turn of a conversation."""
 
     role: Literal["system", "user", "assistant"]
@@ -24,7 +24,7 @@ class Item(Contract):
     kind: str
     prompt: str
     constraint: dict[str, str | int]
-    before: tuple[Turn, ...] = omitted(())
+    before: tuple[DialogueTurn, ...] = omit_default(())
     """The turns before ``prompt``, which is the user's last one: a system's, then user and assistant by turns."""
 
 
@@ -42,7 +42,7 @@ class Example(OfSample):
 
     prompt: str
     completion: str
-    before: tuple[Turn, ...] = omitted(())
+    before: tuple[DialogueTurn, ...] = omit_default(())
     """As of items."""
 
 
@@ -89,9 +89,9 @@ class Preference(Contract):
     """How the rejected response came to be: sampled like the chosen one, built by a rule, or written on request."""
     principles: tuple[str, ...] = ()
     """Ids of the principles a revision followed."""
-    taught: Taught | None = omitted()
+    taught: Taught | None = omit_default()
     """None where nothing says that another model wrote it."""
-    before: tuple[Turn, ...] = omitted(())
+    before: tuple[DialogueTurn, ...] = omit_default(())
     """As of items."""
 
 

@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple, Self
 
 from pydantic import model_validator
 
-from specs.stages.base.stage import Placed
-from specs.system.digests import omitted
+from specs.stages.base.stage import DeviceParameters
+from specs.system.digests import omit_default
 
 EngineName = Literal["batched", "continuous", "llama", "vllm"]
 
@@ -32,10 +32,10 @@ ENGINES: dict[EngineName, Promise] = {
 }
 
 
-class Writing(Placed):
+class Writing(DeviceParameters):
     """What all parameters of stages that have a model write text share."""
 
-    engine: EngineName = omitted("batched")
+    engine: EngineName = omit_default("batched")
     """What completes the prompts: ``batched`` (transformers), ``continuous`` (its continuous batching), ``llama``
     (llama.cpp, CPU) or ``vllm`` (``device: cuda``, or ``cpu`` and its build for CPUs). Nothing runs in the place of a
     missing one."""

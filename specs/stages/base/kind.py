@@ -15,18 +15,18 @@ from specs.system.digests import Contract
 
 
 @dataclass(frozen=True)
-class Kept:
+class RequiredOutput:
     """The output that later stages read. A stage that left it empty opens no gate."""
 
     output: str
     row: type[Contract]
     """The form of its lines."""
-    left: str = ""
+    count_metric: str = ""
     """The metric that counts the lines that are handed on, where that is not all of them."""
 
 
 @dataclass(frozen=True)
-class Added:
+class ConditionalPorts:
     """Inputs and outputs that a stage has only where one of its parameters is set."""
 
     where: str
@@ -40,7 +40,7 @@ class Added:
 
 
 @dataclass(frozen=True)
-class Scored:
+class LogprobOutputs:
     """Outputs that hold log-probabilities, which a witness computes again with the granted weights."""
 
     by: str
@@ -51,7 +51,7 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Arm:
+class ArmTraits:
     """What the analysis asks of a kind that can be one of its two arms."""
 
     metric: str
@@ -82,22 +82,22 @@ class StageKind:
     """What Peergate measures of it, from its rows."""
     job: str
     """The function that carries it out, ``module:function``, in a process of ``training.jobs``."""
-    asked: str = ""
+    witness_prompts: str = ""
     """The function that says again what its model was asked for each row, ``module:function``: a witness then reads
     the answers with the granted weights. Empty: no row is an answer that it could read."""
-    asked_if: str = ""
+    witness_prompts_if: str = ""
     """A parameter, or a property of the parameters: where it is not set, nothing is concluded from the answers, and no
     witness reads them."""
-    scored: Scored | None = None
+    logprob_outputs: LogprobOutputs | None = None
     """Its outputs with log-probabilities: a witness computes them again. A kind may have answers and scores."""
-    replayed: str = ""
+    replay_job: str = ""
     """The function that trains some of its steps again, ``module:function``, in the witness's process; its rows derive
     from :class:`TrainingRow`. Parameters with ``snapshots_of(steps)`` say after which steps it left a
     snapshot. Empty: what it trains is believed, where the spec says ``witness: weights_only``."""
     judge: str
     """The module that measures and checks it."""
 
-    points: tuple[str, ...] = ()
+    review_focus: tuple[str, ...] = ()
     """What a reviewer looks at in it, a phrase each; packets of its stages show them."""
     reads_heldout: bool = False
     """Whether it may read the held-out split; the share of the budget kept for evaluation is then open to it."""
@@ -138,9 +138,9 @@ class StageKind:
     """Whether it asks a model registered items and leaves nothing but the answers."""
     instruct_unsaid: bool = False
     """Whether its orders state the kind of the model for base models only; those of others keep their digests."""
-    arm: Arm | None = None
+    arm: ArmTraits | None = None
     """What the analysis needs, where a stage of the kind can be baseline or treatment."""
-    kept: Kept | None = None
+    required_output: RequiredOutput | None = None
     """The output that later stages read, where an empty one must close the gate."""
     examples: tuple[Literal["inputs", "outputs"], str] | None = None
     """The input or output with training examples, which must share nothing with the held-out split."""
@@ -148,7 +148,7 @@ class StageKind:
     """An output of prompts that a model wrote: held-out ones are removed before a later stage reads it."""
     outcomes: tuple[Literal["binary", "continuous", "ordinal"], ...] = ()
     """The values its rows give each item, more being better: two stages of the kind are compared item by item."""
-    added: tuple[Added, ...] = ()
+    conditional_ports: tuple[ConditionalPorts, ...] = ()
     """Inputs and outputs that depend on a parameter."""
     plugin: str = ""
     """The distribution that brings it; empty for Peergate's own."""
@@ -183,17 +183,19 @@ class StageKind:
 
         A package, which reads the held-out split for its probes, is the checkpoint it was given.
         """
-        every = _merged(self.outputs, *(value.outputs for value in self.added))
+        every = _merge_roles(self.outputs, *(value.outputs for value in self.conditional_ports))
         outputs = every if parameters is None else self.outputs_of(parameters)
         return "checkpoint" in outputs.values() and (bool(self.trains) or not self.reads_heldout)
 
     def answers_count(self, parameters: Any) -> bool:
         """Say whether a witness reads answers of a stage with these parameters."""
-        return bool(self.asked) and (not self.asked_if or getattr(parameters, self.asked_if) not in (None, False))
+        return bool(self.witness_prompts) and (
+            not self.witness_prompts_if or getattr(parameters, self.witness_prompts_if) not in (None, False)
+        )
 
     def scores_of(self, parameters: Any) -> tuple[str, ...]:
         """Return the outputs of a stage with these parameters whose scores a witness computes again."""
-        value = self.scored
+        value = self.logprob_outputs
         if value is None or (value.unless and getattr(parameters, value.unless) not in (None, False)):
             return ()
         artifact_kinds = self.outputs_of(parameters)
@@ -201,12 +203,16 @@ class StageKind:
 
     def inputs_of(self, parameters: Any) -> dict[str, ArtifactKind]:
         """Return what a stage with these parameters reads: role -> artifact kind."""
-        return _merged(self.inputs, *(value.inputs for value in self.added if value.is_set(parameters)))
+        return _merge_roles(
+            self.inputs, *(value.inputs for value in self.conditional_ports if value.is_set(parameters))
+        )
 
     def outputs_of(self, parameters: Any) -> dict[str, ArtifactKind]:
         """Return what a stage with these parameters leaves: role -> artifact kind."""
-        return _merged(self.outputs, *(value.outputs for value in self.added if value.is_set(parameters)))
+        return _merge_roles(
+            self.outputs, *(value.outputs for value in self.conditional_ports if value.is_set(parameters))
+        )
 
 
-def _merged(*roles: Mapping[str, ArtifactKind]) -> dict[str, ArtifactKind]:
+def _merge_roles(*roles: Mapping[str, ArtifactKind]) -> dict[str, ArtifactKind]:
     return {role: kind for artifact_kinds in roles for role, kind in artifact_kinds.items()}

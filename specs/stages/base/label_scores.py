@@ -63,7 +63,7 @@ class Arrangement(Contract):
     """|log p(A) - log p(B)|, in nats."""
     confident: bool
 
-    def signed(self) -> float:
+    def compute_margin(self) -> float:
         """Return log p(good) - log p(bad), in nats; raises ValueError if a label has no log-probability."""
         difference = self.scores.of("A") - self.scores.of("B")
         return difference if self.good_label == "A" else -difference
@@ -89,5 +89,5 @@ def decide(plain: Arrangement, swapped: Arrangement, agreement: Agreement, margi
         if plain.good != swapped.good or not (plain.confident and swapped.confident):
             return None
         return plain.good
-    mean = (plain.signed() + swapped.signed()) / 2
+    mean = (plain.compute_margin() + swapped.compute_margin()) / 2
     return mean > 0 if round(abs(mean), DIGITS) >= margin and mean != 0 else None

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from specs.system.digests import Contract, Digest, omitted
+from specs.system.digests import Contract, Digest, omit_default
 from specs.system.exact import exact
 
 Scope = str
@@ -37,7 +37,7 @@ class Metric(Contract):
     population: str
     definition: str
     interval: tuple[float, float] | None = None
-    ratio: tuple[int, int] | None = omitted()
+    ratio: tuple[int, int] | None = omit_default()
     """The exact value of what is made of counts, in lowest terms; ``value`` is the float nearest to it."""
 
     @model_validator(mode="after")

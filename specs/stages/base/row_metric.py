@@ -20,11 +20,11 @@ Better = Literal["higher", "lower", "none"]
 
 
 @dataclass(frozen=True)
-class Over:
+class Population:
     """Rows, and what they have in common: in words, and as a predicate where it is not all of them."""
 
-    told: str
-    fits: Fits | None = None
+    description: str
+    predicate: Fits | None = None
     output: str = ""
     """The output that holds the rows, or what the kind's judge makes of outputs under this name. Left out: ``rows``; of
     a part, the output of its population."""
@@ -33,17 +33,17 @@ class Over:
 
     def holds(self, row: Any) -> bool:
         """Say whether a row is one of them."""
-        return self.fits is None or self.fits(row)
+        return self.predicate is None or self.predicate(row)
 
 
 @dataclass(frozen=True)
 class Value:
     """What is computed of a population."""
 
-    told: str
+    definition: str
     of: Callable[[Sequence[Any]], Number] | None = None
     """None: the kind's judge returns it from ``measure``, under the metric's id."""
-    parts: tuple[Over, ...] = ()
+    parts: tuple[Population, ...] = ()
     """The rows that it counts or is computed from, where that is not the whole population."""
     interval: bool = False
     """Whether it is a share of the first part that is measured with Wilson's interval."""
@@ -54,7 +54,7 @@ class Value:
 class RowMetric(MetricDefinition):
     """A metric of one output's rows."""
 
-    over: Over
+    over: Population
     value: Value
 
     @property
@@ -63,28 +63,34 @@ class RowMetric(MetricDefinition):
         return self.over.output or "rows"
 
 
-def metric(id: str, unit: str, value: Value, better: Better = "none", *, over: Over) -> RowMetric:
+def metric(id: str, unit: str, value: Value, better: Better = "none", *, over: Population) -> RowMetric:
     """Return the metric that computes ``value`` from the rows that ``over`` selects.
 
     No other metric may have its ``id``. The unit of a share is ``fraction``.
     """
     return RowMetric(
-        id=id, unit=unit, population=over.told, definition=value.told, direction=better, over=over, value=value
+        id=id,
+        unit=unit,
+        population=over.description,
+        definition=value.definition,
+        direction=better,
+        over=over,
+        value=value,
     )
 
 
-def rate(id: str, text: str, fits: Fits, better: Better = "none", *, over: Over, of: str = "rows") -> RowMetric:
+def rate(id: str, text: str, fits: Fits, better: Better = "none", *, over: Population, of: str = "rows") -> RowMetric:
     """Return a metric that is a :func:`share`."""
     return metric(id, "fraction", share(text, fits, of), better, over=over)
 
 
-every = Over("all rows")
+every = Population("all rows")
 count = Value("number of rows", len)
 
 
-def where(text: str, fits: Fits, output: str = "", *, may_be_empty: bool = False) -> Over:
+def where(text: str, fits: Fits, output: str = "", *, may_be_empty: bool = False) -> Population:
     """Return the population of the rows that fit."""
-    return Over(text, fits, output, may_be_empty)
+    return Population(text, fits, output, may_be_empty)
 
 
 def mean(name: str) -> Value:
@@ -103,17 +109,17 @@ def ratio(above: str, below: str) -> Value:
 
 def share(text: str, fits: Fits, of: str = "rows") -> Value:
     """Return the share of the rows that fit, with its interval; ``of`` is what the definition divides by."""
-    return replace(fraction(f"{text} / {of}" if of else text, Over(text, fits)), interval=True)
+    return replace(fraction(f"{text} / {of}" if of else text, Population(text, fits)), interval=True)
 
 
 def number(text: str, fits: Fits) -> Value:
     """Return the number of the rows that fit."""
-    return Value(text, lambda rows: sum(map(fits, rows)), (Over(text, fits),))
+    return Value(text, lambda rows: sum(map(fits, rows)), (Population(text, fits),))
 
 
 def total(text: str, of: Callable[[Any], int], part: str = "") -> Value:
     """Return a sum over the rows; ``part`` says what rows that add to it are."""
-    return Value(text, lambda rows: sum(map(of, rows)), (Over(part, lambda row: of(row) > 0),) if part else ())
+    return Value(text, lambda rows: sum(map(of, rows)), (Population(part, lambda row: of(row) > 0),) if part else ())
 
 
 def middle(text: str, of: Callable[[Any], float]) -> Value:
@@ -121,12 +127,12 @@ def middle(text: str, of: Callable[[Any], float]) -> Value:
     return Value(text, lambda rows: median(map(of, rows)))
 
 
-def judged(text: str, *parts: Over) -> Value:
+def judged_value(text: str, *parts: Population) -> Value:
     """Return a value that the kind's judge computes: its ``measure`` returns it under the metric's id."""
     return Value(text, parts=parts)
 
 
-def fraction(text: str, part: Over) -> Value:
+def fraction(text: str, part: Population) -> Value:
     """Return the share of the rows that are in a part, without an interval."""
     return Value(text, lambda rows: Fraction(sum(map(part.holds, rows)), len(rows)), (part,))
 
@@ -137,7 +143,7 @@ def wrong_names(metric: RowMetric, rows: Mapping[str, type[BaseModel]]) -> str:
         return f"is one of output '{metric.output}'; outputs with rows are: {', '.join(rows)}"
     predicates = [(metric.output, metric.over), *((over.output or metric.output, over) for over in metric.value.parts)]
     named = [(metric.output, name) for name in metric.value.fields]
-    named += [(output, name) for output, over in predicates if over.fits for name in _attributes(over.fits)]
+    named += [(output, name) for output, over in predicates if over.predicate for name in _attributes(over.predicate)]
     for output, name in named:
         row = rows.get(output)
         if row is not None and name not in row.model_fields and not hasattr(row, name):

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from specs.stages.base.engine_choice import Writing
-from specs.system.digests import Contract, omitted
+from specs.system.digests import Contract, omit_default
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 BatchSize = Annotated[int, Field(ge=1, le=1024)]
@@ -48,10 +48,10 @@ class Quality(Contract):
     """Share of rows with the words of an earlier one."""
 
 
-class Sampling(Writing):
+class SamplingParameters(Writing):
     """What all parameters of stages that sample data share."""
 
-    quality: Quality | None = omitted()
+    quality: Quality | None = omit_default()
     """When the stage is broken off. None: for nothing that is counted over all of its rows."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Literal
 
-from specs.stages.base.row_metric import Over, RowMetric, rate
+from specs.stages.base.row_metric import Population, RowMetric, rate
 
 SAMPLED = "sampled"
 """What the rates are over: the rows that were sampled, by what is wrong with them."""
@@ -26,7 +26,7 @@ def rates(prefix: str, population: str, rows: str, **parts: str) -> tuple[RowMet
 
     ``told`` says, by what a rate counts (:data:`Counts`), which rows those are; empty for the usual words.
     """
-    over = Over(population, output=SAMPLED)
+    over = Population(population, output=SAMPLED)
     return tuple(
         rate(
             f"{prefix}_{_NAMES[what]}_rate",
@@ -41,6 +41,6 @@ def rates(prefix: str, population: str, rows: str, **parts: str) -> tuple[RowMet
     )
 
 
-def revised(what: Counts) -> str:
+def describe_revision_fault(what: Counts) -> str:
     """Return what is wrong with a revision, in words."""
     return f"with a revision {_TOLD[what]}"

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from specs.system.digests import Contract, Name, omitted
+from specs.system.digests import Contract, Name, omit_default
 from specs.system.exact import Number, decimal_text, holds
 from specs.system.resources import LauncherName, Resources
 
@@ -72,10 +72,10 @@ class NotReadBack:
         return {name for name, field in fields if any(isinstance(metadatum, cls) for metadatum in field.metadata)}
 
 
-class Placed(Contract):
+class DeviceParameters(Contract):
     """What all parameters of stages that load a model share."""
 
-    device: Literal["auto", "cpu", "cuda"] = omitted("auto")
+    device: Literal["auto", "cpu", "cuda"] = omit_default("auto")
     """Where it runs: ``auto`` takes a GPU if there is one; ``cuda`` is refused without one."""
 
 
@@ -88,7 +88,7 @@ class Criterion(Contract):
     above: float | None = None
     below: float | None = None
 
-    def bound(self) -> tuple[str, float]:
+    def get_bound(self) -> tuple[str, float]:
         """Return sign and threshold, such as ``(">=", 0.1)``; raises ValueError unless exactly one bound is given."""
         pairs = [
             (sign, value)
@@ -101,14 +101,14 @@ class Criterion(Contract):
 
     def met(self, value: Number) -> bool:
         """Say whether a measured value satisfies this criterion; what is made of counts is given as a fraction."""
-        return holds(value, *self.bound())
+        return holds(value, *self.get_bound())
 
     def __str__(self) -> str:
-        sign, limit = self.bound()
+        sign, limit = self.get_bound()
         return f"{self.metric} {sign} {decimal_text(limit)}"
 
 
-class Range(Contract):
+class ParameterRange(Contract):
     """The values a builder may move a parameter to, both ends included."""
 
     min: float
@@ -133,28 +133,28 @@ class StageBase(Contract):
 
     name: Name
     inputs: dict[str, Reference]
-    ranges: dict[str, Range] = {}
-    choices: dict[str, Annotated[tuple[str | bool, ...], Field(min_length=2, max_length=20)]] = omitted({})
+    ranges: dict[str, ParameterRange] = {}
+    choices: dict[str, Annotated[tuple[str | bool, ...], Field(min_length=2, max_length=20)]] = omit_default({})
     """For parameters of choice, such as a method or a scheduler: the values that a builder may choose from."""
     max_minutes: Annotated[float, Field(gt=0, le=60 * 24 * 30)] = 10.0
     """The job is ended after this long; also what its price cap is computed from."""
-    max_cost_usd: Annotated[float, Field(gt=0)] | None = omitted()
+    max_cost_usd: Annotated[float, Field(gt=0)] | None = omit_default()
     """The most the stage may cost, over all its attempts and the builder's turns on it; reviews do not count."""
     gate: Gate = Gate()
-    allow_code: bool = omitted(False)
+    allow_code: bool = omit_default(False)
     """Whether the builder may hand in code for this stage. Left out where it may not: older registrations stay."""
-    script: ScriptPath | None = omitted()
+    script: ScriptPath | None = omit_default()
     """A person's script for a stage that runs code: a Python file beside the spec, or the YAML of TRL or Axolotl;
     registered with its text."""
-    pilot: Name | None = omitted()
+    pilot: Name | None = omit_default()
     """An earlier stage that does the same on a small scale: only sizes may differ, a builder's changes apply here too,
     and its rates are required here."""
-    launcher: LauncherName | None = omitted()
+    launcher: LauncherName | None = omit_default()
     """Where its jobs run; the session's where it is not stated."""
-    resources: Resources | None = omitted()
+    resources: Resources | None = omit_default()
     """What its jobs ask for; the session's value fills in each that is not stated here."""
 
-    witness: Literal["weights_only"] | None = omitted()
+    witness: Literal["weights_only"] | None = omit_default()
     """Whether training that no witness can repeat is accepted by its weights alone: the headline then says so. For
     stages that train and of whose kind a witness repeats no steps."""
 

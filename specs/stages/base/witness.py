@@ -52,7 +52,7 @@ SPREAD_ROWS = 16
 """Of fewer rows it is not asked: chance moves it too far."""
 
 
-class Replayed(NamedTuple):
+class ReplayTolerance(NamedTuple):
     """How far a step may be from the same step trained again, as shares: honest repeats differ in the order of sums."""
 
     loss: float
@@ -62,7 +62,10 @@ class Replayed(NamedTuple):
     """Of the movement of single weights. Wide, because Adam moves a weight by the sign of a gradient that is noise."""
 
 
-REPLAYED: dict[str, Replayed] = {"float32": Replayed(1e-3, 1e-2, 0.25), "bfloat16": Replayed(0.02, 0.1, 0.5)}
+REPLAYED: dict[str, ReplayTolerance] = {
+    "float32": ReplayTolerance(1e-3, 1e-2, 0.25),
+    "bfloat16": ReplayTolerance(0.02, 0.1, 0.5),
+}
 """By the type of the weights. Measured by ``python -m bench.witness_training``, with the instructions of another
 processor too: adapters of a tiny model then move 0.08 apart."""
 SAVED_APART = 1e-5

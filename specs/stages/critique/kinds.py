@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specs.stages.base.artifacts import Example, Item, Preference
-from specs.stages.base.kind import Added, Kept, Scored, StageKind
+from specs.stages.base.kind import ConditionalPorts, LogprobOutputs, RequiredOutput, StageKind
 from specs.stages.critique import parameters, rows
 from specs.stages.critique.metrics import (
     BEST_OF_N_METRICS,
@@ -13,7 +13,7 @@ from specs.stages.critique.metrics import (
     VERIFIED_METRICS,
 )
 
-_DROPPED = Added("keeps_dropped", outputs={"dropped": "rows"})
+_DROPPED = ConditionalPorts("keeps_dropped", outputs={"dropped": "rows"})
 
 CRITIQUE_INSTRUCTIONS = StageKind(
     name="critique_instructions",
@@ -23,11 +23,11 @@ CRITIQUE_INSTRUCTIONS = StageKind(
     rows={"rows": rows.CritiqueRow, "calibration": rows.CalibrationRow, "accepted": Item},
     metrics=INSTRUCTION_METRICS,
     job="training.jobs.critique.critic_stage:critique_instructions",
-    scored=Scored("training.jobs.critique.critic_stage:scored_instructions", ("rows", "calibration")),
+    logprob_outputs=LogprobOutputs("training.jobs.critique.critic_stage:scored_instructions", ("rows", "calibration")),
     judge="reviews.stages.critique.critic",
     selects=True,
-    kept=Kept("accepted", Item),
-    points=(
+    required_output=RequiredOutput("accepted", Item),
+    review_focus=(
         "kept and dropped: would you have decided alike in the sampled rows",
         "the critic: does its calibration show that it tells good from bad, in every kind",
         "what the kept ones have in common that nobody asked for",
@@ -42,11 +42,11 @@ CRITIQUE_RESPONSES = StageKind(
     rows={"rows": rows.CritiqueRow, "calibration": rows.CalibrationRow, "accepted": Example},
     metrics=RESPONSE_METRICS,
     job="training.jobs.critique.critic_stage:critique_responses",
-    scored=Scored("training.jobs.critique.critic_stage:scored_responses", ("rows", "calibration")),
+    logprob_outputs=LogprobOutputs("training.jobs.critique.critic_stage:scored_responses", ("rows", "calibration")),
     judge="reviews.stages.critique.critic",
     selects=True,
-    kept=Kept("accepted", Example),
-    points=(
+    required_output=RequiredOutput("accepted", Example),
+    review_focus=(
         "kept and dropped: would you have decided alike in the sampled rows",
         "the critic: does its calibration show that it tells good from bad, in every kind",
         "length: are longer or shorter responses kept more often",
@@ -58,9 +58,9 @@ REVISE = StageKind(
     parameters=parameters.ReviseParameters,
     inputs={"model": "checkpoint", "examples": "examples", "constitution": "constitution"},
     outputs={"rows": "rows", "preferences": "preferences", "examples": "examples"},
-    added=(
+    conditional_ports=(
         _DROPPED,
-        Added(
+        ConditionalPorts(
             "judge",
             inputs={"judge": "checkpoint", "calibration": "items"},
             outputs={"comparisons": "rows", "calibration": "rows"},
@@ -76,12 +76,12 @@ REVISE = StageKind(
     },
     metrics=REVISE_METRICS,
     job="training.jobs.critique.revise:revise",
-    asked="training.jobs.critique.revise:asked",
-    scored=Scored("training.jobs.critique.revise:scored", ("comparisons", "calibration")),
+    witness_prompts="training.jobs.critique.revise:build_witness_prompts",
+    logprob_outputs=LogprobOutputs("training.jobs.critique.revise:build_scorings", ("comparisons", "calibration")),
     judge="reviews.stages.critique.revise",
     samples=True,
-    kept=Kept("preferences", Preference),
-    points=(
+    required_output=RequiredOutput("preferences", Preference),
+    review_focus=(
         "revisions: do they mend what the critique names, and nothing else",
         "critiques: are they about this response, or the same words for all",
         "pairs: is the revision better, or only longer, or a refusal",
@@ -93,7 +93,7 @@ BEST_OF_N = StageKind(
     parameters=parameters.BestOfNParameters,
     inputs={"model": "checkpoint", "judge": "checkpoint", "prompts": "items", "calibration": "items"},
     outputs={"rows": "rows", "comparisons": "rows", "calibration": "rows", "preferences": "preferences"},
-    added=(_DROPPED,),
+    conditional_ports=(_DROPPED,),
     rows={
         "rows": rows.CandidateRow,
         "comparisons": rows.ComparisonRow,
@@ -103,12 +103,12 @@ BEST_OF_N = StageKind(
     },
     metrics=BEST_OF_N_METRICS,
     job="training.jobs.critique.best_of_n:prefer",
-    asked="training.jobs.critique.best_of_n:asked",
-    scored=Scored("training.jobs.critique.best_of_n:scored", ("comparisons", "calibration")),
+    witness_prompts="training.jobs.critique.best_of_n:build_witness_prompts",
+    logprob_outputs=LogprobOutputs("training.jobs.critique.best_of_n:build_scorings", ("comparisons", "calibration")),
     judge="reviews.stages.critique.best_of_n",
     samples=True,
-    kept=Kept("preferences", Preference),
-    points=(
+    required_output=RequiredOutput("preferences", Preference),
+    review_focus=(
         "length of chosen against rejected",
         "order: does the choice change when the answers are swapped",
         "who judges whom: of what family are judge and author",
@@ -121,7 +121,7 @@ BEST_OF_N_VERIFIED = StageKind(
     parameters=parameters.BestOfNVerifiedParameters,
     inputs={"samples": "rows", "prompts": "items"},
     outputs={"rows": "rows", "preferences": "preferences"},
-    added=(_DROPPED,),
+    conditional_ports=(_DROPPED,),
     rows={"rows": rows.VerifiedRow, "preferences": Preference, "dropped": rows.DroppedPair},
     metrics=VERIFIED_METRICS,
     job="training.jobs.critique.best_of_n_verified:prefer_verified",
@@ -129,8 +129,8 @@ BEST_OF_N_VERIFIED = StageKind(
     pairs_samples=True,
     without_precision=True,
     loads_model=False,
-    kept=Kept("preferences", Preference),
-    points=(
+    required_output=RequiredOutput("preferences", Preference),
+    review_focus=(
         "length of chosen against rejected",
         "rejected answers: are they wrong, or right in a form that the verifier does not read",
         "which prompts are left: easy ones alone, or those with answers of both sorts",

@@ -7,28 +7,30 @@ from typing import Any, Literal
 
 from specs.stages.base.row_metric import (
     Fits,
-    Over,
+    Population,
     RowMetric,
     Value,
     count,
     fraction,
-    judged,
+    judged_value,
     metric,
     middle,
     number,
     rate,
     where,
 )
-from specs.stages.base.sampling_metrics import rates, revised
+from specs.stages.base.sampling_metrics import describe_revision_fault, rates
 
-_LABELLED = Over("the labelled sample: items that a person has judged", output="calibration")
-_CHAINS = Over("all chains of critique and revision, one for each example")
-_SAMPLED = Over("all sampled responses")
-_COMPARED = Over("all comparisons of two sampled responses", output="comparisons")
-_VERIFIED = Over("all samples that came in, each judged by the task's verifier")
-_PAIRS = Over("the pairs that are kept, of all sources", output="preferences", may_be_empty=True)
-_REVISED = Over("all comparisons of a revision with its original, where the stage has a judge", output="comparisons")
-_OFFERED = Over("all pairs that were made, of all sources, before any is left out", output="preferences")
+_LABELLED = Population("the labelled sample: items that a person has judged", output="calibration")
+_CHAINS = Population("all chains of critique and revision, one for each example")
+_SAMPLED = Population("all sampled responses")
+_COMPARED = Population("all comparisons of two sampled responses", output="comparisons")
+_VERIFIED = Population("all samples that came in, each judged by the task's verifier")
+_PAIRS = Population("the pairs that are kept, of all sources", output="preferences", may_be_empty=True)
+_REVISED = Population(
+    "all comparisons of a revision with its original, where the stage has a judge", output="comparisons"
+)
+_OFFERED = Population("all pairs that were made, of all sources, before any is left out", output="preferences")
 _OF_THEM = where(
     "the pairs that are kept, but for those that are wrong by their length on purpose",
     lambda value: not value.by_length,
@@ -47,7 +49,7 @@ CRITIC_PREFIX = {
 
 def _critic(prefix: str) -> tuple[RowMetric, ...]:
     """Return what is measured of a critic that accepts or not; ``prefix`` is also what it judges."""
-    rows = Over(f"all {prefix} that were judged, before any is dropped")
+    rows = Population(f"all {prefix} that were judged, before any is dropped")
     accepted = f"{prefix} judged good, with the margin, as the stage's agreement of both label orders asks"
     agree = where(
         "accepted where the person says good, not accepted where the person says bad",
@@ -65,16 +67,18 @@ def _critic(prefix: str) -> tuple[RowMetric, ...]:
             over=rows,
         ),
         *_swapping(prefix, rows),
-        *_calibrated(prefix, agree, *(_cell(label, accepts) for label in ("good", "bad") for accepts in (True, False))),
+        *_make_calibration_metrics(
+            prefix, agree, *(_cell(label, accepts) for label in ("good", "bad") for accepts in (True, False))
+        ),
     )
 
 
-def _cell(label: str, accepts: bool) -> Over:
+def _cell(label: str, accepts: bool) -> Population:
     message = f"the person says {label}, the critic {'accepts' if accepts else 'does not accept'}"
     return where(message, lambda row: (row.label, row.accepted) == (label, accepts))
 
 
-def _swapping(prefix: str, rows: Over) -> tuple[RowMetric, ...]:
+def _swapping(prefix: str, rows: Population) -> tuple[RowMetric, ...]:
     margin = middle(
         "median of the smaller |log p(A) - log p(B)| of both label orders",
         lambda row: min(row.plain.margin, row.swapped.margin),
@@ -96,35 +100,37 @@ def _swapping(prefix: str, rows: Over) -> tuple[RowMetric, ...]:
     )
 
 
-def _calibrated(prefix: str, agree: Over, *cells: Over) -> tuple[RowMetric, ...]:
-    kappa = judged("Cohen's kappa of critic and person: agreement beyond chance / the most there could be", *cells)
+def _make_calibration_metrics(prefix: str, agree: Population, *cells: Population) -> tuple[RowMetric, ...]:
+    kappa = judged_value(
+        "Cohen's kappa of critic and person: agreement beyond chance / the most there could be", *cells
+    )
     return (
         metric(f"{prefix}_labelled", "items", Value("number of items", len), over=_LABELLED),
-        rate(f"{prefix}_agreement", agree.told, agree.holds, "higher", over=_LABELLED, of="items"),
+        rate(f"{prefix}_agreement", agree.description, agree.holds, "higher", over=_LABELLED, of="items"),
         metric(f"{prefix}_kappa", "kappa", kappa, "higher", over=_LABELLED),
     )
 
 
-def _judge(prefix: str, rows: Over) -> tuple[RowMetric, ...]:
+def _judge(prefix: str, rows: Population) -> tuple[RowMetric, ...]:
     """Return what is measured of a judge that compares two responses."""
     message = "the preferred response is the person's; an abstention is no agreement"
     agree = where(message, lambda row: row.preferred == row.label)
     decided = where("the judge prefers one", lambda row: row.preferred is not None)
-    return (*_swapping(prefix, rows), *_calibrated(prefix, agree, agree, decided))
+    return (*_swapping(prefix, rows), *_make_calibration_metrics(prefix, agree, agree, decided))
 
 
 def _left_out(text: str, *reasons: str) -> Value:
     """Return a number of dropped pairs; without the file of them its lines are those of all that are kept."""
-    return judged(
+    return judged_value(
         text, where(f"were left out for {' or '.join(reasons)}", lambda value: value.reason in reasons, "dropped")
     )
 
 
-def _dropped(prefix: str) -> tuple[RowMetric, ...]:
+def _make_length_metrics(prefix: str) -> tuple[RowMetric, ...]:
     """Return what is measured of the lengths of pairs, and of those that went for their length."""
     ratio = "pairs left out because one response has more than max_length_ratio times the words of the other"
     balance = "pairs left out so that the mean of ln(words of chosen / words of rejected) is within length_balance"
-    mean = judged("mean of ln(words of chosen / words of rejected)")
+    mean = judged_value("mean of ln(words of chosen / words of rejected)")
     return (
         metric(f"{prefix}_dropped_ratio", "pairs", _left_out(ratio, "length_ratio"), over=_OFFERED),
         metric(f"{prefix}_dropped_balance", "pairs", _left_out(balance, "length_balance"), over=_OFFERED),
@@ -180,17 +186,17 @@ REVISE_METRICS = (
     metric(
         "principle_imbalance",
         "uses",
-        judged(
+        judged_value(
             "uses of the most used category of principles - uses of the least used one",
             where("use the most used category", lambda value: value.most_used),
             where("use the least used category", lambda value: value.least_used),
         ),
         "lower",
-        over=Over("all rounds of critique and revision"),
+        over=Population("all rounds of critique and revision"),
     ),
-    _pairs("revision_pairs", "pairs", judged("number of pairs"), "higher"),
-    _pairs("revision_length_bias", "ratio", judged(_BIAS)),
-    *_dropped("revision_pairs"),
+    _pairs("revision_pairs", "pairs", judged_value("number of pairs"), "higher"),
+    _pairs("revision_length_bias", "ratio", judged_value(_BIAS)),
+    *_make_length_metrics("revision_pairs"),
     metric(
         "revision_pairs_dropped_judge",
         "pairs",
@@ -212,11 +218,11 @@ REVISE_METRICS = (
     *_judge("revision_judge", _REVISED),
     *rates(
         "revision",
-        _CHAINS.told,
+        _CHAINS.description,
         "chains",
         empty="with a critique or revision without a visible character",
-        runaway=revised("runaway"),
-        leaked=revised("leaked"),
+        runaway=describe_revision_fault("runaway"),
+        leaked=describe_revision_fault("leaked"),
         repeated="whose last revision has the words (case, marks and white space ignored) of an earlier one",
     ),
 )
@@ -241,12 +247,12 @@ BEST_OF_N_METRICS = (
     metric(
         "pair_judge_first_rate",
         "fraction",
-        judged(
+        judged_value(
             "verdicts for the response shown first / verdicts; 0.5 for a judge without a preference for a place",
             where("in one order, what is shown first is preferred", _first("plain")),
             where("in the other order, what is shown first is preferred", _first("swapped")),
         ),
-        over=Over(f"{_COMPARED.told}, each in both orders", output=_COMPARED.output),
+        over=Population(f"{_COMPARED.description}, each in both orders", output=_COMPARED.output),
     ),
     rate(
         "pair_judge_decided_rate",
@@ -267,10 +273,10 @@ BEST_OF_N_METRICS = (
             where("have a response made wrong on purpose", lambda value: value.pair.source == "hard_negative"),
         ),
     ),
-    metric("pairs_length_difference", "words", judged("mean words of chosen - rejected"), over=_OF_THEM),
-    metric("pairs_length_bias", "ratio", judged(_BIAS), over=_OF_THEM),
-    *_dropped("pairs"),
-    *rates("candidate", _SAMPLED.told, "responses", empty="", runaway="", leaked="", repeated=""),
+    metric("pairs_length_difference", "words", judged_value("mean words of chosen - rejected"), over=_OF_THEM),
+    metric("pairs_length_bias", "ratio", judged_value(_BIAS), over=_OF_THEM),
+    *_make_length_metrics("pairs"),
+    *rates("candidate", _SAMPLED.description, "responses", empty="", runaway="", leaked="", repeated=""),
 )
 VERIFIED_METRICS = (
     metric("verified_samples", "completions", count, over=_VERIFIED),
@@ -284,7 +290,7 @@ VERIFIED_METRICS = (
     metric(
         "verified_mixed_prompts",
         "prompts",
-        judged(
+        judged_value(
             "prompts with a sample that is accepted and one that is refused",
             where("are of a prompt with a sample that is accepted and one that is refused", lambda value: value.mixed),
         ),
@@ -293,6 +299,6 @@ VERIFIED_METRICS = (
     ),
     _pairs("verified_pairs", "pairs", Value("number of pairs", len), "higher"),
     _validation("verified_pairs"),
-    _pairs("verified_length_bias", "ratio", judged(_BIAS)),
-    *_dropped("verified_pairs"),
+    _pairs("verified_length_bias", "ratio", judged_value(_BIAS)),
+    *_make_length_metrics("verified_pairs"),
 )

@@ -9,12 +9,12 @@ from pydantic import Field
 from specs.stages.base.artifacts import NegativeType
 from specs.stages.base.label_scores import Agreement
 from specs.stages.base.rubric import Rubric
-from specs.stages.base.sampling import END_MARK, ROLE_STOPS, SHOTS, Sampling, Shot, Stop
-from specs.stages.base.stage import Placed
-from specs.system.digests import Contract, omitted
+from specs.stages.base.sampling import END_MARK, ROLE_STOPS, SHOTS, SamplingParameters, Shot, Stop
+from specs.stages.base.stage import DeviceParameters
+from specs.system.digests import Contract, omit_default
 
 
-class CriticParameters(Placed):
+class CriticParameters(DeviceParameters):
     """What all A/B critics share: the label is the next token, its log-probability the evidence."""
 
     rubric: Rubric | None = None
@@ -47,7 +47,7 @@ class CritiqueResponsesParameters(ShownResponse):
 class Pairing(Contract):
     """What all parameters of stages that make pairs share."""
 
-    length_balance: Annotated[float, Field(gt=0, le=3)] | None = omitted()
+    length_balance: Annotated[float, Field(gt=0, le=3)] | None = omit_default()
     """The farthest from 0 that the mean of ln(words of chosen / words of rejected) may be: pairs with the most extreme
     ratio are left out until it is, those made wrong by length excepted. None: none are."""
     validation_share: Annotated[float, Field(ge=0, le=0.5)] = 0.2
@@ -81,7 +81,7 @@ class PairJudge(Contract):
         return ShownResponse(agreement="both", **dict(self))
 
 
-class ReviseParameters(Sampling, Pairing):
+class ReviseParameters(SamplingParameters, Pairing):
     """Criticise responses by principles of the constitution and write them anew."""
 
     revisions: Annotated[int, Field(ge=1, le=16)] = 1
@@ -95,9 +95,9 @@ class ReviseParameters(Sampling, Pairing):
     revision_tokens: Annotated[int, Field(ge=1, le=4096)] = 192
     min_words: Annotated[int, Field(ge=1, le=1000)] = 3
     """A revision with fewer words is too short to count."""
-    max_length_ratio: Annotated[float, Field(ge=1, le=100)] | None = omitted()
+    max_length_ratio: Annotated[float, Field(ge=1, le=100)] | None = omit_default()
     """Pairs whose longer response has more than this many times the words of the other are left out. None: none are."""
-    judge: PairJudge | None = omitted()
+    judge: PairJudge | None = omit_default()
     """Who has to prefer a revision to its original, or the pair is left out. None: nobody is asked."""
     batch_size: Annotated[int, Field(ge=1, le=1024)] = 32
 
@@ -107,7 +107,7 @@ class ReviseParameters(Sampling, Pairing):
         return any(rule is not None for rule in (self.length_balance, self.max_length_ratio, self.judge))
 
 
-class BestOfNParameters(ShownResponse, Sampling, Pairing):
+class BestOfNParameters(ShownResponse, SamplingParameters, Pairing):
     """Sample responses, let a judge find the best of them in both orders, and add negatives of known types."""
 
     samples: Annotated[int, Field(ge=2, le=64)] = 4

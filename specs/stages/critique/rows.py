@@ -9,7 +9,7 @@ from pydantic import Field
 from specs.stages.base.answer_end import Finish, Ids
 from specs.stages.base.artifacts import OfSample, Preference
 from specs.stages.base.label_scores import TOLERANCE, Agreement, Arrangement, arrangement, decide
-from specs.system.digests import Contract, Count, Digest, omitted
+from specs.system.digests import Contract, Count, Digest, omit_default
 
 
 class CritiqueRow(Contract):
@@ -95,12 +95,12 @@ class RevisionRound(Contract):
     critique: str
     critique_tokens: Count
     critique_finish: Finish
-    critique_ids: Ids | None = omitted()
+    critique_ids: Ids | None = omit_default()
     revision_prompt: str
     revision: str
     revision_tokens: Count
     revision_finish: Finish
-    revision_ids: Ids | None = omitted()
+    revision_ids: Ids | None = omit_default()
     """None, as those of the critique, in rows that were written before they were kept."""
     faults: tuple[RevisionFault, ...]
     """What is wrong with the revision, compared with the text it was made from."""
@@ -130,7 +130,7 @@ class CandidateRow(OfSample):
     response: str
     tokens: Count
     finish: Finish
-    answer_ids: Ids | None = omitted()
+    answer_ids: Ids | None = omit_default()
     """None in rows that were written before they were kept."""
 
 

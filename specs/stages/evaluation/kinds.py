@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from specs.stages.base.kind import Arm, Scored, StageKind
+from specs.stages.base.kind import ArmTraits, LogprobOutputs, StageKind
 from specs.stages.base.stage import ArtifactKind
 from specs.stages.evaluation import parameters, rows
 from specs.stages.evaluation.metrics import (
@@ -26,14 +26,14 @@ EVALUATE = _measuring(
     rows={"rows": rows.EvaluationRow},
     metrics=EVALUATE_METRICS,
     job="training.jobs.evaluation.evaluate:evaluate",
-    asked="training.jobs.evaluation.evaluate:asked",
+    witness_prompts="training.jobs.evaluation.evaluate:build_witness_prompts",
     judge="reviews.stages.evaluation.evaluate",
     instruct_unsaid=True,
     open_ended=True,
     reads_turns=True,
-    arm=Arm(metric="accuracy", count="items"),
+    arm=ArmTraits(metric="accuracy", count="items"),
     outcomes=("binary",),
-    points=(
+    review_focus=(
         "answers that are cut off, empty, alike, or repeat the prompt",
         "extraction: does the verifier read what the answer says, in rows that pass and in rows that fail",
         "the mix of items: kinds and groups, as registered, and whether one of them carries the result",
@@ -47,10 +47,10 @@ PERPLEXITY = _measuring(
     rows={"rows": rows.PerplexityRow},
     metrics=PERPLEXITY_METRICS,
     job="training.jobs.evaluation.perplexity:perplexity",
-    scored=Scored("training.jobs.evaluation.perplexity:scored"),
+    logprob_outputs=LogprobOutputs("training.jobs.evaluation.perplexity:build_scorings"),
     judge="reviews.stages.evaluation.perplexity",
     outcomes=("continuous",),
-    points=(
+    review_focus=(
         "texts: which, how long, and whether the model may have been trained on them",
         "windows: are all tokens scored once, and the same at both arms",
     ),
@@ -62,10 +62,12 @@ MULTIPLE_CHOICE = _measuring(
     rows={"rows": rows.ChoiceRow},
     metrics=CHOICE_METRICS,
     job="training.jobs.evaluation.multiple_choice:choose",
-    scored=Scored("training.jobs.evaluation.multiple_choice:scored", unless="asked_by_lm_eval"),
+    logprob_outputs=LogprobOutputs(
+        "training.jobs.evaluation.multiple_choice:build_scorings", unless="asked_by_lm_eval"
+    ),
     judge="reviews.stages.evaluation.multiple_choice",
     outcomes=("binary", "continuous"),
-    points=(
+    review_focus=(
         "the right choice: is it evenly spread over places, lengths and words",
         "scores: do they favour short or frequent choices",
     ),
@@ -79,10 +81,10 @@ PAIRWISE_JUDGE = _measuring(
     rows={"rows": rows.DuelRow, "calibration": rows.DuelRow},
     metrics=DUEL_METRICS,
     job="training.jobs.evaluation.pairwise_judge:compare",
-    scored=Scored("training.jobs.evaluation.pairwise_judge:scored", ("rows", "calibration")),
+    logprob_outputs=LogprobOutputs("training.jobs.evaluation.pairwise_judge:build_scorings", ("rows", "calibration")),
     judge="reviews.stages.evaluation.pairwise_judge",
     chat_form=True,
-    points=(
+    review_focus=(
         "order: does the preferred answer change when the two are swapped",
         "length: does the judge prefer the longer one",
         "who judges whom: of what family are judge and candidates",
@@ -96,12 +98,12 @@ MULTI_TURN = _measuring(
     rows={"rows": rows.ConversationRow},
     metrics=CONVERSATION_METRICS,
     job="training.jobs.evaluation.multi_turn:converse",
-    asked="training.jobs.evaluation.multi_turn:asked",
+    witness_prompts="training.jobs.evaluation.multi_turn:build_witness_prompts",
     judge="reviews.stages.evaluation.multi_turn",
     open_ended=True,
-    arm=Arm("conversation_pass_rate", "conversations", conversations=True, control=("history", "whole")),
+    arm=ArmTraits("conversation_pass_rate", "conversations", conversations=True, control=("history", "whole")),
     outcomes=("binary", "ordinal"),
-    points=(
+    review_focus=(
         "later turns: do they use what was said before, or repeat it",
         "answers that are cut off in the middle of a conversation",
         "controls: is the gain larger than with a history that tells nothing",
@@ -115,13 +117,13 @@ INSPECT = _measuring(
     rows={"rows": rows.BenchmarkRow},
     metrics=INSPECT_METRICS,
     job="sessions.jobs.benchmarks.inspect_job:inspect",
-    asked="training.jobs.evaluation.benchmark_rows:asked",
+    witness_prompts="training.jobs.evaluation.benchmark_rows:build_witness_prompts",
     judge="reviews.stages.evaluation.benchmark",
     takes_script=True,
     environment="inspect",
-    arm=Arm(metric="benchmark_accuracy", count="benchmark_items"),
+    arm=ArmTraits(metric="benchmark_accuracy", count="benchmark_items"),
     outcomes=("binary",),
-    points=(
+    review_focus=(
         "the task: is it the registered one, with its samples, prompts and limits",
         "extraction: does the scorer read what the answer says, in rows that pass and in rows that fail",
         "answers that are cut off, empty or refused",
@@ -135,13 +137,13 @@ LM_EVAL = _measuring(
     rows={"rows": rows.BenchmarkRow},
     metrics=LM_EVAL_METRICS,
     job="sessions.jobs.benchmarks.lm_eval_job:lm_eval",
-    asked="training.jobs.evaluation.benchmark_rows:asked",
+    witness_prompts="training.jobs.evaluation.benchmark_rows:build_witness_prompts",
     judge="reviews.stages.evaluation.benchmark",
     takes_script=True,
     environment="lm_eval",
-    arm=Arm(metric="lm_eval_accuracy", count="lm_eval_items"),
+    arm=ArmTraits(metric="lm_eval_accuracy", count="lm_eval_items"),
     outcomes=("binary",),
-    points=(
+    review_focus=(
         "the task: is it the registered one, with its samples, prompts and limits",
         "extraction: does the filter read what the answer says, in rows that pass and in rows that fail",
         "answers that are cut off, empty or refused",

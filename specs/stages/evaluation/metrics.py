@@ -5,20 +5,20 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import partial
 
-from specs.stages.base.row_metric import Over, RowMetric, Value, count, judged, metric, rate, where
+from specs.stages.base.row_metric import Population, RowMetric, Value, count, judged_value, metric, rate, where
 
-_ITEMS = Over("all registered held-out items, each once")
+_ITEMS = Population("all registered held-out items, each once")
 # Metrics over each population, and shares of its rows.
 _items, _of_items = partial(metric, over=_ITEMS), partial(rate, over=_ITEMS, of="items")
-_TOKENS = Over("all tokens of all texts, each scored once")
+_TOKENS = Population("all tokens of all texts, each scored once")
 _tokens = partial(metric, over=_TOKENS)
-_QUESTIONS = Over("all questions, each once")
+_QUESTIONS = Population("all questions, each once")
 _questions = partial(metric, over=_QUESTIONS)
-_DUELS = Over("items answered by both sides, each compared in both orders")
+_DUELS = Population("items answered by both sides, each compared in both orders")
 _duels, _of_duels = partial(metric, over=_DUELS), partial(rate, over=_DUELS, of="items")
 _TIES = where("a tie", lambda row: row.preferred is None)
-_labelled = partial(metric, over=Over("the pairs of answers that people have labelled", output="calibration"))
-_CONVERSATIONS = Over("all conversations, each once")
+_labelled = partial(metric, over=Population("the pairs of answers that people have labelled", output="calibration"))
+_CONVERSATIONS = Population("all conversations, each once")
 
 EVALUATE_METRICS = (
     _of_items("accuracy", "items whose output the registered verifier accepts", lambda value: value.passed, "higher"),
@@ -36,13 +36,13 @@ EVALUATE_METRICS = (
 )
 
 PERPLEXITY_METRICS = (
-    metric("texts", "texts", count, over=Over("all texts, each once")),
-    _tokens("scored_tokens", "model tokens", judged("tokens, summed over texts")),
-    _tokens("nats_per_token", "nats per token", judged("negative log-likelihood / tokens"), "lower"),
+    metric("texts", "texts", count, over=Population("all texts, each once")),
+    _tokens("scored_tokens", "model tokens", judged_value("tokens, summed over texts")),
+    _tokens("nats_per_token", "nats per token", judged_value("negative log-likelihood / tokens"), "lower"),
     _tokens(
         "nats_per_byte",
         "nats per byte",
-        judged("negative log-likelihood / UTF-8 bytes of the texts; the same unit for every tokenizer"),
+        judged_value("negative log-likelihood / UTF-8 bytes of the texts; the same unit for every tokenizer"),
         "lower",
     ),
 )
@@ -74,7 +74,7 @@ DUEL_METRICS = (
     _duels(
         "win_rate",
         "fraction",
-        judged(
+        judged_value(
             "(candidate preferred + half of the ties) / items",
             where("the candidate is preferred", lambda row: row.preferred == "candidate"),
             _TIES,
@@ -84,7 +84,7 @@ DUEL_METRICS = (
     _duels(
         "win_rate_controlled",
         "fraction",
-        judged(
+        judged_value(
             "win rate at answers of equal length: logistic regression on tanh of the standardised difference in "
             "characters"
         ),
@@ -100,26 +100,26 @@ DUEL_METRICS = (
     _labelled(
         "judge_kappa",
         "kappa",
-        judged(
+        judged_value(
             "Cohen's kappa of the judge's preference (reference, candidate or tie) with the label",
-            where("judge and people agree", lambda value: value.said == value.label),
-            where("they do not", lambda value: value.said != value.label),
+            where("judge and people agree", lambda value: value.preference == value.label),
+            where("they do not", lambda value: value.preference != value.label),
         ),
         "higher",
     ),
     _labelled(
         "judge_longer",
         "fraction",
-        judged(
+        judged_value(
             "share of the longer answer among the preferences, minus its share among the labels (characters)",
-            where("the judge prefers the longer answer", lambda value: value.said == value.longer),
+            where("the judge prefers the longer answer", lambda value: value.preference == value.longer),
             where("people prefer the longer answer", lambda value: value.label == value.longer),
         ),
     ),
 )
 
 
-def _passing(id: str, text: str, over: Over, of: str) -> RowMetric:
+def _passing(id: str, text: str, over: Population, of: str) -> RowMetric:
     return rate(id, text, lambda value: value.passed, "higher", over=over, of=of)
 
 
@@ -134,13 +134,13 @@ CONVERSATION_METRICS = (
     _passing(
         "turn_pass_rate",
         "turns that pass",
-        Over("all turns after the first of all conversations", output="turns"),
+        Population("all turns after the first of all conversations", output="turns"),
         "turns",
     ),
     _passing(
         "lowest_kind_pass_rate",
         "conversation_pass_rate of the kind of conversation where it is lowest",
-        where(_CONVERSATIONS.told, lambda value: value.of_lowest),
+        where(_CONVERSATIONS.description, lambda value: value.of_lowest),
         "",
     ),
     rate(
@@ -148,12 +148,12 @@ CONVERSATION_METRICS = (
         "answers that hit the token limit",
         lambda turn: turn.truncated,
         "lower",
-        over=Over("all turns of all conversations", output="answers"),
+        over=Population("all turns of all conversations", output="answers"),
         of="turns",
     ),
 )
 
-_SAMPLES = Over("all registered items, each once as a sample of the task")
+_SAMPLES = Population("all registered items, each once as a sample of the task")
 
 
 def _of_task(name: str, calls: str) -> tuple[RowMetric, ...]:

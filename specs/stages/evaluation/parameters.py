@@ -11,8 +11,8 @@ from specs.stages.base.engine_choice import Writing
 from specs.stages.base.label_scores import Agreement
 from specs.stages.base.rubric import Rubric
 from specs.stages.base.sampling import QUESTION, BatchSize, Seed, Stop, Wrapper, require_prompt
-from specs.stages.base.stage import Placed, Task
-from specs.system.digests import Contract, Digest, omitted
+from specs.stages.base.stage import DeviceParameters, Task
+from specs.system.digests import Contract, Digest, omit_default
 
 Prompting = Literal["native", "raw", "wrapped"]
 """``native``: the chat template for instruct models, the bare text and an empty line for base models. ``raw``: the bare
@@ -24,12 +24,12 @@ class EvaluateParameters(Writing):
 
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
     batch_size: BatchSize = 32
-    prompting: Prompting = omitted("native")
-    wrapper: Wrapper | None = omitted()
+    prompting: Prompting = omit_default("native")
+    wrapper: Wrapper | None = omit_default()
     """With ``{prompt}`` in place of the instruction; read with ``prompting: wrapped`` only."""
-    stops: tuple[Stop, ...] = omitted(())
+    stops: tuple[Stop, ...] = omit_default(())
     """Strings that end an answer; they and what follows them are not part of it."""
-    scorer: Task | None = omitted()
+    scorer: Task | None = omit_default()
     """Which task's verifier judges the answers; the spec's own task where it is not set."""
     seed: Seed = 0
 
@@ -41,7 +41,7 @@ class EvaluateParameters(Writing):
         return self
 
 
-class PerplexityParameters(Placed):
+class PerplexityParameters(DeviceParameters):
     """Read every text once and add up the surprise of its tokens."""
 
     window: Annotated[int, Field(ge=2, le=131072)] = 512
@@ -71,14 +71,16 @@ class LmEvalTask(Contract):
     """Separates the question from each choice."""
 
 
-class MultipleChoiceParameters(Placed):
+class MultipleChoiceParameters(DeviceParameters):
     """Score each choice of a question by the log-likelihood of its text after the question."""
 
     question: Annotated[str, Field(max_length=2000)] = QUESTION
     """With ``{prompt}`` in place of the question; a choice follows after a space."""
-    lm_eval: LmEvalTask | None = omitted()
+    lm_eval: LmEvalTask | None = omit_default()
     """Have the library lm-eval ask and score, with its own model class; ``question`` is not used then."""
-    lm_eval_task: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}$")] | None = omitted()
+    lm_eval_task: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}$")] | None = (
+        omit_default()
+    )
     """The same as one of that library's own tasks asks, such as ``arc_easy``; the items hold its documents."""
     batch_size: BatchSize = 16
     seed: Seed = 0
@@ -101,7 +103,7 @@ class MultipleChoiceParameters(Placed):
         return self
 
 
-class PairwiseJudgeParameters(Placed):
+class PairwiseJudgeParameters(DeviceParameters):
     """Have a judge say which of two answers is better, in both orders, by the next token (A or B)."""
 
     rubric: Rubric | None = None
@@ -125,11 +127,11 @@ InspectArgument = Annotated[str, Field(max_length=2000)] | bool | int | float
 class BenchmarkParameters(Writing):
     """What the tasks of other libraries have in common: a registered text, one score that decides, limits."""
 
-    code: Digest | None = omitted()
+    code: Digest | None = omit_default()
     """Digest of the script; a spec does not give it."""
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 256
     """The most tokens of an answer; a task may ask for fewer."""
-    temperature: Annotated[float, Field(gt=0, le=2)] | None = omitted()
+    temperature: Annotated[float, Field(gt=0, le=2)] | None = omit_default()
     """None: every answer is decoded greedily, and a task that asks for another temperature is refused."""
     batch_size: BatchSize = 16
     """Requests that are decoded together, and samples that run at the same time."""
@@ -148,7 +150,7 @@ class InspectParameters(BenchmarkParameters):
 
     task: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,80}(/[A-Za-z0-9_.-]{1,80})?$")]
     """The name of the task in the script, or ``package/task``."""
-    args: dict[ArgumentName, InspectArgument] = omitted({})
+    args: dict[ArgumentName, InspectArgument] = omit_default({})
     """Arguments of the task. ``{items}`` in one of them stands for the file of the items: JSON lines with ``id``,
     ``input``, ``target``, ``choices`` where there are some, and ``metadata``, as ``json_dataset`` reads them."""
     score: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_./-]{1,80}$")]

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from specs.stages.base.answer_end import Finish, Ids, ended_once
 from specs.stages.base.label_scores import Arrangement
-from specs.system.digests import Contract, Count, Digest, Positive, omitted
+from specs.system.digests import Contract, Count, Digest, Positive, omit_default
 
 
 class EvaluationRow(Contract):
@@ -19,11 +19,11 @@ class EvaluationRow(Contract):
     output: str
     output_tokens: Count
     truncated: bool
-    finish: Finish | None = omitted()
+    finish: Finish | None = omit_default()
     """None in rows that were written before it was kept."""
-    stop: str | None = omitted()
+    stop: str | None = omit_default()
     """The stop string that ended it."""
-    answer_ids: Ids | None = omitted()
+    answer_ids: Ids | None = omit_default()
     """None in rows that were written before they were kept."""
     _ended_once = model_validator(mode="after")(ended_once)
 
@@ -77,7 +77,7 @@ class DuelRow(Contract):
     """None: a tie."""
 
 
-class Turn(Contract):
+class ConversationTurn(Contract):
     """One turn: what the user said and what was answered."""
 
     user: str
@@ -85,11 +85,11 @@ class Turn(Contract):
     prompt_tokens: Positive
     output_tokens: Count
     truncated: bool
-    finish: Finish | None = omitted()
+    finish: Finish | None = omit_default()
     """None in rows that were written before it was kept."""
-    stop: str | None = omitted()
+    stop: str | None = omit_default()
     """The stop string that ended it."""
-    answer_ids: Ids | None = omitted()
+    answer_ids: Ids | None = omit_default()
     """None in rows that were written before they were kept."""
     _ended_once = model_validator(mode="after")(ended_once)
 
@@ -98,10 +98,10 @@ class ConversationRow(Contract):
     """One conversation, all of its turns in order."""
 
     item: str
-    turns: tuple[Turn, ...] = Field(min_length=1)
+    turns: tuple[ConversationTurn, ...] = Field(min_length=1)
 
 
-class Said(Contract):
+class RequestMessage(Contract):
     """One message of a request."""
 
     role: Literal["system", "user", "assistant"]
@@ -111,7 +111,7 @@ class Said(Contract):
 class ModelCall(Contract):
     """One request of a task to the model, and the answer."""
 
-    messages: tuple[Said, ...] = Field(min_length=1)
+    messages: tuple[RequestMessage, ...] = Field(min_length=1)
     prompt_tokens: Positive
     max_new_tokens: Positive
     """The most tokens that were asked for."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from specs.system.digests import Contract, Count, Positive, Quantity, omitted
+from specs.system.digests import Contract, Count, Positive, Quantity, omit_default
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
@@ -18,7 +18,7 @@ class Outer(Contract):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
 
 
-class Distributed(Contract):
+class DistributedTraining(Contract):
     """DiLoCo (Douillard et al. 2023, arXiv:2311.08105): replicas train on shards and average what they changed.
 
     Each replica is a process with a shard of its own. After ``sync_every`` optimizer steps the mean of what the
@@ -31,7 +31,7 @@ class Distributed(Contract):
     sync_every: Annotated[int, Field(ge=1)]
     """Optimizer steps of each replica between synchronisations; the last round may have fewer."""
     outer: Outer = Outer()
-    min_replicas: Annotated[int, Field(ge=2)] | None = omitted()
+    min_replicas: Annotated[int, Field(ge=2)] | None = omit_default()
     """How many must take part in a synchronisation: more than half of them, so that no two groups go separate ways.
     Left out, it is the least such number. With fewer alive, the others wait."""
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from specs.stages.base.kind import Added, StageKind
+from specs.stages.base.kind import ConditionalPorts, StageKind
 from specs.stages.finetuning import online_parameters, online_rows, parameters, rows
 from specs.stages.finetuning.distributed import ReplicaRound
 from specs.stages.finetuning.metrics import DPO_METRICS, SFT_METRICS
 from specs.stages.finetuning.online_metrics import online_metrics
 
-_SNAPSHOTS = Added("leaves_snapshots", outputs={"snapshots": "snapshots"})
-_REPLICAS = Added("synchronises", outputs={"replicas": "rows"})
-_VALIDATION = Added("validation_share", outputs={"validation": "rows"})
+_SNAPSHOTS = ConditionalPorts("leaves_snapshots", outputs={"snapshots": "snapshots"})
+_REPLICAS = ConditionalPorts("synchronises", outputs={"replicas": "rows"})
+_VALIDATION = ConditionalPorts("validation_share", outputs={"validation": "rows"})
 
 SFT = StageKind(
     name="sft",
@@ -22,15 +22,15 @@ SFT = StageKind(
     rows={"rows": rows.TrainingRow, "validation": rows.ValidationRow, "replicas": ReplicaRound},
     metrics=SFT_METRICS,
     job="training.jobs.finetuning.replicas.dispatch:sft",
-    replayed="training.jobs.finetuning.replicas.dispatch:replay",
+    replay_job="training.jobs.finetuning.replicas.dispatch:replay",
     judge="reviews.stages.finetuning.measure",
     trains="examples",
     resumable=True,
     reads_turns=True,
-    added=(_SNAPSHOTS, _REPLICAS, _VALIDATION),
+    conditional_ports=(_SNAPSHOTS, _REPLICAS, _VALIDATION),
     instruct_unsaid=True,
     examples=("inputs", "examples"),
-    points=(
+    review_focus=(
         "the mask: is the loss taken over the answer alone, in every turn that is learned",
         "the loss: does it fall as data and rate let it, without a jump, and not to nothing",
         "learning rate and schedule: as granted, decayed by the end, no step that moved too far",
@@ -47,13 +47,13 @@ DPO = StageKind(
     rows={"rows": rows.PreferenceStep, "pairs": rows.PairScore, "replicas": ReplicaRound},
     metrics=DPO_METRICS,
     job="training.jobs.finetuning.replicas.dispatch:dpo",
-    replayed="training.jobs.finetuning.replicas.dispatch:replay",
+    replay_job="training.jobs.finetuning.replicas.dispatch:replay",
     judge="reviews.stages.finetuning.measure",
     trains="preferences",
     resumable=True,
     reads_turns=True,
-    added=(_SNAPSHOTS, _REPLICAS),
-    points=(
+    conditional_ports=(_SNAPSHOTS, _REPLICAS),
+    review_focus=(
         "margins: do they grow, and for most pairs or for a few",
         "pairs: what sets chosen and rejected apart beside quality, above all their length",
         "the reference: the granted weights, with log-probabilities that do not move",
@@ -73,7 +73,7 @@ _online = partial(
     inputs={"model": "checkpoint", "prompts": "items"},
     outputs={"rows": "rows", "rollouts": "rows", "kept": "rows", "checkpoint": "checkpoint"},
     rows=_ROWS,
-    replayed="training.jobs.finetuning.replicas.dispatch:replay_rollouts",
+    replay_job="training.jobs.finetuning.replicas.dispatch:replay_rollouts",
     judge="reviews.stages.finetuning.online",
     trains="prompts",
     resumable=True,
@@ -86,8 +86,8 @@ GRPO = _online(
     parameters=online_parameters.GrpoParameters,
     metrics=online_metrics("grpo_"),
     job="training.jobs.finetuning.replicas.dispatch:grpo",
-    added=(_SNAPSHOTS, _REPLICAS),
-    points=(
+    conditional_ports=(_SNAPSHOTS, _REPLICAS),
+    review_focus=(
         "reward: does it rise because answers get better, or because they satisfy the verifier in another way",
         "answers of one prompt: do they differ, or has sampling collapsed",
         "distance to the reference, and the length of answers over the steps",
@@ -100,8 +100,8 @@ SDPO = _online(
     parameters=online_parameters.SdpoParameters,
     metrics=online_metrics("sdpo_"),
     job="training.jobs.finetuning.replicas.dispatch:sdpo",
-    added=(_SNAPSHOTS, _REPLICAS),
-    points=(
+    conditional_ports=(_SNAPSHOTS, _REPLICAS),
+    review_focus=(
         "the teacher: is it the granted model with the feedback, and does its signal fall on tokens that matter",
         "feedback: does it say what is wrong, or hand over the answer",
         "answers of one prompt: do they differ, or has sampling collapsed",
@@ -114,8 +114,8 @@ COMPOSER = _online(
     parameters=online_parameters.ComposerParameters,
     metrics=online_metrics("composer_"),
     job="training.jobs.finetuning.replicas.dispatch:composer",
-    added=(_SNAPSHOTS, _REPLICAS, Added("reads_pairs", inputs={"pairs": "preferences"})),
-    points=(
+    conditional_ports=(_SNAPSHOTS, _REPLICAS, ConditionalPorts("reads_pairs", inputs={"pairs": "preferences"})),
+    review_focus=(
         "channels: does each requested one fire, and does its loss move",
         "weights of the channels: as granted, none of them deciding alone",
         "reward: does it rise because answers get better, or because they satisfy the verifier in another way",

@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from specs.stages.base.row_metric import Over, RowMetric, Value, count, metric, rate, total, where
+from specs.stages.base.row_metric import Population, RowMetric, Value, count, metric, rate, total, where
 
-_STEPS = Over("all optimizer steps, in order")
+_STEPS = Population("all optimizer steps, in order")
 _FIRST = where("the first fifth of the steps (at least 1)", lambda step: step.first)
 _LAST = where("the last fifth of the steps (at least 1)", lambda step: step.last)
-_PAIRS = Over("pairs of the groups that were kept out of training", output="scored_pairs")
+_PAIRS = Population("pairs of the groups that were kept out of training", output="scored_pairs")
 """Where no pair was kept out the judge has none, and the metrics over them are left out."""
-_VALIDATION = Over("examples of the groups that were kept out of training", output="validation")
+_VALIDATION = Population("examples of the groups that were kept out of training", output="validation")
 _BEFORE = where("those examples before the first step", lambda value: value.first, "validation")
 _AFTER = where("those examples after the last step", lambda value: value.last, "validation")
 _LOWEST = where("those examples where their loss is lowest", lambda value: value.lowest, "validation")
@@ -82,7 +82,7 @@ _pairs, _of_pairs = partial(metric, over=_PAIRS), partial(rate, over=_PAIRS, of=
 SFT_METRICS = (*_of_steps("", "nats per token", "tokens that carry loss"), *VALIDATION_METRICS)
 DPO_METRICS = (
     *_of_steps("dpo_", "units of the granted loss", "response tokens of both sides"),
-    metric("validation_pairs", "items", count, over=Over(_PAIRS.told, output="pairs", may_be_empty=True)),
+    metric("validation_pairs", "items", count, over=Population(_PAIRS.description, output="pairs", may_be_empty=True)),
     _pairs(
         "validation_margin",
         "nats",

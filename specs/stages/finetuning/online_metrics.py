@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from specs.stages.base.row_metric import Over, RowMetric, Value, count, metric, rate, share, where
+from specs.stages.base.row_metric import Population, RowMetric, Value, count, metric, rate, share, where
 
-_STEPS = Over("all optimizer steps, in order")
-_ROLLOUTS = Over("all answers that were trained on", output="rollouts")
+_STEPS = Population("all optimizer steps, in order")
+_ROLLOUTS = Population("all answers that were trained on", output="rollouts")
 _FIRST = where("answers of the first fifth of the steps (at least 1)", lambda value: value.first, "rollouts")
 _LAST = where("answers of the last fifth of the steps (at least 1)", lambda value: value.last, "rollouts")
-_KEPT = Over("prompts of the groups that were kept out of training", output="kept_answers")
+_KEPT = Population("prompts of the groups that were kept out of training", output="kept_answers")
 """Where none was kept out the judge has none, and the metrics over them are left out."""
 
 
@@ -22,7 +22,7 @@ def _length(value: Any) -> int:
     return len(value.row.answer_ids)
 
 
-def _verified(value: Any) -> bool:
+def _is_verified(value: Any) -> bool:
     return value.verified
 
 
@@ -36,7 +36,7 @@ def online_metrics(prefix: str) -> tuple[RowMetric, ...]:
             metric(f"{prefix}last_{name}", unit, value, better, over=_LAST),
         )
 
-    verified = share("answers that the task's verifier accepts", _verified, "answers")
+    verified = share("answers that the task's verifier accepts", _is_verified, "answers")
     steepest = Value("largest gradient norm before clipping", lambda rows: max(row.row.grad_norm for row in rows))
     return (
         metric(f"{prefix}steps", "optimizer steps", count, over=_STEPS),
@@ -60,7 +60,12 @@ def online_metrics(prefix: str) -> tuple[RowMetric, ...]:
             over=_ROLLOUTS,
             of="answers",
         ),
-        metric(f"{prefix}kept_prompts", "items", count, over=Over(_KEPT.told, output="kept", may_be_empty=True)),
+        metric(
+            f"{prefix}kept_prompts",
+            "items",
+            count,
+            over=Population(_KEPT.description, output="kept", may_be_empty=True),
+        ),
         rate(
             f"{prefix}kept_before",
             "prompts whose answer before training the verifier accepts",

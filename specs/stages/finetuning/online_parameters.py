@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from specs.stages.base.stage import NotReadBack
 from specs.stages.finetuning.parameters import ReplicatedParameters
-from specs.system.digests import Contract, omitted
+from specs.system.digests import Contract, omit_default
 
 Reward = Literal["verified", "ended", "length"]
 """1 for an answer that the task's verifier accepts; 1 for one that ended by itself; its share of ``max_new_tokens``."""
@@ -33,12 +33,12 @@ class SelfDistillation(Contract):
     """Compare these tokens and one tail instead of the whole vocabulary: another objective, and named so."""
     feedback: Literal["verifier", "sibling", "both"] = "both"
     """What the teacher reads: the verifier's reason, a right answer of the same group, or that and else the reason."""
-    target: Literal["answer", "span"] = omitted("answer")
+    target: Literal["answer", "span"] = omit_default("answer")
     """What is learned from: the tokens of the whole answer, or those that the verifier's reason points at. With
     ``span``, nothing is learned from an answer whose reason points at none."""
-    temperature: Annotated[float, Field(gt=0, le=100)] = omitted(1.0)
+    temperature: Annotated[float, Field(gt=0, le=100)] = omit_default(1.0)
     """Divides the logits of both before they are compared."""
-    token_clip: Annotated[float, Field(gt=0)] | None = omitted()
+    token_clip: Annotated[float, Field(gt=0)] | None = omit_default()
     """The most nats that one token counts; a token above them has no gradient."""
 
     @model_validator(mode="after")
@@ -81,7 +81,7 @@ class GrpoParameters(ReplicatedParameters):
         return Channels()
 
     @property
-    def distilled(self) -> SelfDistillation:
+    def distillation(self) -> SelfDistillation:
         """How the channel of self-distillation learns, where it has a weight."""
         return SelfDistillation()
 
@@ -118,7 +118,7 @@ class GrpoParameters(ReplicatedParameters):
             )
         if all(weight == 0 for weight in self.rewards.values()):
             raise ValueError("every reward has weight 0")
-        if self.weights.sdpo and self.distilled.feedback != "verifier" and "verified" not in self.rewards:
+        if self.weights.sdpo and self.distillation.feedback != "verifier" and "verified" not in self.rewards:
             raise ValueError("a right answer of the group is known only where 'verified' is among the rewards")
         return self
 
@@ -139,7 +139,7 @@ class SdpoParameters(GrpoParameters):
         return Channels(grpo=0.0, sdpo=1.0)
 
     @property
-    def distilled(self) -> SelfDistillation:
+    def distillation(self) -> SelfDistillation:
         """How it learns."""
         return self.self_distillation
 
@@ -161,8 +161,8 @@ class ComposerParameters(GrpoParameters):
     """
 
     channels: Channels = Channels()
-    self_distillation: SelfDistillation = omitted(SelfDistillation())
-    replayed_pairs: ReplayedPairs = omitted(ReplayedPairs())
+    self_distillation: SelfDistillation = omit_default(SelfDistillation())
+    replayed_pairs: ReplayedPairs = omit_default(ReplayedPairs())
 
     @property
     def weights(self) -> Channels:
@@ -170,7 +170,7 @@ class ComposerParameters(GrpoParameters):
         return self.channels
 
     @property
-    def distilled(self) -> SelfDistillation:
+    def distillation(self) -> SelfDistillation:
         """How the channel of self-distillation learns, where it has a weight."""
         return self.self_distillation
 

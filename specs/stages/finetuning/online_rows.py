@@ -6,7 +6,7 @@ from specs.stages.base.answer_end import Finish, Ids
 from specs.stages.base.artifacts import OfSample
 from specs.stages.base.sampling import Share
 from specs.stages.finetuning.rows import TrainingRow
-from specs.system.digests import Contract, Count, Positive, Quantity, omitted
+from specs.system.digests import Contract, Count, Positive, Quantity, omit_default
 
 
 class ChannelStep(Contract):
@@ -51,11 +51,11 @@ class Rollout(OfSample):
     reward: float
     """The weighted sum."""
     advantage: float
-    hint: str | None = omitted()
+    hint: str | None = omit_default()
     """What the teacher of this answer read beside its prompt."""
-    span: tuple[Count, Count] | None = omitted()
+    span: tuple[Count, Count] | None = omit_default()
     """The characters that the hint is about, where only their tokens were learned from: first, and after the last."""
-    span_tokens: tuple[Count, Count] | None = omitted()
+    span_tokens: tuple[Count, Count] | None = omit_default()
     """The places of these tokens in ``answer_ids``: the first, and after the last."""
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from specs.stages.base.stage import NotReadBack
-from specs.stages.finetuning.distributed import Distributed
-from specs.system.digests import Contract, omitted
+from specs.stages.finetuning.distributed import DistributedTraining
+from specs.system.digests import Contract, omit_default
 
 Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,79}$")]
 Loss = Literal["dpo", "ipo", "kto", "orpo", "simpo"]
@@ -37,14 +37,14 @@ class TrainingParameters(Contract):
     batch_size: Annotated[int, Field(ge=1, le=1024)] = 8
     gradient_accumulation: Annotated[int, Field(ge=1, le=1024)] = 1
     warmup_ratio: Annotated[float, Field(ge=0, le=1), NotReadBack()] = 0.1
-    warmup_steps: Annotated[int, Field(ge=0)] | None = omitted()
+    warmup_steps: Annotated[int, Field(ge=0)] | None = omit_default()
     """Warm up for this many optimizer steps instead of a share of them."""
     scheduler: Literal["constant", "linear", "cosine"] = "linear"
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
-    optimizer_kind: Literal["adamw", "paged_adamw_8bit"] = omitted("adamw")
+    optimizer_kind: Literal["adamw", "paged_adamw_8bit"] = omit_default("adamw")
     """``paged_adamw_8bit`` is that of bitsandbytes and needs an NVIDIA GPU."""
-    method: Literal["full", "lora", "qlora"] = omitted("full")
+    method: Literal["full", "lora", "qlora"] = omit_default("full")
     """All weights; low-rank adapters (Hu et al. 2021, arXiv:2106.09685); adapters over weights of 4 bits (Dettmers et
     al. 2023, arXiv:2305.14314), meant for an NVIDIA GPU."""
     lora_rank: Annotated[int, Field(ge=1, le=1024)] | None = _of_adapters(16)
@@ -56,22 +56,22 @@ class TrainingParameters(Contract):
     target_modules: tuple[Module, ...] | None = _of_adapters(_EVERY_LAYER)
     """The linear layers that get an adapter, by the last part of their name. With adapters, if nobody says otherwise,
     every one of a block as Llama and Qwen call them: fewer did not match full training (Dettmers et al. 2023)."""
-    gradient_checkpointing: bool = omitted(False)
+    gradient_checkpointing: bool = omit_default(False)
     """Compute activations again in the backward pass: less memory, more time."""
-    precision: Literal["auto", "float32", "bfloat16", "mixed"] = omitted("auto")
+    precision: Literal["auto", "float32", "bfloat16", "mixed"] = omit_default("auto")
     """Of weights and computation; ``mixed`` keeps float32 weights; ``auto``: float32 on a CPU, bfloat16 on a GPU."""
-    device: Literal["auto", "cpu", "cuda"] = omitted("auto")
+    device: Literal["auto", "cpu", "cuda"] = omit_default("auto")
     """Where it has to run. ``auto`` takes a GPU where there is one, and the manifest says which it was."""
-    prompt_format: str | None = omitted(min_length=8, max_length=2000)
+    prompt_format: str | None = omit_default(min_length=8, max_length=2000)
     """Train in completion mode on this text, with ``{prompt}`` in it, instead of the tokenizer's chat template."""
-    response_end: str | None = omitted(min_length=1, max_length=100)
+    response_end: str | None = omit_default(min_length=1, max_length=100)
     """Written after every response, before the end token; only with ``prompt_format``."""
-    response_start: str | None = omitted(min_length=1, max_length=10)
+    response_start: str | None = omit_default(min_length=1, max_length=10)
     """Written before every response, with loss; only with ``prompt_format``. A format that ends in ":" needs the space,
     because ``:"`` is one token."""
-    checkpoint_steps: Annotated[int, Field(ge=1)] | None = omitted()
+    checkpoint_steps: Annotated[int, Field(ge=1)] | None = omit_default()
     """Optimizer steps between saved ones; a job that is started again resumes from the newest whole one."""
-    snapshot_steps: Annotated[Annotated[int, Field(ge=1)] | None, NotReadBack()] = omitted()
+    snapshot_steps: Annotated[Annotated[int, Field(ge=1)] | None, NotReadBack()] = omit_default()
     """Optimizer steps between snapshots, from which a witness trains again. Each is as large as what is trained and its
     optimizer together. Left out, adapters leave up to 31 and full weights none."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
@@ -133,7 +133,7 @@ class TrainingParameters(Contract):
 class ReplicatedParameters(TrainingParameters):
     """What kinds share whose data several replicas can divide."""
 
-    distributed: Distributed | None = omitted()
+    distributed: DistributedTraining | None = omit_default()
     """Train by several processes that synchronise rarely (torchft's DiLoCo). Of full weights each replica saves all at
     every synchronisation, with the optimizer, for the witness."""
 
@@ -182,12 +182,12 @@ class SftParameters(ReplicatedParameters):
     max_examples_per_kind: Annotated[Annotated[int, Field(ge=1)] | None, NotReadBack()] = None
     """Balance the constraint kinds by keeping at most this many examples of each."""
     max_length: Annotated[int, Field(ge=16, le=131072)] = 256
-    scaling: Annotated[ScalingRule | None, NotReadBack()] = omitted()
+    scaling: Annotated[ScalingRule | None, NotReadBack()] = omit_default()
     """For a training that has to teach a model everything: less than half of the tokens of this rule is refused, before
     anything is paid for where the data are registered. A fine-tuning needs no such rule."""
-    packing: bool = omitted(False)
+    packing: bool = omit_default(False)
     """Put several examples into one sequence of ``max_length`` tokens; needs FlashAttention, which keeps them apart."""
-    validation_share: Annotated[Annotated[float, Field(ge=0, le=0.5)], NotReadBack()] = omitted(0.0)
+    validation_share: Annotated[Annotated[float, Field(ge=0, le=0.5)], NotReadBack()] = omit_default(0.0)
     """The share of groups kept out of training; the model reads their examples before it and after each fifth of the
     steps. Left out, every example is trained on."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specs.stages.base.label_scores import LogProbability
 from specs.stages.base.sampling import Share
-from specs.system.digests import Contract, Count, Positive, Quantity, omitted
+from specs.system.digests import Contract, Count, Positive, Quantity, omit_default
 
 
 class TrainingRow(Contract):
@@ -16,9 +16,9 @@ class TrainingRow(Contract):
     learning_rate: Quantity
     grad_norm: Quantity
     tokens: Count
-    batches: tuple[str, ...] = omitted(())
+    batches: tuple[str, ...] = omit_default(())
     """Digests of the token ids and masks of its batches."""
-    sketch: tuple[float, ...] = omitted(())
+    sketch: tuple[float, ...] = omit_default(())
     """The norm of all trained weights after the step, then a few of them, drawn by their names."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specs.stages.base.artifacts import Example, Item
-from specs.stages.base.kind import Kept, StageKind
+from specs.stages.base.kind import RequiredOutput, StageKind
 from specs.stages.generation import parameters, rows
 from specs.stages.generation.metrics import GENERATE_METRICS, INSTRUCT_METRICS, RESPONSE_METRICS, SENTINEL_METRICS
 
@@ -15,9 +15,9 @@ BASE_MODEL_CHECK = StageKind(
     rows={"rows": rows.BaseModelCheckRow},
     metrics=SENTINEL_METRICS,
     job="training.jobs.generation.base_model_check:check_base_model",
-    asked="training.jobs.generation.base_model_check:asked",
+    witness_prompts="training.jobs.generation.base_model_check:build_witness_prompts",
     judge="reviews.stages.generation.base_model_check",
-    points=(
+    review_focus=(
         "answers: do they continue the text, or follow instructions",
         "the control: does it show that the test notices a model that follows instructions",
     ),
@@ -31,12 +31,12 @@ SELF_INSTRUCT = StageKind(
     rows={"rows": rows.SelfInstructRow, "instructions": Item},
     metrics=INSTRUCT_METRICS,
     job="training.jobs.generation.self_instruct:instruct",
-    asked="training.jobs.generation.self_instruct:asked",
+    witness_prompts="training.jobs.generation.self_instruct:build_witness_prompts",
     judge="reviews.stages.generation.self_instruct",
     samples=True,
-    kept=Kept("instructions", Item, left="instructions_left"),
+    required_output=RequiredOutput("instructions", Item, count_metric="instructions_left"),
     screened="instructions",
-    points=(
+    review_focus=(
         "instructions: clear, answerable, and unlike the seeds and each other",
         "copies of the seeds or of held-out prompts, in other words too",
         "marks of the prompt, several instructions in one, answers in place of instructions",
@@ -51,11 +51,11 @@ SAMPLE_RESPONSES = StageKind(
     rows={"rows": rows.SampleResponsesRow, "examples": Example},
     metrics=RESPONSE_METRICS,
     job="training.jobs.generation.sample_responses:respond",
-    asked="training.jobs.generation.sample_responses:asked",
+    witness_prompts="training.jobs.generation.sample_responses:build_witness_prompts",
     judge="reviews.stages.generation.sample_responses",
     samples=True,
-    kept=Kept("examples", Example),
-    points=(
+    required_output=RequiredOutput("examples", Example),
+    review_focus=(
         "responses that are cut off, empty, refused, or continue past their end",
         "marks of the prompt in the text",
         "repeats, and one form of answer for everything",
@@ -70,16 +70,16 @@ GENERATE = StageKind(
     rows={"rows": rows.GenerationRow, "accepted": Example},
     metrics=GENERATE_METRICS,
     job="training.jobs.generation.generate:generate",
-    asked="training.jobs.generation.generate:asked",
+    witness_prompts="training.jobs.generation.generate:build_witness_prompts",
     judge="reviews.stages.generation.generate",
     samples=True,
     instruct_unsaid=True,
     open_ended=True,
     worked_examples=True,
     sampled_by_task=True,
-    kept=Kept("accepted", Example),
+    required_output=RequiredOutput("accepted", Example),
     examples=("outputs", "accepted"),
-    points=(
+    review_focus=(
         "accepted rows: right for the reason that the item asks for",
         "repeats, refusals, copies of examples, marks of the prompt in the text",
         "which kinds of items are accepted, and which never",

@@ -10,12 +10,12 @@ from typing import Any
 
 from specs.stages.base.row_metric import (
     Fits,
-    Over,
+    Population,
     RowMetric,
     Value,
     count,
     fraction,
-    judged,
+    judged_value,
     metric,
     middle,
     number,
@@ -25,7 +25,7 @@ from specs.stages.base.row_metric import (
 )
 from specs.stages.base.sampling_metrics import rates
 
-_SAMPLES = Over("all sampled completions of the attempt")
+_SAMPLES = Population("all sampled completions of the attempt")
 # Metrics over each population, and shares of its rows.
 _samples, _of_samples = partial(metric, over=_SAMPLES), partial(rate, over=_SAMPLES)
 _ACCEPTED = where("accepted rows", lambda value: value.accepted)
@@ -80,7 +80,7 @@ GENERATE_METRICS = (
         "lower",
         over=where("verifier-accepted rows", lambda value: value.accepted, may_be_empty=True),
     ),
-    *rates("generate", _SAMPLES.told, "completions", empty="", runaway="", leaked="", repeated=""),
+    *rates("generate", _SAMPLES.description, "completions", empty="", runaway="", leaked="", repeated=""),
 )
 
 
@@ -88,7 +88,7 @@ def _bare(value: Any) -> bool:
     return (value.row.model, value.row.form) == ("declared", "completion")
 
 
-def _followed(id: str, population: str, model: str, form: str, *, note: str = "") -> RowMetric:
+def _make_followed_metric(id: str, population: str, model: str, form: str, *, note: str = "") -> RowMetric:
     """Return the share of the commands that a model follows in a form; without a template it has no chat."""
     requests = (model, form, True)
     return rate(
@@ -114,16 +114,16 @@ SENTINEL_METRICS = (
         Value("number of sentinels given to both models", len),
         over=where("all sentinels, each once", _bare),
     ),
-    _followed("sentinels_followed", _BARE, "declared", "completion"),
-    _followed(
+    _make_followed_metric("sentinels_followed", _BARE, "declared", "completion"),
+    _make_followed_metric(
         "templated_followed",
         "the same, given with the chat template of the declared model",
         "declared",
         "chat",
         note="; 0 for a model without a template",
     ),
-    _followed("control_followed", f"{_CONTROL} with its chat template", "control", "chat"),
-    _followed("control_bare_followed", f"{_CONTROL} as bare text", "control", "completion"),
+    _make_followed_metric("control_followed", f"{_CONTROL} with its chat template", "control", "chat"),
+    _make_followed_metric("control_bare_followed", f"{_CONTROL} as bare text", "control", "completion"),
     rate(
         "sentences_completed",
         "beginnings that the declared model continues as expected",
@@ -147,7 +147,7 @@ SENTINEL_METRICS = (
     ),
 )
 
-_CALLS = Over("all calls, probes left out", output="calls")
+_CALLS = Population("all calls, probes left out", output="calls")
 _calls, _of_calls = partial(metric, over=_CALLS), partial(rate, over=_CALLS, of="calls")
 _PARSED = where(
     "all instructions parsed from the calls, before any is dropped as a repeat",
@@ -156,7 +156,7 @@ _PARSED = where(
     may_be_empty=True,
 )
 _of_parsed = partial(rate, over=_PARSED, of="instructions parsed")
-_KEPT = Over("the instructions that are kept", output="kept", may_be_empty=True)
+_KEPT = Population("the instructions that are kept", output="kept", may_be_empty=True)
 _kept = partial(metric, over=_KEPT)
 
 
@@ -168,14 +168,14 @@ def _at_limit(value: Any) -> bool:
     return value.row.finish == "length"
 
 
-def _different(id: str, over: Over, of: str, twice: Over) -> RowMetric:
+def _different(id: str, over: Population, of: str, twice: Population) -> RowMetric:
     message = f"different word sequences (case, marks and white space ignored) / {of}"
     value = Value(message, lambda rows: Fraction(len({row.words for row in rows}), len(rows)), (twice,))
     return metric(id, "fraction", value, "higher", over=over)
 
 
 def _again(id: str, output: str, seed: str, text: str) -> RowMetric:
-    over = Over(f"calls that were made again with {seed} seed", output=output, may_be_empty=True)
+    over = Population(f"calls that were made again with {seed} seed", output=output, may_be_empty=True)
     return rate(id, f"calls with {text} raw text", bool, "higher", over=over, of="calls")
 
 
@@ -191,8 +191,8 @@ INSTRUCT_METRICS = (
         "instructions",
         Value(
             "instructions left after the merge of all shards",
-            lambda calls: sum(call.kept for call in calls),
-            (_KEPT, where("calls that wrote them", lambda call: call.kept > 0)),
+            lambda calls: sum(call.kept_count for call in calls),
+            (_KEPT, where("calls that wrote them", lambda call: call.kept_count > 0)),
         ),
         "higher",
     ),
@@ -251,7 +251,7 @@ INSTRUCT_METRICS = (
         "items that speak of the list instead of a task",
         _fate("meta"),
         "lower",
-        over=Over("all list items", output="listed", may_be_empty=True),
+        over=Population("all list items", output="listed", may_be_empty=True),
         of="items",
     ),
     _of_calls("instruct_token_limit_rate", "calls that the token limit ended", _at_limit, "lower"),
@@ -263,19 +263,19 @@ INSTRUCT_METRICS = (
     ),
     _again("instruct_repeatable", "same_seed", "the same", "the same"),
     _again("instruct_seed_effect", "other_seed", "another", "another"),
-    *rates("instruct", _CALLS.told, "calls", leaked="", repeated=""),
+    *rates("instruct", _CALLS.description, "calls", leaked="", repeated=""),
 )
 
-_ANSWERS = Over("all answers, after cleaning and before any is dropped")
+_ANSWERS = Population("all answers, after cleaning and before any is dropped")
 _answers, _of_answers = partial(metric, over=_ANSWERS), partial(rate, over=_ANSWERS, of="answers")
-_EXAMPLES = where("the answers that are kept", lambda value: value.kept, may_be_empty=True)
+_EXAMPLES = where("the answers that are kept", lambda value: value.is_example, may_be_empty=True)
 _examples = partial(metric, over=_EXAMPLES)
 RESPONSE_METRICS = (
     _answers("responses", "answers", count),
     _answers(
         "responses_kept",
         "answers",
-        number("different (instruction, answer) without a mark", lambda value: value.kept),
+        number("different (instruction, answer) without a mark", lambda value: value.is_example),
         "higher",
     ),
     _of_answers("responses_kept_rate", "answers without a mark", lambda value: not value.row.marks, "higher"),
@@ -315,7 +315,7 @@ RESPONSE_METRICS = (
     _examples(
         "response_residue",
         "fraction",
-        judged(
+        judged_value(
             "answers with the most frequent ending (its last 2 to 4 words or marks; on 3 instructions or more) / answers kept",
             where("end in the most frequent ending", lambda value: value.ends),
         ),
@@ -354,5 +354,5 @@ RESPONSE_METRICS = (
         ),
         "lower",
     ),
-    *rates("response", _ANSWERS.told, "answers", empty="", repeated=""),
+    *rates("response", _ANSWERS.description, "answers", empty="", repeated=""),
 )

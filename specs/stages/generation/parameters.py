@@ -11,7 +11,7 @@ from specs.stages.base.sampling import (
     END_MARK,
     ROLE_STOPS,
     SHOTS,
-    Sampling,
+    SamplingParameters,
     Seed,
     Share,
     Shot,
@@ -20,7 +20,7 @@ from specs.stages.base.sampling import (
     Wrapper,
     require_prompt,
 )
-from specs.system.digests import Contract, omitted
+from specs.system.digests import Contract, omit_default
 
 Step = Literal["end_mark", "first_paragraph", "role_line", "new_question", "strip"]
 
@@ -33,7 +33,7 @@ class BaseModelCheckParameters(Writing):
     seed: Seed = 0
 
 
-class SelfInstructParameters(Sampling):
+class SelfInstructParameters(SamplingParameters):
     """Have the model write new instructions after the example of others (Wang et al. 2023, arXiv:2212.10560)."""
 
     target: Annotated[int, Field(ge=1, le=1_000_000)] = 100
@@ -87,7 +87,7 @@ TRUE_FALSE = ScopeRule(
 )
 
 
-class SampleResponsesParameters(Sampling):
+class SampleResponsesParameters(SamplingParameters):
     """Have the model answer instructions; keep what is whole, clean and in scope."""
 
     samples_per_instruction: Annotated[int, Field(ge=1, le=64)] = 1
@@ -114,7 +114,7 @@ class SampleResponsesParameters(Sampling):
     seed: Seed = 0
 
 
-class GenerateParameters(Sampling):
+class GenerateParameters(SamplingParameters):
     """Sample completions from the model itself; the verifier decides which are kept."""
 
     samples_per_prompt: Annotated[int, Field(ge=1, le=256)] = 4
@@ -125,11 +125,11 @@ class GenerateParameters(Sampling):
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
     worked_example: bool = True
     """Show one worked example of the format while sampling. It is never part of a training row."""
-    wrapper: Wrapper | None = omitted()
+    wrapper: Wrapper | None = omit_default()
     """With ``{prompt}`` in it: every model continues this bare text, after a worked example in the same form."""
-    response_end: Stop | None = omitted()
+    response_end: Stop | None = omit_default()
     """What ends the worked example's answer; with ``wrapper`` only, and one of ``stops``."""
-    stops: tuple[Stop, ...] = omitted(())
+    stops: tuple[Stop, ...] = omit_default(())
     """Strings that end a sample; they and what follows them are not part of it."""
     batch_size: Annotated[int, Field(ge=1, le=1024)] = 32
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0

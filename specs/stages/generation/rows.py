@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from specs.stages.base.answer_end import Finish, Form, Ids, ended_once
 from specs.stages.base.artifacts import OfSample
-from specs.system.digests import Contract, Count, omitted
+from specs.system.digests import Contract, Count, omit_default
 
 
 class GenerationRow(OfSample):
@@ -18,11 +18,11 @@ class GenerationRow(OfSample):
     completion: str
     completion_tokens: Count
     truncated: bool
-    finish: Finish | None = omitted()
+    finish: Finish | None = omit_default()
     """None in rows that were written before it was kept."""
-    stop: str | None = omitted()
+    stop: str | None = omit_default()
     """The stop string that ended it."""
-    answer_ids: Ids | None = omitted()
+    answer_ids: Ids | None = omit_default()
     """None in rows that were written before they were kept."""
     _ended_once = model_validator(mode="after")(ended_once)
 
@@ -48,7 +48,7 @@ class BaseModelCheckRow(Contract):
     output_tokens: Count
     finish: Finish
     stop: str | None = None
-    answer_ids: Ids | None = omitted()
+    answer_ids: Ids | None = omit_default()
     """None in rows that were written before they were kept."""
 
 
@@ -76,7 +76,7 @@ class SelfInstructRow(Contract):
     tokens: Count
     finish: Finish
     stop: str | None
-    answer_ids: Ids | None = omitted()
+    answer_ids: Ids | None = omit_default()
     """None in rows that were written before they were kept."""
 
 
@@ -95,7 +95,7 @@ class SampleResponsesRow(OfSample):
     tokens: Count
     finish: Finish
     stop: str | None
-    answer_ids: Ids | None = omitted()
+    answer_ids: Ids | None = omit_default()
     """None in rows that were written before they were kept."""
     completion: str
     """After cleaning."""

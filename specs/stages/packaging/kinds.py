@@ -15,13 +15,13 @@ PACKAGE = StageKind(
     rows={"rows": PackageRow},
     metrics=PACKAGING_METRICS,
     job="training.jobs.packaging.package:package",
-    asked="training.jobs.packaging.package:asked",
+    witness_prompts="training.jobs.packaging.package:build_witness_prompts",
     judge="reviews.stages.packaging.checks",
     reads_heldout=True,
     # Its probes are the prompts alone, before and after reloading.
     reads_turns=True,
     instruct_unsaid=True,
-    points=(
+    review_focus=(
         "probes: does the package answer as the accepted checkpoint does",
         "weights, tokenizer and template: those of the accepted stage",
     ),
@@ -35,12 +35,12 @@ EXPORT = StageKind(
     rows={"rows": ExportRow, "texts": ExportTextRow},
     metrics=EXPORT_METRICS,
     job="training.jobs.packaging.export:export",
-    asked="training.jobs.packaging.export:asked",
-    asked_if="is_read",
+    witness_prompts="training.jobs.packaging.export:build_witness_prompts",
+    witness_prompts_if="is_read",
     judge="reviews.stages.packaging.export_checks",
     reads_heldout=True,
     instruct_unsaid=True,
-    points=(
+    review_focus=(
         "probes: does the export answer as the checkpoint it was made of",
         "precision: as granted, and what it costs in answers",
     ),
@@ -57,7 +57,7 @@ BENCH = StageKind(
     judge="reviews.stages.packaging.bench_checks",
     reads_heldout=True,
     instruct_unsaid=True,
-    points=(
+    review_focus=(
         "timings: after a warm-up, repeated, on the machine that is stated",
         "the same work in what is compared",
     ),

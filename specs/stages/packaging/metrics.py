@@ -7,9 +7,9 @@ from fractions import Fraction
 from statistics import fmean, median, pstdev
 from typing import Any
 
-from specs.stages.base.row_metric import Over, Value, count, metric, middle, rate, where
+from specs.stages.base.row_metric import Population, Value, count, metric, middle, rate, where
 
-_PROBES = Over("the items re-generated from the packaged model")
+_PROBES = Population("the items re-generated from the packaged model")
 
 PACKAGING_METRICS = (
     rate(
@@ -23,7 +23,7 @@ PACKAGING_METRICS = (
     metric("probes", "items", count, over=_PROBES),
 )
 
-_READ = Over("the items that llama.cpp read")
+_READ = Population("the items that llama.cpp read")
 
 EXPORT_METRICS = (
     rate(
@@ -31,7 +31,7 @@ EXPORT_METRICS = (
         "texts that the exported tokenizer reads as the checkpoint's",
         lambda row: row.expected == row.read,
         "higher",
-        over=Over("the texts that both tokenizers read", output="texts"),
+        over=Population("the texts that both tokenizers read", output="texts"),
         of="texts",
     ),
     rate(
@@ -109,7 +109,7 @@ BENCH_METRICS = (
             lambda rows: median(_of_rounds(rows, "engine")) / median(_of_rounds(rows, "plain")),
         ),
         "higher",
-        over=Over("all rounds"),
+        over=Population("all rounds"),
     ),
     metric(
         "speed_spread",
@@ -121,6 +121,6 @@ BENCH_METRICS = (
             ),
         ),
         "lower",
-        over=Over("all rounds"),
+        over=Population("all rounds"),
     ),
 )

@@ -7,13 +7,13 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from specs.stages.base.engine_choice import Writing
-from specs.stages.base.stage import Placed
+from specs.stages.base.stage import DeviceParameters
 from specs.stages.packaging.llama_cpp import is_installed
 from specs.stages.packaging.parity import GgufFormat
 from specs.system.digests import Contract
 
 
-class PackageParameters(Placed):
+class PackageParameters(DeviceParameters):
     """Save the model for use, reload it in a fresh process and compare greedy outputs."""
 
     probe_items: Annotated[int, Field(ge=1, le=1000)] = 10
@@ -39,7 +39,7 @@ class ExportParameters(Contract):
         """Whether llama.cpp reads the file: without that its answers are compared with nothing."""
         return self.verify == "llama_cpp"
 
-    def registered(self) -> Self:
+    def resolve_registration(self) -> Self:
         """Return what is registered of these."""
         if self.verify != "if_installed":
             return self

@@ -15,13 +15,13 @@ CODE_EVAL = StageKind(
     rows={"rows": CodeRow},
     metrics=CODE_METRICS,
     job="training.jobs.programs.code_eval:write_programs",
-    asked="training.jobs.programs.code_eval:asked",
+    witness_prompts="training.jobs.programs.code_eval:build_witness_prompts",
     judge="reviews.stages.programs.code_eval",
     judged_in_sandbox=True,
     reads_heldout=True,
     only_measures=True,
     instruct_unsaid=True,
-    points=(
+    review_focus=(
         "programs: do they solve the problem, or answer the tests",
         "tests: do they fail for a wrong program",
         "programs that are cut off, time out, or are refused",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from specs.stages.base.row_metric import Over, count, judged, metric, rate, where
+from specs.stages.base.row_metric import Population, count, judged_value, metric, rate, where
 
-_ANSWERS = Over("all answers")
+_ANSWERS = Population("all answers")
 _PASSED = where("answers whose program passes its tests", lambda value: value.passed)
 
 CODE_METRICS = (
@@ -20,14 +20,14 @@ CODE_METRICS = (
     metric(
         "pass_at_1",
         "fraction",
-        judged("problems that one answer solves, expected over the answers of each / problems", _PASSED),
+        judged_value("problems that one answer solves, expected over the answers of each / problems", _PASSED),
         "higher",
         over=_ANSWERS,
     ),
     metric(
         "pass_at_k",
         "fraction",
-        judged(
+        judged_value(
             "problems that one of k answers solves, expected over all choices of k of the answers of each "
             "(Chen et al. 2021, arXiv:2107.03374) / problems",
             _PASSED,

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from specs.stages.base.engine_choice import Writing
 from specs.stages.base.sampling import BatchSize, Seed
-from specs.system.digests import omitted
+from specs.system.digests import omit_default
 
 
 class CodeEvalParameters(Writing):
@@ -26,7 +26,7 @@ class CodeEvalParameters(Writing):
     temperature: Annotated[float, Field(gt=0, le=2)] | None = None
     """None: greedy, one answer to each problem."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    max_problems: Annotated[int, Field(ge=1)] | None = omitted()
+    max_problems: Annotated[int, Field(ge=1)] | None = omit_default()
     """Use only the first this many problems (for a pilot)."""
     seconds: Annotated[int, Field(ge=1, le=60)] = 5
     """Processor time that a program and its tests may take; four times as much by the clock."""

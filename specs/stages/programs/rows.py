@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import model_validator
 
 from specs.stages.base.answer_end import Finish, Form, Ids, ended_once
-from specs.system.digests import Contract, Count, omitted
+from specs.system.digests import Contract, Count, omit_default
 
 
 class CodeRow(Contract):
@@ -22,6 +22,6 @@ class CodeRow(Contract):
     output_tokens: Count
     truncated: bool
     finish: Finish
-    stop: str | None = omitted()
+    stop: str | None = omit_default()
     answer_ids: Ids
     _ended_once = model_validator(mode="after")(ended_once)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specs.stages.base.kind import Added, StageKind
+from specs.stages.base.kind import ConditionalPorts, StageKind
 from specs.stages.recipes.parameters import RecipeParameters
 
 RECIPE = StageKind(
@@ -10,15 +10,15 @@ RECIPE = StageKind(
     parameters=RecipeParameters,
     inputs={},
     outputs={"rows": "rows", "files": "files"},
-    added=(
-        Added("trains", outputs={"checkpoint": "checkpoint"}),
-        Added("curates", outputs={"examples": "examples"}),
+    conditional_ports=(
+        ConditionalPorts("trains", outputs={"checkpoint": "checkpoint"}),
+        ConditionalPorts("curates", outputs={"examples": "examples"}),
     ),
     job="sessions.jobs.sandbox.recipe_job:recipe",
     judge="reviews.stages.recipes.checks",
     runs_code=True,
     loads_model=False,
-    points=(
+    review_focus=(
         "what the script reads, and what it leaves out of its inputs",
         "where numbers come from: computed from all rows, or chosen for a result",
         "where it trains: rows used, where loss and rate come from, what the weights could carry",

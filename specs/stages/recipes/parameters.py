@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from specs.stages.recipes.script_file import is_requirement
-from specs.system.digests import Contract, Digest, Name, omitted
+from specs.system.digests import Contract, Digest, Name, omit_default
 
 
 def _a_requirement(text: str) -> str:
@@ -32,13 +32,13 @@ class RecipeParameters(Contract):
     """Threads are counted too."""
     gpu: bool = False
     """Whether it may use the machine's NVIDIA GPUs."""
-    requires: tuple[Requires, ...] = omitted(())
+    requires: tuple[Requires, ...] = omit_default(())
     """Distributions that the script imports, as pip names them: ``datasets>=5``. They must be in Peergate's Python
     environment before the session starts."""
-    trains: Name | None = omitted()
+    trains: Name | None = omit_default()
     """The input checkpoint that the script trains; the folder ``checkpoint`` of /out becomes an output if it is the
     same model with other weights. None: the script trains nothing."""
-    curates: Name | None = omitted()
+    curates: Name | None = omit_default()
     """The input of examples that the script curates: the rows that it copies to /out/examples.jsonl, unchanged, are its
     output ``examples``. None: it curates nothing."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0

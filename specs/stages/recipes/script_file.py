@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specs.system.digests import digest_bytes
-from specs.system.errors import Blocked, UserError
+from specs.system.errors import BlockedError, UserError
 from specs.system.home import HOME
 from specs.system.newer_python import syntax_fault
 
@@ -38,7 +38,7 @@ def digest_of(script: str) -> str:
     return script.partition("@")[2]
 
 
-def pinned(script: str, text: str) -> str:
+def pin_script(script: str, text: str) -> str:
     """Return a script's path with the digest of its text."""
     return f"{path_of(script)}@{digest_bytes(text.encode())}"
 
@@ -70,7 +70,7 @@ def require_script(text: str, where: str = "the script") -> bytes:
 def is_requirement(text: str) -> bool:
     """Say whether a text is a requirement as in pip, without an address or extras: ``datasets>=5``."""
     try:
-        requirement = _parsed(text)
+        requirement = _parse_requirement(text)
     except ValueError:
         return False
     return requirement.url is None and requirement.marker is None and not requirement.extras
@@ -86,18 +86,18 @@ def packages() -> Path | None:
     if not named:
         return None
     if not (folder := Path(named).resolve()).is_dir():
-        raise Blocked(f"'{named}' is not a folder", where=PACKAGES, hint="`pip install --target FOLDER` makes one")
+        raise BlockedError(f"'{named}' is not a folder", where=PACKAGES, hint="`pip install --target FOLDER` makes one")
     if HOME.is_relative_to(folder):
-        raise Blocked(f"'{named}' holds Peergate", where=PACKAGES, hint="name a folder that holds only packages")
+        raise BlockedError(f"'{named}' holds Peergate", where=PACKAGES, hint="name a folder that holds only packages")
     return folder
 
 
-def installed(requires: tuple[str, ...]) -> dict[str, str]:
+def find_installed_versions(requires: tuple[str, ...]) -> dict[str, str]:
     """Return the version of each required distribution that scripts can import and that fits."""
     results: dict[str, str] = {}
     folder = packages()
     path = [*([str(folder)] if folder else []), *sys.path]
-    for requirement in map(_parsed, requires):
+    for requirement in map(_parse_requirement, requires):
         version = next((here.version for here in metadata.distributions(name=requirement.name, path=path)), None)
         if version is not None and requirement.specifier.contains(version, prereleases=True):
             results[requirement.name] = version
@@ -106,7 +106,7 @@ def installed(requires: tuple[str, ...]) -> dict[str, str]:
 
 def with_needed(requires: tuple[str, ...], needed: tuple[str, ...]) -> tuple[str, ...]:
     """Return the requirements, and those distributions of ``needed`` that none of them names."""
-    named = {canonical(_parsed(require).name) for require in requires}
+    named = {canonical(_parse_requirement(require).name) for require in requires}
     return (*requires, *(text for text in needed if canonical(text) not in named))
 
 
@@ -117,11 +117,11 @@ def canonical(name: str) -> str:
 
 def lacking(requires: tuple[str, ...]) -> list[str]:
     """Return the requirements that this Python environment does not meet."""
-    results = installed(requires)
-    return [require for require in requires if _parsed(require).name not in results]
+    results = find_installed_versions(requires)
+    return [require for require in requires if _parse_requirement(require).name not in results]
 
 
-def _parsed(text: str) -> Requirement:
+def _parse_requirement(text: str) -> Requirement:
     # Imported here: most specs name no requirement.
     from packaging.requirements import Requirement
 

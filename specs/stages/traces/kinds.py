@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specs.stages.base.artifacts import Preference
-from specs.stages.base.kind import Kept, StageKind
+from specs.stages.base.kind import RequiredOutput, StageKind
 from specs.stages.traces.metrics import TRACE_METRICS
 from specs.stages.traces.parameters import ReplayTracesParameters
 from specs.stages.traces.rows import TraceAnswer
@@ -16,10 +16,10 @@ REPLAY_TRACES = StageKind(
     rows={"rows": TraceAnswer, "pairs": Preference},
     metrics=TRACE_METRICS,
     job="training.jobs.traces.replay_traces:replay_traces",
-    asked="training.jobs.traces.replay_traces:asked",
+    witness_prompts="training.jobs.traces.replay_traces:build_witness_prompts",
     judge="reviews.stages.traces.replay_traces",
-    kept=Kept("pairs", Preference),
-    points=(
+    required_output=RequiredOutput("pairs", Preference),
+    review_focus=(
         "whose turns are chosen, and whose are rejected: of what family, and under which terms",
         "pairs: is the chosen turn better, or only another; length of chosen against rejected",
         "states: which of the transcripts are left, and whether held-out prompts are among them",

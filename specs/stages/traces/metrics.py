@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from specs.stages.base.row_metric import Over, count, metric, rate
+from specs.stages.base.row_metric import Population, count, metric, rate
 
-_ANSWERS = Over("all answers to the states that are due")
-_STATES = Over("the states that are due", output="states")
-_PAIRS = Over("pairs that follow from the answers", output="pairs", may_be_empty=True)
+_ANSWERS = Population("all answers to the states that are due")
+_STATES = Population("the states that are due", output="states")
+_PAIRS = Population("pairs that follow from the answers", output="pairs", may_be_empty=True)
 _of_answers = partial(rate, over=_ANSWERS, of="answers")
 _of_states = partial(rate, over=_STATES, of="states")
 

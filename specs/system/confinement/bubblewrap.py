@@ -208,7 +208,7 @@ def refused_calls(*, alone: bool = False) -> Generator[int]:
         yield file.fileno()
 
 
-def uncovered(host: Host, paths: Sequence[Path]) -> list[Path]:
+def find_uncovered(host: Host, paths: Sequence[Path]) -> list[Path]:
     """Return the secret files and folders that lie in a mounted folder and are not covered."""
     mounted = [Path(path).resolve() for path in (*(path for path, _ in host.system), *host.environment)]
     covered = [Path(path) for path in host.hidden]

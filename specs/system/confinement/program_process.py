@@ -43,7 +43,7 @@ class Program(NamedTuple):
     """The problem's own text, of which the tests may use what it defines."""
 
 
-class Limits(NamedTuple):
+class ProgramLimits(NamedTuple):
     """What a program may take."""
 
     seconds: int
@@ -51,7 +51,7 @@ class Limits(NamedTuple):
     memory_mb: int
 
 
-class Ended(NamedTuple):
+class ProgramEnding(NamedTuple):
     """How a program ended."""
 
     step: Step
@@ -64,11 +64,11 @@ class Ended(NamedTuple):
         return self.step not in ("invalid", "empty")
 
 
-def run_all(programs: Sequence[Program], limits: Limits) -> list[Ended]:
+def run_all(programs: Sequence[Program], limits: ProgramLimits) -> list[ProgramEnding]:
     """Run programs, a few at a time, and return how each ended; raises NoSandbox where none can be made."""
     require_sandbox()
     with ThreadPoolExecutor(_TOGETHER) as pool:
-        return list(pool.map(_remembered, programs, [limits] * len(programs)))
+        return list(pool.map(_run_cached, programs, [limits] * len(programs)))
 
 
 def require_sandbox() -> None:
@@ -77,7 +77,7 @@ def require_sandbox() -> None:
     why = bubblewrap.why_missing(host)
     if host is None or why:
         raise NoSandbox(why)
-    if seen_paths := bubblewrap.uncovered(host, [Path.home()]):
+    if seen_paths := bubblewrap.find_uncovered(host, [Path.home()]):
         raise NoSandbox(f"it would show {seen_paths[0]}")
 
 
@@ -95,7 +95,7 @@ def _packages(*environment: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(path) for path in paths if path.is_dir()))
 
 
-def _remembered(program: Program, limits: Limits) -> Ended:
+def _run_cached(program: Program, limits: ProgramLimits) -> ProgramEnding:
     key = digest_value([*program, *limits])
     with _LOCK:
         if (known := _KNOWN.get(key)) is not None:
@@ -108,11 +108,11 @@ def _remembered(program: Program, limits: Limits) -> Ended:
     return result
 
 
-_KNOWN: OrderedDict[str, Ended] = OrderedDict()
+_KNOWN: OrderedDict[str, ProgramEnding] = OrderedDict()
 _LOCK = threading.Lock()
 
 
-def _run(program: Program, limits: Limits) -> Ended:
+def _run(program: Program, limits: ProgramLimits) -> ProgramEnding:
     late = threading.Event()
     started: list[_Child] = []
 
@@ -139,7 +139,7 @@ def _run(program: Program, limits: Limits) -> Ended:
             child.close()
 
 
-def _exchange(start: Callable[[], _Child], program: Program, limits: Limits) -> Ended:
+def _exchange(start: Callable[[], _Child], program: Program, limits: ProgramLimits) -> ProgramEnding:
     """Carry calls and values between the two processes; that of the tests alone says whether they passed."""
     mb = 1024 * 1024
     count = (limits.memory_mb + _ROOM_MB) * mb
@@ -156,13 +156,13 @@ def _exchange(start: Callable[[], _Child], program: Program, limits: Limits) -> 
         while (statements := tests.read("call", "failed", "passed"))["step"] == "call":
             runs.send({"call": statements["call"]})
             tests.send(runs.read("called"))
-    return Ended(statements["step"], plain(str(statements.get("why", "")), 100))
+    return ProgramEnding(statements["step"], plain(str(statements.get("why", "")), 100))
 
 
 class _Broken(Exception):
     """A process that ended, or said what it was not asked."""
 
-    def __init__(self, ended: Ended) -> None:
+    def __init__(self, ended: ProgramEnding) -> None:
         super().__init__(ended.why)
         self.ended = ended
 
@@ -206,17 +206,17 @@ class _Child:
             statement = json.loads(line)
             if isinstance(statement, dict) and statement.get("step") in steps:
                 return statement
-        raise _Broken(Ended("failed", "it says what it was not asked"))
+        raise _Broken(ProgramEnding("failed", "it says what it was not asked"))
 
-    def _how(self) -> Ended:
+    def _how(self) -> ProgramEnding:
         code = self.process.wait()
         statement = self.process.stderr.read(_STDERR) if self.process.stderr and not self._heard else b""
         if statement.startswith(b"bwrap:"):
             raise NoSandbox(bubblewrap.why_refused(statement))
         # The system ends what took its time of the processor, and a timer what waits.
         if self._late.is_set() or code in (-24, 128 + 24, 128 + 9, -9):
-            return Ended("overtime", "it took longer than allowed")
-        return Ended("failed", f"its process ended with code {code}")
+            return ProgramEnding("overtime", "it took longer than allowed")
+        return ProgramEnding("failed", f"its process ended with code {code}")
 
     def close(self) -> None:
         """End it, and whatever is left of it."""

@@ -58,11 +58,11 @@ def run_program(arguments: dict[str, Any], say: Callable[..., None]) -> None:
         return say(step="failed", why=type(error).__name__)
     say(step="ran")
     for line in sys.stdin:
-        args, named = unpacked(json.loads(line)["call"])
+        args, named = unpack_value(json.loads(line)["call"])
         try:
-            results: dict[str, Any] = {"value": packed(space[name](*args, **named))}
+            results: dict[str, Any] = {"value": pack_value(space[name](*args, **named))}
         except BaseException as error:
-            results = {"raised": _raised(error)}
+            results = {"raised": _describe_exception(error)}
         say(step="called", **results)
 
 
@@ -73,33 +73,33 @@ def run_tests(arguments: dict[str, Any], say: Callable[..., None]) -> None:
         say(step="failed", why=why)
         os._exit(0)  # No test may catch it.
 
-    def called(*args: Any, **named: Any) -> Any:
-        say(step="call", call=packed((args, named)))
+    def call_program(*args: Any, **named: Any) -> Any:
+        say(step="call", call=pack_value((args, named)))
         line = sys.stdin.readline()
         try:
             statement = json.loads(line)
             if "raised" not in statement:
-                return unpacked(statement["value"])
+                return unpack_value(statement["value"])
             name, args = statement["raised"]
             error = getattr(builtins, name)
             if not issubclass(error, Exception) or issubclass(error, _ENDING):
                 fail(name)
-            error = error(*unpacked(args))
+            error = error(*unpack_value(args))
         except Exception:
             fail("a call was not answered by a value")
         raise error
 
     space: dict[str, Any] = {"__name__": "tests"}
     try:
-        exec(_opened(arguments["prompt"]), space)
-        space[arguments["entry_point"]] = called
+        exec(_compile_prompt(arguments["prompt"]), space)
+        space[arguments["entry_point"]] = call_program
         exec(compile(arguments["tests"], "tests", "exec"), space)
     except BaseException as error:
         return say(step="failed", why=type(error).__name__)
     say(step="passed")
 
 
-def _opened(prompt: str) -> CodeType:
+def _compile_prompt(prompt: str) -> CodeType:
     """Compile the beginning of a function, which is whole with a docstring."""
     try:
         return compile(prompt, "prompt", "exec")
@@ -117,7 +117,7 @@ def defines(node: ast.stmt, name: str) -> bool:
     )
 
 
-def packed(value: Any, depth: int = 0) -> Any:
+def pack_value(value: Any, depth: int = 0) -> Any:
     """Return a value as JSON; raises TypeError for what is not of a type of Python's own: it may equal anything."""
     kind = type(value)
     if value is None or kind is bool or kind is str:
@@ -131,21 +131,21 @@ def packed(value: Any, depth: int = 0) -> Any:
     if kind is bytes:
         return {"bytes": value.hex()}
     if depth < DEEPEST and kind is dict:
-        return {"dict": [[packed(value, depth + 1) for value in pair] for pair in value.items()]}
+        return {"dict": [[pack_value(value, depth + 1) for value in pair] for pair in value.items()]}
     if depth < DEEPEST and kind in (list, tuple, set, frozenset):
-        return {kind.__name__: [packed(element, depth + 1) for element in value]}
+        return {kind.__name__: [pack_value(element, depth + 1) for element in value]}
     raise TypeError("not of a type of Python's own")
 
 
-def unpacked(value: Any) -> Any:
+def unpack_value(value: Any) -> Any:
     """Return what was packed; raises an Exception for what nobody packed."""
     if value is None or type(value) in (bool, str):
         return value
     ((name, current),) = value.items()
     if name in _CONTAINERS:
-        return _CONTAINERS[name]([unpacked(value) for value in current])
+        return _CONTAINERS[name]([unpack_value(value) for value in current])
     if name == "dict":
-        return {unpacked(key): unpacked(value) for key, value in current}
+        return {unpack_value(key): unpack_value(value) for key, value in current}
     if name == "complex":
         return complex(*map(float.fromhex, current))
     return {
@@ -155,13 +155,13 @@ def unpacked(value: Any) -> Any:
     }[name]()
 
 
-def _raised(error: BaseException) -> list[Any]:
+def _describe_exception(error: BaseException) -> list[Any]:
     """Return the name of Python's own type of an exception, and its arguments as far as they are plain."""
     name = next(value.__name__ for value in type(error).__mro__ if value.__module__ == "builtins")
     try:
-        return [name, packed(error.args)]
+        return [name, pack_value(error.args)]
     except TypeError:
-        return [name, packed(())]
+        return [name, pack_value(())]
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def path_of(task: str) -> str:
     return task.partition("@")[0]
 
 
-def pinned(path: str, text: str) -> str:
+def pin_task(path: str, text: str) -> str:
     """Return the name of a task file with the digest of its text."""
     return f"{path}@{digest_bytes(text.encode())}"
 
@@ -93,14 +93,14 @@ def require_no_secret(path: Path, text: str) -> None:
 
 def remember(task: str, text: str | None, limits: VerifierLimits) -> None:
     """Keep a task's limits, and a file's text; raises ValueError if it is not the one that the name pins."""
-    if (text is None and is_file(task)) or (text is not None and pinned(path_of(task), text) != task):
+    if (text is None and is_file(task)) or (text is not None and pin_task(path_of(task), text) != task):
         raise ValueError("the text of the task file is not the registered one")
-    bound(task, limits)
+    remember_limits(task, limits)
     if text is not None:
         _TEXTS[task] = text
 
 
-def bound(task: str, limits: VerifierLimits) -> None:
+def remember_limits(task: str, limits: VerifierLimits) -> None:
     """Keep the limits of a task that another distribution brings."""
     _LIMITS[task] = limits
 
@@ -184,7 +184,7 @@ def module_of(task: str) -> ModuleType:
     # Annotations of models are looked up there.
     sys.modules[module.__name__] = module
     try:
-        plugins.bounded(lambda: exec(code, module.__dict__), path)
+        plugins.run_bounded(lambda: exec(code, module.__dict__), path)
     except PluginFault as fault:
         del sys.modules[module.__name__]
         line = plugins.line_of(fault.__cause__, path.__eq__).rpartition(":")[2]
@@ -192,7 +192,7 @@ def module_of(task: str) -> ModuleType:
         raise TaskFault(message, path, int(line or 1)) from fault
     for name, form in PARTS.items():
         if (wrong := wrong_form(module, name, form)) and (name == "verify" or hasattr(module, name)):
-            raise TaskFault(wrong, path, _defined(text, name))
+            raise TaskFault(wrong, path, _find_definition_line(text, name))
     return module
 
 
@@ -222,7 +222,7 @@ def wrong_form(module: Any, name: str, form: tuple[str, ...]) -> str:
     return ""
 
 
-def _defined(text: str, name: str) -> int:
+def _find_definition_line(text: str, name: str) -> int:
     """Return the line in which a name is given its last meaning; 1 if it is not."""
     lines = [1]
     for node in ast.parse(text).body:

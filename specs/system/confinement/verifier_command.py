@@ -35,7 +35,7 @@ class Command(NamedTuple):
 
 
 @contextmanager
-def confined(packages: Sequence[Path], *, again: bool, anyway: bool) -> Generator[Command]:
+def open_confined_command(packages: Sequence[Path], *, again: bool, anyway: bool) -> Generator[Command]:
     """Yield the command, which can be started as long as the context lasts.
 
     Args:
@@ -54,11 +54,11 @@ def confined(packages: Sequence[Path], *, again: bool, anyway: bool) -> Generato
             raise NoSandbox(why)
         yield Command(python, _variables([HOME, *(package.parent for package in packages)], again), ())
         return
-    if seen_paths := bubblewrap.uncovered(host, [Path.home()]):
+    if seen_paths := bubblewrap.find_uncovered(host, [Path.home()]):
         raise NoSandbox(f"it would show {seen_paths[0]}")
     with bubblewrap.refused_calls(alone=True) as refusing:
         # Those of the environment are mounted with it.
-        elsewhere = [path for path in packages if not bubblewrap.uncovered(host, [path])]
+        elsewhere = [path for path in packages if not bubblewrap.find_uncovered(host, [path])]
         variables = _variables([Path(PEERGATE), *(path.parent for path in elsewhere)], again)
         line = bubblewrap.opening(host, "verifier", variables, refusing)
         line += bubblewrap.environment(host)

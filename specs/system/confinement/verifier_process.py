@@ -21,9 +21,9 @@ from typing import Any, NamedTuple, NoReturn
 
 from specs.system import plugins
 from specs.system.confinement import bubblewrap, task_file
-from specs.system.confinement.verifier_command import Command, NoSandbox, confined
+from specs.system.confinement.verifier_command import Command, NoSandbox, open_confined_command
 from specs.system.confinement.verifier_limits import VerifierLimits
-from specs.system.errors import PluginFault, Unconfined
+from specs.system.errors import PluginFault, UnconfinedTask
 from specs.system.text import plain
 
 GROUP: plugins.Group = "peergate.tasks"
@@ -40,7 +40,7 @@ _ROOM_MB = 1024
 """What a process may reserve beside what it may hold: libraries are mapped, not held."""
 
 
-class Described(NamedTuple):
+class TaskDescription(NamedTuple):
     """What a task brings, as its process says."""
 
     parts: frozenset[str]
@@ -49,7 +49,7 @@ class Described(NamedTuple):
     """Whether it has a form for its items."""
 
 
-def described(task: str) -> Described:
+def describe_task(task: str) -> TaskDescription:
     """Return what a task brings; raises PluginFault as :func:`ask`."""
     return _live(task, again=False).described
 
@@ -94,7 +94,7 @@ class _Process:
         self._limits = limits
         self._count = 0
         self._buffer = bytearray()
-        self._asked: Mapping[str, Any] = {}
+        self._current_request: Mapping[str, Any] = {}
         self._lock = threading.Lock()
         self.ended = False
         text, point = None, None
@@ -107,10 +107,10 @@ class _Process:
             packages = () if point is None else plugins.packages_of(point)
             try:
                 anyway = not limits.sandbox and task_file.may_run_unconfined(task)
-                started = exit_stack.enter_context(confined(packages, again=again, anyway=anyway))
+                started = exit_stack.enter_context(open_confined_command(packages, again=again, anyway=anyway))
             except NoSandbox as error:
-                raise self._unconfined(str(error)) from error
-            self._process = _started(started)
+                raise self._make_unconfined_error(str(error)) from error
+            self._process = _start_process(started)
             self._in, self._out = (io.fileno() for io in (self._process.stdin, self._process.stdout) if io)
             for value in (self._in, self._out):
                 os.set_blocking(value, False)
@@ -125,7 +125,7 @@ class _Process:
             (statements,) = self._exchange([hello], plugins.LOAD_SECONDS + START_S)
         if "fault" in statements:
             self.end()
-        self.described = self._described(_or_fault(statements, self._where))
+        self.described = self._read_description(_or_fault(statements, self._where))
 
     @property
     def busy(self) -> bool:
@@ -146,7 +146,7 @@ class _Process:
                 if pipe:
                     pipe.close()
 
-    def _unconfined(self, why: str) -> Unconfined:
+    def _make_unconfined_error(self, why: str) -> UnconfinedTask:
         hint = "install bubblewrap 0.8 or newer, or let it make user namespaces here"
         if self._limits.sandbox:
             hint += (
@@ -155,12 +155,12 @@ class _Process:
         else:
             hint += "; only a session that you start or sign honours `sandbox: false`, commands that read never do: "
             hint += "`peergate spec check --unconfined` tries the verifier with your rights, as `start` does"
-        return Unconfined(f"its verifier would run without a sandbox: {why}", where=self._where, hint=hint)
+        return UnconfinedTask(f"its verifier would run without a sandbox: {why}", where=self._where, hint=hint)
 
-    def _described(self, statements: dict[str, Any]) -> Described:
+    def _read_description(self, statements: dict[str, Any]) -> TaskDescription:
         match statements:
             case {"parts": list(parts), "own_items": bool(own)}:
-                return Described(frozenset(str(part) for part in parts) & task_file.PARTS.keys(), own)
+                return TaskDescription(frozenset(str(part) for part in parts) & task_file.PARTS.keys(), own)
             case _:
                 self._fail("its verifier's process writes what is no answer")
 
@@ -182,7 +182,7 @@ class _Process:
             both.register(self._in, selectors.EVENT_WRITE)
             due_at = time.monotonic() + seconds
             while len(results) < len(requests):
-                self._asked = requests[len(results)]
+                self._current_request = requests[len(results)]
                 before = len(results)
                 for key, _ in both.select(max(0.0, due_at - time.monotonic())):
                     if key.fd == self._in:
@@ -239,7 +239,7 @@ class _Process:
                 statement = os.read(self._process.stderr.fileno(), 4096)
         if statement.startswith(b"bwrap:"):
             self.end()
-            raise self._unconfined(bubblewrap.why_refused(statement))
+            raise self._make_unconfined_error(bubblewrap.why_refused(statement))
         code = self._process.returncode
         number = -code if code is not None and code < 0 else (code or 0) - 128
         if number == signal.SIGXCPU:
@@ -250,7 +250,7 @@ class _Process:
 
     def _fail(self, text: str, request: Mapping[str, Any] | None = None, hint: str = "") -> NoReturn:
         self.end()
-        item = (self._asked if request is None else request).get("item")
+        item = (self._current_request if request is None else request).get("item")
         at = f" on item '{plain(str(item.get('id')), 60)}'" if isinstance(item, dict) else ""
         raise PluginFault(text + at, where=self._where, hint=hint)
 
@@ -273,7 +273,7 @@ def _or_fault(statements: dict[str, Any], where: str) -> dict[str, Any]:
             return statements
 
 
-def _started(command: Command) -> subprocess.Popen[bytes]:
+def _start_process(command: Command) -> subprocess.Popen[bytes]:
     """Start the process in a thread that lives as long: bubblewrap ends with the thread that started it.
 
     It is in a session of its own: Ctrl-C at the terminal pauses Peergate, which may still be judging.

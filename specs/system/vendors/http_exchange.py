@@ -24,8 +24,8 @@ import httpx2
 from specs.system.masking import SHORTEST_VALUE, Masker
 from specs.system.text import plain
 from specs.system.vendors.api_keys import Party, find_key
-from specs.system.vendors.parties import Builder, Reviewer
-from specs.system.vendors.prices import Price, missing_package, price_of
+from specs.system.vendors.parties import BuilderSpec, ReviewerSpec
+from specs.system.vendors.prices import ModelPrice, missing_package, price_of
 
 if TYPE_CHECKING:
     from anthropic import Anthropic
@@ -56,7 +56,7 @@ class Api(NamedTuple):
     model: str
     address: str
     key: str
-    price: Price
+    price: ModelPrice
     errors: tuple[type[Exception], ...]
 
     def __repr__(self) -> str:
@@ -82,14 +82,14 @@ class Api(NamedTuple):
         return Anthropic(api_key=self.key, base_url=self.address, max_retries=0, http_client=http, open_telemetry=False)
 
 
-def open_api(party: Party, spec: Builder | Reviewer, environ: Mapping[str, str]) -> Api:
+def open_api(party: Party, spec: BuilderSpec | ReviewerSpec, environ: Mapping[str, str]) -> Api:
     """Return the API of a spec's model; raises UserError if its key is not set, or its SDK or price is missing."""
     key = find_key(party, spec.vendor, spec.base_url, environ)
     price = price_of(spec.vendor, spec.model or "", spec.usd_per_million_tokens, party)
     return api_with(key, spec, price, party)
 
 
-def api_with(key: str, spec: Builder | Reviewer, price: Price, party: Party = "builder") -> Api:
+def api_with(key: str, spec: BuilderSpec | ReviewerSpec, price: ModelPrice, party: Party = "builder") -> Api:
     """Return the API of a model whose key and price are known; raises UserError if its SDK is missing."""
     try:
         sdk = importlib.import_module(spec.vendor)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer
 
-from specs.system.digests import Contract, Name, omitted
+from specs.system.digests import Contract, Name, omit_default
 
 
 class TokenPrice(Contract):
@@ -28,17 +28,17 @@ Depth = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """How hard a model is asked to think, in the words of the vendors. Anthropic has no ``none`` and no ``minimal``."""
 
 
-class Builder(Contract):
+class BuilderSpec(Contract):
     """Who acts: ``playbook`` follows the spec, ``external`` is a client of ``peergate mcp``, others ask a model."""
 
     vendor: Literal["playbook", "external", "anthropic", "openai"] = "playbook"
     model: str | None = None
-    model_vendor: Literal["anthropic", "openai", "other"] | None = omitted()
+    model_vendor: Literal["anthropic", "openai", "other"] | None = omit_default()
     """Whose model an external builder is, as its user states it: nothing of a client shows it."""
-    base_url: Address | None = omitted()
+    base_url: Address | None = omit_default()
     """An endpoint that speaks chat completions with tools, or Anthropic's API with ``vendor: anthropic``; OpenAI's own
     models are asked through its Responses API."""
-    usd_per_million_tokens: TokenPrice | None = omitted()
+    usd_per_million_tokens: TokenPrice | None = omit_default()
     """The model's price; needed with ``base_url`` and for models no price is known of."""
     max_output_tokens: Annotated[int, Field(ge=256, le=128_000)] = 8_000
     """The longest answer of one turn, thinking included; with the conversation it bounds what a turn can cost."""
@@ -46,9 +46,9 @@ class Builder(Contract):
     """The longest one call may take."""
     outage_s: Annotated[float, Field(ge=0, le=86_400)] = 1800.0
     """How long calls are repeated while the API refuses them or is not reached; then the session pauses."""
-    reasoning: Depth | None = omitted()
+    reasoning: Depth | None = omit_default()
     """How hard the model is asked to think; not stated, it is asked nothing."""
-    images: bool = omitted(False)
+    images: bool = omit_default(False)
     """The model sees: plots are sent to it as images. Not over chat completions, whose tools answer in text."""
 
     @property
@@ -70,14 +70,14 @@ Reasoning = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", 
 """``not_sent``: the model is asked nothing, for models that refuse the question."""
 
 
-class Effort(Contract):
+class ReviewLimits(Contract):
     """The most one review may take: seconds for each call, and money in all. The money bounds the answer's length."""
 
     timeout_s: Annotated[float, Field(gt=0, le=3600)]
     max_cost_usd: Annotated[float, Field(gt=0)]
-    max_output_tokens: Annotated[int, Field(ge=256, le=1_000_000)] | None = omitted()
+    max_output_tokens: Annotated[int, Field(ge=256, le=1_000_000)] | None = omit_default()
     """Bounds the answer's length as well, thinking included: servers refuse more than fits in a model's window."""
-    reasoning: Reasoning | None = omitted()
+    reasoning: Reasoning | None = omit_default()
     """None is registered for an endpoint of one's own, and means ``not_sent``."""
 
 
@@ -85,9 +85,9 @@ class Efforts(Contract):
     """One effort for each ``stakes`` of a gate; the design gate has medium stakes."""
 
     # Half as long again as reviews of each kind take at worst (specs/lint/party_rules.py, LATENCY_S).
-    low: Effort = Effort(timeout_s=180, max_cost_usd=0.25)
-    medium: Effort = Effort(timeout_s=450, max_cost_usd=0.5)
-    high: Effort = Effort(timeout_s=900, max_cost_usd=1.0)
+    low: ReviewLimits = ReviewLimits(timeout_s=180, max_cost_usd=0.25)
+    medium: ReviewLimits = ReviewLimits(timeout_s=450, max_cost_usd=0.5)
+    high: ReviewLimits = ReviewLimits(timeout_s=900, max_cost_usd=1.0)
 
 
 LOOKS = 4
@@ -96,7 +96,7 @@ REVIEWERS = ("checklist", "person", "anthropic", "openai")
 """Peergate's own vendors of reviewers."""
 
 
-class Reviewer(Contract):
+class ReviewerSpec(Contract):
     """Who judges: ``checklist`` by rules, ``person`` at the terminal or by a file, others as their vendor does."""
 
     vendor: Name = "checklist"
@@ -104,14 +104,14 @@ class Reviewer(Contract):
     model: str | None = None
     base_url: Address | None = None
     """An endpoint that speaks one of OpenAI's APIs, or Anthropic's with ``vendor: anthropic``."""
-    api: Api = omitted("responses")
+    api: Api = omit_default("responses")
     """The API of the endpoint; those of chat differ in how they send a schema (docs/how-to/model-reviewers.md)."""
     usd_per_million_tokens: TokenPrice | None = None
     """The model's price; needed with ``base_url`` and for models no price is known of."""
     effort: Efforts = Efforts()
-    outage_s: float = omitted(1800.0, ge=0, le=86_400)
+    outage_s: float = omit_default(1800.0, ge=0, le=86_400)
     """How long calls are repeated while the API refuses them or is not reached; then a person is asked."""
-    looks: Annotated[int, Field(ge=0, le=20)] | None = omitted()
+    looks: Annotated[int, Field(ge=0, le=20)] | None = omit_default()
     """In how many answers to one packet a model may look into its evidence with tools, within ``max_cost_usd``; for an
     endpoint of your own, or a plug-in, none where it is not stated, and never through an API of chat."""
 
@@ -125,14 +125,14 @@ class Reviewer(Contract):
         """Whether another distribution brings the vendor."""
         return self.vendor not in REVIEWERS
 
-    def with_reasoning(self) -> Reviewer:
+    def with_reasoning(self) -> ReviewerSpec:
         """Return the reviewer as it is registered: with the tier's own reasoning and the looks that a vendor is given.
 
         An endpoint of the user gets only what the spec states: many servers refuse fields they do not know.
         """
         if not self.asks_a_model or self.is_plugin or self.base_url is not None:
             return self
-        stated: dict[str, Effort] = {name: getattr(self.effort, name) for name in Efforts.model_fields}
+        stated: dict[str, ReviewLimits] = {name: getattr(self.effort, name) for name in Efforts.model_fields}
         filled = {
             name: effort if effort.reasoning else effort.model_copy(update={"reasoning": name})
             for name, effort in stated.items()
@@ -149,11 +149,11 @@ class Reviewer(Contract):
         return values
 
 
-class Panel(Contract):
+class PanelSpec(Contract):
     """Several reviewers for every gate, in the place of one."""
 
-    members: Annotated[tuple[Reviewer, ...], Field(min_length=2, max_length=9)]
+    members: Annotated[tuple[ReviewerSpec, ...], Field(min_length=2, max_length=9)]
     quorum: Annotated[int, Field(ge=1)]
     """How many must approve, and how many must give a verdict."""
-    tie_breaker: Reviewer | None = None
+    tie_breaker: ReviewerSpec | None = None
     """Asked as well when the members disagree; of a vendor that is not among them."""

@@ -16,7 +16,7 @@ WRITTEN, WRITTEN_FOR_AN_HOUR = 1.25, 2.0
 """What writing a token into the prompt cache for five minutes, or an hour, costs beside one of input (Anthropic)."""
 
 
-class Usage(NamedTuple):
+class TokenUsage(NamedTuple):
     """Tokens as the API counted them. ``input_tokens`` holds the cached ones too."""
 
     input_tokens: int
@@ -24,14 +24,14 @@ class Usage(NamedTuple):
     cached_tokens: int = 0
 
 
-class Price(NamedTuple):
+class ModelPrice(NamedTuple):
     """What the tokens of a model cost: as a spec states it, or else the vendor's list price."""
 
     vendor: str
     model: str
     stated: TokenPrice | None = None
 
-    def usd(self, usage: Usage, written_tokens: int = 0, hour_tokens: int = 0) -> float:
+    def usd(self, usage: TokenUsage, written_tokens: int = 0, hour_tokens: int = 0) -> float:
         """Return what these tokens cost. Those read from the prompt cache or written into it are part of the input.
 
         Of the written ones ``hour_tokens`` are kept for an hour. A stated price is the same for tokens read from a
@@ -56,11 +56,11 @@ class Price(NamedTuple):
         total = float(prices.calc_price(counted, self.model, provider_id=self.vendor).total_price)
         if hour_tokens:
             # The list has only the price of five minutes.
-            total += self.usd(Usage(hour_tokens, 0)) * (WRITTEN_FOR_AN_HOUR - WRITTEN)
+            total += self.usd(TokenUsage(hour_tokens, 0)) * (WRITTEN_FOR_AN_HOUR - WRITTEN)
         return total
 
 
-def price_of(vendor: str, model: str, stated: TokenPrice | None, party: str) -> Price:
+def price_of(vendor: str, model: str, stated: TokenPrice | None, party: str) -> ModelPrice:
     """Return the price a spec states, or else the listed one; ``party`` asks the model: ``builder`` or ``reviewer``.
 
     Raises:
@@ -68,16 +68,16 @@ def price_of(vendor: str, model: str, stated: TokenPrice | None, party: str) -> 
     """
     try:
         if stated is None and not is_listed(vendor, model):
-            message, hint = unlisted(vendor, model)
+            message, hint = describe_unlisted_model(vendor, model)
             raise UserError(message, where=f"{party}.model", hint=hint)
     except ImportError as error:
         raise missing_package("genai-prices", party) from error
-    return Price(vendor, model, stated)
+    return ModelPrice(vendor, model, stated)
 
 
-def is_free(price: Price) -> bool:
+def is_free(price: ModelPrice) -> bool:
     """Say whether tokens cost nothing."""
-    return price.usd(Usage(1_000_000, 1_000_000)) == 0
+    return price.usd(TokenUsage(1_000_000, 1_000_000)) == 0
 
 
 def most_tokens(size: int) -> int:
@@ -85,17 +85,17 @@ def most_tokens(size: int) -> int:
     return size + MARGIN_TOKENS
 
 
-def longest_answer(price: Price, input_tokens: int, cap_usd: float, at_most: int, written_tokens: int = 0) -> int:
+def longest_answer(price: ModelPrice, input_tokens: int, cap_usd: float, at_most: int, written_tokens: int = 0) -> int:
     """Return how many output tokens the cap pays for, after an input of at most so many tokens."""
     # The list price of a long input can raise that of the output, so both are asked for together.
-    value = price.usd(Usage(input_tokens, 0), written_tokens)
-    each = (price.usd(Usage(input_tokens, 1000), written_tokens) - value) / 1000
+    value = price.usd(TokenUsage(input_tokens, 0), written_tokens)
+    each = (price.usd(TokenUsage(input_tokens, 1000), written_tokens) - value) / 1000
     if value > cap_usd:
         return 0
     return at_most if each <= 0 else min(at_most, int((cap_usd - value) / each))
 
 
-def is_count(usage: Usage | None) -> bool:
+def is_count(usage: TokenUsage | None) -> bool:
     """Say whether a usage can be priced: an endpoint may write anything there."""
     return usage is not None and all(type(count) is int and 0 <= count < 2**40 for count in usage)
 
@@ -108,12 +108,12 @@ def missing_package(name: str, party: str = "reviewer") -> UserError:
 def is_listed(vendor: str, model: str) -> bool:
     """Say whether a price above 0 is known of a model; raises ImportError without ``genai-prices``."""
     try:
-        return Price(vendor, model).usd(Usage(1000, 1000)) > 0
+        return ModelPrice(vendor, model).usd(TokenUsage(1000, 1000)) > 0
     except LookupError:
         return False
 
 
-def unlisted(vendor: str, model: str) -> tuple[str, str]:
+def describe_unlisted_model(vendor: str, model: str) -> tuple[str, str]:
     """Return message and hint about an unlisted model; raises ImportError without ``genai-prices``."""
     snapshot: Any = importlib.import_module("genai_prices.data_snapshot").get_snapshot()
     names = [str(model.id) for provider in snapshot.providers if provider.id == vendor for model in provider.models]

@@ -13,7 +13,7 @@ PASSING = ("server_error", "rate_limit_exceeded")
 """Codes of a failed response of OpenAI that may not come again; the others blame the request."""
 
 
-class NotWhole(Exception):
+class IncompleteStream(Exception):
     """The stream ended without a whole answer."""
 
     def __init__(self, message: str, *, passes: bool = True) -> None:
@@ -61,7 +61,7 @@ def anthropic_message(events: Iterable[RawMessageStreamEvent]) -> StreamedMessag
         elif event.type == "message_stop":
             ended = True
     if not ended:
-        raise NotWhole(f"the stream ended before the message did, with stop reason '{stop}'")
+        raise IncompleteStream(f"the stream ended before the message did, with stop reason '{stop}'")
     return StreamedMessage(model, stop, [blocks[index] for index in sorted(blocks)], counts)
 
 
@@ -72,9 +72,11 @@ def openai_response(events: Iterable[ResponseStreamEvent]) -> tuple[Response, li
         if event.type == "response.output_item.done":
             items[event.output_index] = event.item
         elif event.type == "error":
-            raise NotWhole(f"the stream reports {event.code}: {event.message}", passes=event.code in (None, *PASSING))
+            raise IncompleteStream(
+                f"the stream reports {event.code}: {event.message}", passes=event.code in (None, *PASSING)
+            )
         elif (
             event.type == "response.completed" or event.type == "response.incomplete" or event.type == "response.failed"
         ):
             return event.response, [items[index] for index in sorted(items)]
-    raise NotWhole("the stream ended before the response did")
+    raise IncompleteStream("the stream ended before the response did")

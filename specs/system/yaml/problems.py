@@ -14,7 +14,7 @@ Loc = tuple[str | int, ...]
 MAX_SHOWN = 1000
 
 
-class Place(NamedTuple):
+class TextPosition(NamedTuple):
     """A 1-based line and column."""
 
     line: int
@@ -28,11 +28,11 @@ class LintProblem:
     loc: Loc
     message: str
     hint: str = ""
-    place: Place | None = field(default=None, kw_only=True)
+    place: TextPosition | None = field(default=None, kw_only=True)
     """Where it is, if its ``loc`` does not say so."""
 
 
-def dotted(loc: Loc) -> str:
+def format_loc(loc: Loc) -> str:
     """Write a place as a person would: ``stages[2].gate.criteria[0].metric``."""
     text = ""
     for part in loc:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specs.system.errors import Problem, SpecError
-from specs.system.yaml.problems import LintProblem, Loc, Place, dotted, printable
+from specs.system.yaml.problems import LintProblem, Loc, TextPosition, format_loc, printable
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 24
@@ -37,29 +37,29 @@ _UNREADABLE = re.compile("[\x00\ud800-\udfff]")
 class UnreadableError(Exception):
     """The file cannot be read as YAML, so that nothing further is checked."""
 
-    place: Place
+    place: TextPosition
     message: str
     hint: str = ""
 
 
-class Keyed(dict[str, Any]):
+class YamlMapping(dict[str, Any]):
     """A mapping with the places of its keys and values."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.places: dict[str, tuple[Place, Place]] = {}
+        self.places: dict[str, tuple[TextPosition, TextPosition]] = {}
 
-    def take(self, key: str, other: Keyed) -> None:
+    def take(self, key: str, other: YamlMapping) -> None:
         """Take a value from another mapping, with its places."""
         self[key], self.places[key] = other[key], other.places[key]
 
 
-class Listed(list[Any]):
+class YamlList(list[Any]):
     """A list with the places of its values."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.places: list[Place] = []
+        self.places: list[TextPosition] = []
 
 
 @dataclass
@@ -67,18 +67,18 @@ class Document:
     """Plain data with places. A value that could not be read is None in it."""
 
     data: Any = None
-    top: Place = Place(1, 1)
+    top: TextPosition = TextPosition(1, 1)
     problems: list[LintProblem] = field(default_factory=list[LintProblem])
 
-    def place(self, loc: Loc, *, of_key: bool = False) -> Place:
+    def place(self, loc: Loc, *, of_key: bool = False) -> TextPosition:
         """Return the place of a scalar, or of the key of anything larger; else of what is nearest around it."""
         here, place = self.data, self.top
         for depth, part in enumerate(loc, 1):
-            if isinstance(here, Keyed) and part in here.places:
+            if isinstance(here, YamlMapping) and part in here.places:
                 key, value = here.places[str(part)]
                 here = here[str(part)]
                 place = key if isinstance(here, dict | list) or (of_key and depth == len(loc)) else value
-            elif isinstance(here, Listed) and isinstance(part, int) and part < len(here):
+            elif isinstance(here, YamlList) and isinstance(part, int) and part < len(here):
                 here, place = here[part], here.places[part]
             else:
                 break
@@ -90,7 +90,7 @@ class Document:
         for problem in problems:
             # An unknown key is the mistake itself; elsewhere it is the value that is wrong.
             place = problem.place or self.place(problem.loc, of_key=problem.message.startswith("unknown key"))
-            statements = (dotted(problem.loc), self._stage_name(problem.loc) + problem.message, problem.hint)
+            statements = (format_loc(problem.loc), self._stage_name(problem.loc) + problem.message, problem.hint)
             own.append(Problem(str(path), *place, *map(printable, statements)))
         own.sort(key=lambda problem: (problem.line, problem.column))
         return SpecError(list(dict.fromkeys([*own, *others])))
@@ -128,7 +128,7 @@ PYYAML = Dialect(
 
 def decode(raw: bytes) -> str:
     """Return a file's text; raises UnreadableError if it is too large, not UTF-8, or has a byte order mark or NUL."""
-    top = Place(1, 1)
+    top = TextPosition(1, 1)
     if len(raw) > MAX_BYTES:
         raise UnreadableError(top, f"the file has {len(raw)} bytes, at most {MAX_BYTES} are read")
     if raw.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
@@ -157,7 +157,9 @@ def read_yaml(raw: bytes, dialect: Dialect = CORE) -> Document:
     """
     document = _Reader(decode(raw), dialect).read()
     if document.data is None and not document.problems:
-        raise UnreadableError(Place(1, 1), "the file is empty", "docs/how-to/write-a-spec.md has a complete example")
+        raise UnreadableError(
+            TextPosition(1, 1), "the file is empty", "docs/how-to/write-a-spec.md has a complete example"
+        )
     if not isinstance(document.data, dict):
         result = "a list" if isinstance(document.data, list) else "a single value"
         raise UnreadableError(document.top, f"the top level must hold keys and values, found {result}")
@@ -175,7 +177,7 @@ def read_document(path: Path, raw: bytes, dialect: Dialect = CORE) -> Document:
     return document
 
 
-def dumped(data: Any) -> str:
+def dump_yaml(data: Any) -> str:
     """Return JSON-like data as YAML, keys in their order."""
     from ruamel.yaml import YAML
 
@@ -198,7 +200,7 @@ def _events(text: str) -> Iterator[Any]:
         yield from YAML(typ="safe", pure=True).parse(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
+        place = TextPosition(mark.line + 1, mark.column + 1) if mark else TextPosition(1, 1)
         reported_text = " ".join(str(part) for part in (error.context, error.problem) if part)
         raise UnreadableError(place, f"not valid YAML: {reported_text}") from error
     except ReaderError as error:
@@ -210,7 +212,7 @@ def _events(text: str) -> Iterator[Any]:
     except Exception as error:
         # The parser has no promise about what it raises on nonsense (a bad \U escape is a ValueError); to the author
         # of the file it is the same thing: this is not YAML.
-        raise UnreadableError(Place(1, 1), f"not valid YAML: {type(error).__name__}: {error}") from error
+        raise UnreadableError(TextPosition(1, 1), f"not valid YAML: {type(error).__name__}: {error}") from error
 
 
 class _Reader:
@@ -258,15 +260,15 @@ class _Reader:
             raise UnreadableError(_start(event), f"nested more than {MAX_DEPTH} levels deep")
         return self._list(loc) if _is(event, "SequenceStart") else self._mapping(loc)
 
-    def _list(self, loc: Loc) -> Listed:
-        result = Listed()
+    def _list(self, loc: Loc) -> YamlList:
+        result = YamlList()
         while not _is(event := next(self._events), "SequenceEnd"):
             result.append(self._value(event, (*loc, len(result))))
             result.places.append(_start(event))
         return result
 
-    def _mapping(self, loc: Loc) -> Keyed:
-        result = Keyed()
+    def _mapping(self, loc: Loc) -> YamlMapping:
+        result = YamlMapping()
         while not _is(key := next(self._events), "MappingEnd"):
             if _is(key, "Alias"):
                 raise UnreadableError(_start(key), "an alias cannot be a key", "write the key out")
@@ -281,7 +283,7 @@ class _Reader:
                 result[name], result.places[name] = value, (_start(key), _start(event))
         return result
 
-    def _is_good_key(self, event: Any, key: str, above: Keyed, loc: Loc) -> bool:
+    def _is_good_key(self, event: Any, key: str, above: YamlMapping, loc: Loc) -> bool:
         plain, loc = not event.style, (*loc, key)
         read, message, hint = _read_scalar(key, plain=plain)
         if event.anchor or event.ctag is not None:
@@ -314,8 +316,8 @@ def _is(event: Any, *names: str) -> bool:
     return type(event).__name__.removesuffix("Event") in names
 
 
-def _start(event: Any) -> Place:
-    return Place(event.start_mark.line + 1, event.start_mark.column + 1)
+def _start(event: Any) -> TextPosition:
+    return TextPosition(event.start_mark.line + 1, event.start_mark.column + 1)
 
 
 def _read_scalar(text: str, *, plain: bool) -> tuple[Any, str, str]:
@@ -358,5 +360,5 @@ def _read_float(text: str) -> tuple[float | None, str, str]:
     return value, "", ""
 
 
-def _place_after(text: str) -> Place:
-    return Place(text.count("\n") + 1, len(text) - (text.rfind("\n") + 1) + 1)
+def _place_after(text: str) -> TextPosition:
+    return TextPosition(text.count("\n") + 1, len(text) - (text.rfind("\n") + 1) + 1)

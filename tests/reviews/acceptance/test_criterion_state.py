@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reviews.acceptance.criterion_state import Acceptance, acceptance_of
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from specs.loading.loading import load_spec, shipped
+from specs.loading.loading import list_shipped_specs, load_spec
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.packaging import parameters as packaging_parameters
 from specs.system.digests import digest_bytes
@@ -40,21 +40,21 @@ class Told:
     """A trail in memory."""
 
     def __init__(self, resolved: ResolvedSpec, store: Store) -> None:
-        self.resolved, self.store, self.entries = resolved, store, list[Recorded]()
+        self.resolved, self.store, self.entries = resolved, store, list[RecordedEntry]()
         spec = store.put(resolved.canonical())
         self.add("open", "open", spec=spec, registration=resolved.registration())
 
-    def add(self, kind: EntryKind, key: str = "", **body: Any) -> Recorded:
+    def add(self, kind: EntryKind, key: str = "", **body: Any) -> RecordedEntry:
         seq = len(self.entries)
         entry = Entry(
             seq=seq, kind=kind, session="small", key=key or f"{kind}/{seq}", previous=GENESIS,
             time_ns=str(10**18 + seq),
             body=body_of(kind, **body),
         )  # fmt: skip
-        self.entries.append(Recorded(entry, digest_bytes(entry.canonical())))
+        self.entries.append(RecordedEntry(entry, digest_bytes(entry.canonical())))
         return self.entries[-1]
 
-    def judge(self, stage: str, attempt: int, outcome: str, accuracy: float = 0.75, **checks: str) -> Recorded:
+    def judge(self, stage: str, attempt: int, outcome: str, accuracy: float = 0.75, **checks: str) -> RecordedEntry:
         """Record the metrics, the checks and the decision of an attempt."""
         metric = {
             "id": "accuracy", "value": accuracy, "unit": "fraction", "population": "p", "definition": "d", "n": 4,
@@ -74,7 +74,7 @@ class Told:
         kept = self.store.put_value(results)
         self.add("checks", f"checks/{stage}.{attempt}", checks=kept, summary=statuses, stage=stage, attempt=attempt)
 
-    def take_back(self, one: Recorded) -> None:
+    def take_back(self, one: RecordedEntry) -> None:
         self.add("retraction", since=one.entry.seq, stage=one.body["stage"], attempt=one.body["attempt"])
 
     def found(self) -> Acceptance:
@@ -253,7 +253,7 @@ EVENTS = st.lists(
 def test_any_history_keeps_the_rules(tmp_path_factory: pytest.TempPathFactory, events: list[tuple[Any, ...]]) -> None:
     told = Told(*_REGISTERED(tmp_path_factory))
     attempts = dict.fromkeys(STAGES, 0)
-    decided: list[Recorded] = []
+    decided: list[RecordedEntry] = []
     before = told.found()
     for event in events:
         if event[0] == "judge":
@@ -312,8 +312,12 @@ def test_a_program_that_is_missing_excuses_nothing(
 ) -> None:
     """Without llama.cpp the demo's AC-4 stays open; it does not apply only where its author wrote so."""
     monkeypatch.setattr(packaging_parameters, "is_installed", lambda: installed)
-    library = shipped()["demo"].parent
-    text = shipped()["demo"].read_text(encoding="utf-8").replace("{format: f32, ", f"{{format: f32, {parameter}")
+    library = list_shipped_specs()["demo"].parent
+    text = (
+        list_shipped_specs()["demo"]
+        .read_text(encoding="utf-8")
+        .replace("{format: f32, ", f"{{format: f32, {parameter}")
+    )
     text = text.replace("path: data/", f"path: {library}/data/").replace("../../constitution", f"{HOME}/constitution")
     (tmp_path / "demo.yaml").write_text(text, encoding="utf-8")
     resolved = load_spec(tmp_path / "demo.yaml")

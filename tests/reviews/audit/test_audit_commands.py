@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from reviews.trail.tables.query import Wanted, select
+from reviews.trail.tables.query import TrailQuery, select
 from reviews.trail.trail import Trail
 from testing.factories.bodies import body_of
 from testing.fixtures.command_sessions import called as peergate
@@ -83,10 +83,10 @@ def test_search_filters_too(run: Path, options: list[str], expected: list[int]) 
     [("DECISION/sft", [5, 10]), ("100%", [0]), ("a_b", [0]), ("a%b", []), ("aXb", []), ("\u001b[31m", [11]), ("!", [])],
 )
 def test_search_takes_text_as_it_is_and_not_letter_case(run: Path, text: str, expected: list[int]) -> None:
-    assert [one.entry.seq for one in select(run / "trail.sqlite", Wanted(text=text)).entries] == expected
+    assert [one.entry.seq for one in select(run / "trail.sqlite", TrailQuery(text=text)).entries] == expected
 
 
-def fits(one: Recorded, wanted: Wanted) -> bool:
+def fits(one: RecordedEntry, wanted: TrailQuery) -> bool:
     """Say whether an entry is among those wanted."""
     body = one.body
     usd = body.get("usd")
@@ -101,9 +101,15 @@ def fits(one: Recorded, wanted: Wanted) -> bool:
 
 @pytest.mark.parametrize(
     "wanted",
-    [Wanted(), Wanted(kinds=("grant", "exit")), Wanted(stage="sft"), Wanted(outcome="revise"), Wanted(min_usd=0.1)],
+    [
+        TrailQuery(),
+        TrailQuery(kinds=("grant", "exit")),
+        TrailQuery(stage="sft"),
+        TrailQuery(outcome="revise"),
+        TrailQuery(min_usd=0.1),
+    ],
 )
-def test_what_the_database_finds_is_what_fits(run: Path, wanted: Wanted) -> None:
+def test_what_the_database_finds_is_what_fits(run: Path, wanted: TrailQuery) -> None:
     entries = read_entries(run / "trail.sqlite")
     assert select(run / "trail.sqlite", wanted).entries == [one for one in entries if fits(one, wanted)]
 

@@ -17,7 +17,7 @@ from bench.attack.outcome import Outcome
 from reviews.audit.audit_files import UNNAMED, named_in_store, tree_of
 from reviews.audit.export import export_run, verify_export
 from reviews.audit.verify import Audit, verify_run
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.tables.open_table import read_entries
 from sessions.pages.report.trail_page import trail_page
 from specs.system.digests import canonical_bytes, digest_file
@@ -112,7 +112,7 @@ def test_a_body_of_any_shape_names_what_has_the_form_of_a_digest(closed: Path) -
         ("report", {"files": {"a": good}}, ["files.a"]),
         ("newer", {"spec": good}, []),
     ):
-        recorded = Recorded(entry.model_copy(update={"kind": kind, "body": body}), "")
+        recorded = RecordedEntry(entry.model_copy(update={"kind": kind, "body": body}), "")
         assert [file.name for file in named_in_store(recorded, with_report=True)] == found
 
 

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from reviews.audit.export import export_run
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from reviews.trail.tables.query import Wanted
+from reviews.trail.tables.query import TrailQuery
 from sessions.commands.audit import (
     list_command,
     timeline_command,
     verify_command,
 )
 from sessions.commands.named_place import place_of
-from sessions.pages.report.consult_context import Desk
+from sessions.pages.report.consult_context import ConsultContext
 from sessions.requests.review_functions import ask_review
 from sessions.run.run_layout import REVIEWS
 from specs.system.errors import UserError
@@ -37,7 +37,7 @@ COMMANDS: dict[str, Callable[[Path], object]] = {
 }
 
 
-def no_page(_entries: list[Recorded], _store: Store) -> str:
+def no_page(_entries: list[RecordedEntry], _store: Store) -> str:
     return "page"
 
 
@@ -45,7 +45,7 @@ def no_page(_entries: list[Recorded], _store: Store) -> str:
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     runs = tmp_path_factory.mktemp("placed") / "runs"
     for topic in (QUESTION.topic, "format"):
-        folder = ask_review(QUESTION.model_copy(update={"topic": topic}), Desk(runs=runs)).folder
+        folder = ask_review(QUESTION.model_copy(update={"topic": topic}), ConsultContext(runs=runs)).folder
     export_run(folder, REVIEWS, "store", runs / "out", no_page)
     yield {"requests": folder, "exported": runs / "out"}
 
@@ -89,10 +89,11 @@ def test_diff_and_show_follow_what_entries_point_to(
 
 
 @pytest.mark.parametrize(
-    "wanted", [Wanted(), Wanted(kinds=("asked", "answered")), Wanted(text="checklist"), Wanted(seqs=(1, 3))]
+    "wanted",
+    [TrailQuery(), TrailQuery(kinds=("asked", "answered")), TrailQuery(text="checklist"), TrailQuery(seqs=(1, 3))],
 )
 @pytest.mark.parametrize("limit", [None, 1, 3])
-def test_an_export_is_searched_as_the_trail_is(places: dict[str, Path], wanted: Wanted, limit: int | None) -> None:
+def test_an_export_is_searched_as_the_trail_is(places: dict[str, Path], wanted: TrailQuery, limit: int | None) -> None:
     one, two = (place_of(places[name]).find(wanted, limit) for name in ("requests", "exported"))
     assert one == two and one.total >= len(one.entries) > 0
 
@@ -128,7 +129,7 @@ def test_a_spoiled_export_is_damage_and_no_traceback(places: dict[str, Path], tm
 
 
 def test_what_a_server_sent_is_shown_even_if_it_is_no_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = ask_review(QUESTION, Desk(runs=tmp_path)).folder
+    folder = ask_review(QUESTION, ConsultContext(runs=tmp_path)).folder
     for data in (b"\xff\x00", b"NaN", b'{"a": Infinity}', b"[" * 100_000):
         verify_command.show_entry(folder, Store(folder / "store").put(data), as_json=True)
         assert json.loads(capsys.readouterr().out)["value"] == data.decode("utf-8", "replace")

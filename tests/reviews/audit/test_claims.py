@@ -13,7 +13,7 @@ from agents.playbook import Playbook
 from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
 from reviews.audit.export import export_run
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.audit.claim_command import show_claim
@@ -131,7 +131,7 @@ def test_it_works_on_an_export_too(run: Path, tmp_path: Path, capsys: pytest.Cap
     assert (code, data["problems"]) == (0, []) and data["claims"][0]["computed_again"] == 1
 
 
-def no_page(_entries: list[Recorded], _store: Store) -> str:
+def no_page(_entries: list[RecordedEntry], _store: Store) -> str:
     return "page"
 
 
@@ -146,7 +146,7 @@ def forge(run: Path, file: str, old: str, new: str) -> None:
     assert path.read_text(encoding="utf-8") != text
 
 
-def recorded_as_it_is(run: Path) -> list[Recorded]:
+def recorded_as_it_is(run: Path) -> list[RecordedEntry]:
     """Return the trail as if the report had been recorded as it is now: nobody tampered, Peergate itself was wrong."""
     entries = read_entries(run / "trail.sqlite")
     written = next(one for one in entries if one.entry.kind == "report")

@@ -12,7 +12,7 @@ import pytest
 from reviews.audit.export import PAGE, derived_files
 from reviews.trail.chain.keys import KeyFolder
 from reviews.trail.chain.tiles import CHECKPOINT, bundles_of
-from reviews.trail.integrity import Walk
+from reviews.trail.integrity import TrailVerification
 from reviews.trail.key_rotation import rotate
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
@@ -68,7 +68,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def export(rows: Rows, keys: KeyFolder, folder: Path) -> Path:
     """Write an export of rows as they are, under a head of the log; Peergate itself refuses wrong ones."""
-    walk = Walk().go(rows)
+    walk = TrailVerification().go(rows)
     note = str(head_of(rows, keys)).encode()
     files = [(PAGE, b""), (CHECKPOINT, note), *bundles_of([row.envelope for row in rows]), *derived_files(walk, note)]
     for name, data in files:

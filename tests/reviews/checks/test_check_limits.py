@@ -10,7 +10,7 @@ import pytest
 
 from reviews.comparison import arms, subgroup_checks
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.subgroups import Pair
+from reviews.evidence.subgroups import ArmPair
 from reviews.gate.design_checks import design_checks
 from reviews.stages.evaluation.item_checks import sizes_of
 from testing.factories.evidence_on_disk import (
@@ -329,12 +329,12 @@ def test_a_kind_may_not_carry_the_result_where_others_got_worse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: dict[str, tuple[int, int, int]], status: str
 ) -> None:
     pairs = tuple(
-        Pair(kind, f"{kind} {place}", gained <= place < gained + lost, place < gained)
+        ArmPair(kind, f"{kind} {place}", gained <= place < gained + lost, place < gained)
         for kind, (n, gained, lost) in (BIG | others).items()
         for place in range(n)
     )
 
-    def given(_: Evidence) -> tuple[Pair, ...]:
+    def given(_: Evidence) -> tuple[ArmPair, ...]:
         return pairs
 
     for module in (arms, subgroup_checks):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reviews.checks.definition import Found, apply, guarded
+from reviews.checks.definition import CheckOutcome, apply, run_guarded
 from reviews.gate.check_list import CHECKS, run_checks
 from reviews.gate.measurer import measure
 from specs.stages.base.stage import NotReadBack
@@ -101,10 +101,10 @@ def test_a_comparison_without_an_interval_is_blocked(tmp_path: Path) -> None:
 
 
 def test_a_check_that_breaks_is_an_error_and_never_a_pass() -> None:
-    def broken() -> Found:
+    def broken() -> CheckOutcome:
         raise ZeroDivisionError("no")
 
-    assert guarded(broken).status == "ERROR"
+    assert run_guarded(broken).status == "ERROR"
 
 
 def test_comparison_checks_do_not_apply_to_the_baseline(tmp_path: Path) -> None:

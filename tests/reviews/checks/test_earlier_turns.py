@@ -10,7 +10,7 @@ from typing import Any
 from reviews.checks.leakage_checks import texts_of
 from reviews.gate.packet_derivation import check_design_files
 from specs.loading.loading import load_spec
-from specs.stages.base.artifacts import Item, Turn
+from specs.stages.base.artifacts import DialogueTurn, Item
 from testing.factories.evidence_on_disk import evidence_of, examples, heldout_items, write_rows
 from testing.factories.judged_evidence import results_of
 from tests.training.planning.test_data_fit import ITEMS, experiment
@@ -50,9 +50,9 @@ def test_the_gate_of_a_training_does_too(tmp_path: Path) -> None:
 
 def test_of_a_held_out_conversation_the_longer_turns_of_the_user_may_not_be_trained_on() -> None:
     before = (
-        Turn(role="system", content="a b c d e f g"),
-        Turn(role="user", content="one two three four five"),
-        Turn(role="assistant", content="six seven eight nine ten"),
+        DialogueTurn(role="system", content="a b c d e f g"),
+        DialogueTurn(role="user", content="one two three four five"),
+        DialogueTurn(role="assistant", content="six seven eight nine ten"),
     )
     item = Item(id="i", group="g", kind="k", prompt="And then?", constraint={}, before=before)
     assert texts_of(item, 5) == ("one two three four five\nAnd then?", "one two three four five")

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from reviews.checks import definition
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.measured_value import Measured, metric_of
-from reviews.evidence.subgroups import Part
+from reviews.evidence.measured_value import MeasuredValue, metric_of
+from reviews.evidence.subgroups import PairCounts
 from reviews.gate.check_list import CHECKS, run_checks
 from reviews.gate.decide import decide
 from reviews.gate.measurer import measure
@@ -104,7 +104,7 @@ def test_the_statement_never_shows_the_number_it_says_was_missed(tmp_path: Path)
         attempt=1,
         rows={},
         code=digest_bytes(b""),
-        metrics={"first_loss": metric_of("first_loss", Measured(2.0000000003, 3))},
+        metrics={"first_loss": metric_of("first_loss", MeasuredValue(2.0000000003, 3))},
     )
     stage = evidence.stage.model_copy(
         update={"gate": evidence.stage.gate.model_copy(update={"criteria": (criterion,)})}
@@ -137,7 +137,7 @@ def test_headroom_of_exactly_the_minimum_effect_is_enough(tmp_path: Path) -> Non
             attempt=1,
             rows={},
             code=digest_bytes(b""),
-            metrics={"accuracy": metric_of("accuracy", Measured(Fraction(right, 10), 10))},
+            metrics={"accuracy": metric_of("accuracy", MeasuredValue(Fraction(right, 10), 10))},
         )
         assert check_of(evidence, metrics, "power.headroom").status == status
 
@@ -161,7 +161,7 @@ def _text(value: Fraction) -> str:
 
 def _verdicts(n: int, k: int, threshold: str, lost: int) -> tuple[bool, bool]:
     """Return (what the gate says, what fractions say) of a gain of ``k`` of ``n`` that has to be at least so much."""
-    gain = metric_of("accuracy_gain", Measured(Part("", n, k + lost, lost).gain, n))
+    gain = metric_of("accuracy_gain", MeasuredValue(PairCounts("", n, k + lost, lost).gain, n))
     stored = Metric.model_validate_json(gain.model_dump_json(), strict=True)
     registered = Criterion.model_validate_json(
         Criterion(metric="accuracy_gain", at_least=float(threshold)).canonical(), strict=True
@@ -194,7 +194,7 @@ def test_any_decimal_threshold_is_judged_as_fractions_judge_it(data: st.DataObje
 
 
 def test_a_metric_cannot_say_one_value_and_another_ratio() -> None:
-    whole = metric_of("accuracy", Measured(Fraction(3, 10), 10)).model_dump()
+    whole = metric_of("accuracy", MeasuredValue(Fraction(3, 10), 10)).model_dump()
     assert whole["ratio"] == (3, 10)
     for change in ({"value": 0.31}, {"ratio": (1, 3)}, {"ratio": (3, 0)}):
         with pytest.raises(ValueError, match="ratio"):

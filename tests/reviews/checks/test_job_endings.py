@@ -10,9 +10,9 @@ import pytest
 from reviews.checks.job_endings import Ending, ending_of, ending_of_check, log_lines
 from reviews.checks.remedies import remedy_of_result
 from sessions.exports.shipping import reload_check
-from sessions.exports.shipping.reload_check import Reloaded
+from sessions.exports.shipping.reload_check import ReloadProbe
 from sessions.pages.diagnosis.causes import detector_of
-from sessions.pages.diagnosis.five_whys import _found  # pyright: ignore[reportPrivateUsage]
+from sessions.pages.diagnosis.five_whys import _explain_check  # pyright: ignore[reportPrivateUsage]
 from specs.system.extras import extra_with
 from specs.trail.verdict import CheckResult
 from training.rules.packaging.flaw import NotRun
@@ -70,7 +70,7 @@ def test_a_diagnosis_quotes_the_log_and_never_advises_a_smaller_batch_for_a_miss
     remedy = remedy_of_result(check)
     assert "peergate[qlora]" in remedy and "batch" not in remedy
     assert detector_of(check).parameters == (), "nothing that was granted explains it"
-    assert "its log ends: ModuleNotFoundError: No module named 'bitsandbytes'" in _found(check).told
+    assert "its log ends: ModuleNotFoundError: No module named 'bitsandbytes'" in _explain_check(check).told
     assert log_lines(check)[-1].startswith("ModuleNotFoundError")
     memory = broken("torch.OutOfMemoryError: CUDA out of memory")
     assert "batch_size" in detector_of(memory).parameters and "batch_size" in remedy_of_result(memory)
@@ -93,10 +93,10 @@ def test_a_missing_package_of_a_child_says_nothing_of_the_file(tmp_path: Path, m
     monkeypatch.setattr(sys, "executable", str(child))
     monkeypatch.setattr(reload_check, "is_installed", lambda: True)
     with pytest.raises(NotRun, match="'cyllama' is missing"):
-        Reloaded(tmp_path, tmp_path).answers("first")
+        ReloadProbe(tmp_path, tmp_path).answers("first")
     child.write_text("#!/bin/sh\necho 'ValueError: the file is broken'\nexit 1\n", encoding="utf-8")
     with pytest.raises(ValueError, match="the file is broken"):
-        Reloaded(tmp_path, tmp_path).answers("first")
+        ReloadProbe(tmp_path, tmp_path).answers("first")
 
 
 def test_every_ending_has_words_and_a_remedy() -> None:

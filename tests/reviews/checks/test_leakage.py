@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reviews.evidence.text_overlap import Overlap, find_overlaps
-from training.rules.similarity import Repeat, near_repeats
+from training.rules.similarity import NearRepeat, near_repeats
 
 SENTENCE = "Write a short poem about the sea that ends with a question and names two birds."
 
@@ -207,11 +207,11 @@ def test_texts_that_nearly_repeat_an_earlier_one_are_named_with_it() -> None:
     near = SENTENCE.replace("two", "three")
     texts = ["Something else entirely, and long enough.", SENTENCE, near, SENTENCE.upper(), near, "?!", "?!"]
     assert near_repeats(texts, threshold=0.6) == (
-        Repeat(2, 1, 12 / 16),
-        Repeat(3, 1, 1.0),
-        Repeat(4, 1, 12 / 16),
+        NearRepeat(2, 1, 12 / 16),
+        NearRepeat(3, 1, 1.0),
+        NearRepeat(4, 1, 12 / 16),
     )
-    assert near_repeats(texts, threshold=0.95) == (Repeat(3, 1, 1.0), Repeat(4, 2, 1.0))
+    assert near_repeats(texts, threshold=0.95) == (NearRepeat(3, 1, 1.0), NearRepeat(4, 2, 1.0))
 
 
 def test_the_threshold_itself_counts_as_a_repeat() -> None:
@@ -278,7 +278,7 @@ def test_few_texts_and_many_are_found_alike(monkeypatch: pytest.MonkeyPatch) -> 
     asked = [[f"word{chance.randrange(60)}" for _ in range(chance.randint(1, 25))] for _ in range(20)]
     train = [(str(place), " ".join([*words[:-1], "changed"])) for place, words in enumerate(asked * 2)]
     heldout = [(str(place), " ".join(words)) for place, words in enumerate(asked)]
-    found: list[tuple[tuple[Overlap, ...], tuple[Repeat, ...]]] = []
+    found: list[tuple[tuple[Overlap, ...], tuple[NearRepeat, ...]]] = []
     for few in (0, 100, 10**6):
         monkeypatch.setattr("training.rules.similarity._FEW", few)
         repeats = near_repeats([text for _, text in (*train, *heldout)], threshold=0.5)

@@ -15,7 +15,7 @@ from reviews.checks import measuring_code, registration_checks
 from reviews.evidence.gather import gather
 from reviews.gate.check_list import CHECKS
 from reviews.gate.design_checks import DESIGN_CHECKS
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.pages.overview import overview
@@ -90,13 +90,13 @@ def test_an_amendment_puts_the_change_before_the_reviewer_and_makes_the_result_e
     assert overview(run).state == "closed" and damage(run) == []
 
 
-def told(one: Recorded, body: dict[str, Any]) -> Recorded:
+def told(one: RecordedEntry, body: dict[str, Any]) -> RecordedEntry:
     return one._replace(entry=one.entry.model_copy(update={"body": body}))
 
 
-def forged(entries: list[Recorded], change: Callable[[dict[str, Any]], None]) -> list[Recorded]:
+def forged(entries: list[RecordedEntry], change: Callable[[dict[str, Any]], None]) -> list[RecordedEntry]:
     """Return entries in which each decision has another body."""
-    found: list[Recorded] = []
+    found: list[RecordedEntry] = []
     for one in entries:
         body = dict(one.body)
         if one.entry.kind == "decision" and body["stage"] is not None:

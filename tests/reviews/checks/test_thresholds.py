@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reviews.checks.definition import Limit
+from reviews.checks.definition import CheckLimit
 from reviews.gate.check_catalog import find_check, listing
 from reviews.gate.design_checks import DESIGN_CHECKS
 from sessions.commands import check
@@ -188,7 +188,11 @@ def test_no_check_of_ours_holds_a_threshold_in_its_code() -> None:
 
 def test_a_limit_tells_value_default_and_meaning(tmp_path: Path) -> None:
     spec = registered(tmp_path, "thresholds: {copies: 3}\n").spec
-    copies, power, alpha = Limit("<=", "thresholds.copies"), Limit(">=", "analysis.power"), Limit("<", "analysis.alpha")
+    copies, power, alpha = (
+        CheckLimit("<=", "thresholds.copies"),
+        CheckLimit(">=", "analysis.power"),
+        CheckLimit("<", "analysis.alpha"),
+    )
     assert [limit.value(spec) for limit in (copies, power, alpha)] == [3, 0.8, 0.05]
     assert [limit.default() for limit in (copies, power, alpha)] == [10, 0.8, None]
     assert copies.meaning().startswith("Completions: how often") and power.meaning() == ""

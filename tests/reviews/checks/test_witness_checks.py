@@ -14,7 +14,7 @@ import pytest
 
 from reviews.checks.definition import apply
 from reviews.checks.witness_checks import CHECKS, wrong_rows
-from reviews.evidence.evidence import Witness
+from reviews.evidence.evidence import WitnessEvidence
 from specs.jobs.job_records import Challenge
 from specs.stages.base.witness import GREEDY_GAP, TILTS, WitnessRow
 from specs.system.digests import digest_bytes
@@ -45,7 +45,7 @@ def judged(folder: Path, rows: list[dict[str, Any]] | None, asked: Sequence[int]
     assert evidence.manifest is not None
     manifest = evidence.manifest.model_copy(update={"dtype": changes.pop("dtype", "float32")})
     path = write_rows(folder / "witness.jsonl", rows) if rows is not None else None
-    witness = Witness(challenged(asked or range(len(rows or ()))), path, manifest, changes.pop("why", ""))
+    witness = WitnessEvidence(challenged(asked or range(len(rows or ()))), path, manifest, changes.pop("why", ""))
     return apply(CHECK, replace(evidence, witness=witness), None)
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from reviews.comparison.paired_checks import design_of
 from reviews.comparison.paired_tests import carried_out, is_shown, outcomes, power_of
-from reviews.evidence.evidence import Arm, Evidence
+from reviews.evidence.evidence import ArmEvidence, Evidence
 from specs.session.evaluation_plan import EvaluationPlan, PairedTest
 from specs.trail.verdict import CheckResult
 from testing.factories.evaluation_evidence import (
@@ -39,7 +39,7 @@ def compared(evidence: Evidence, before: list[Any], folder: Path, *tests: dict[s
     """Return the check on an attempt that is held against rows of a stage named base."""
     plan = EvaluationPlan(paired=tuple(registered(after=evidence.stage.name, **given) for given in tests))
     rows = write_rows(folder / "earlier.jsonl", [row(one) if not isinstance(one, dict) else one for one in before])
-    arm = Arm(rows, evidence.manifest, evidence.parameters)
+    arm = ArmEvidence(rows, evidence.manifest, evidence.parameters)
     return results_of(replace(with_plan(evidence, plan), arms={"base": arm}))["paired.registered"]
 
 
@@ -50,7 +50,7 @@ def test_the_test_of_each_outcome_and_its_figures() -> None:
     binary = carried_out(registered(), [0.0] * 8 + [1.0] * 2, [1.0] * 7 + [0.0] + [1.0, 0.0])
     # 7 gained, 1 lost: 2 * 9 / 256.
     assert (binary.n, binary.effect, binary.p) == (10, pytest.approx(0.6), pytest.approx(18 / 256))
-    assert "7 gained, 1 lost of 10" in binary.told and "h = " in binary.told
+    assert "7 gained, 1 lost of 10" in binary.description and "h = " in binary.description
     # R: t.test and wilcox.test of the sleep data.
     before = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
     after = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
@@ -63,7 +63,7 @@ def test_the_test_of_each_outcome_and_its_figures() -> None:
     )
     # 6 rose, 1 fell: 2 * 8 / 128.
     assert (ordinal.effect, ordinal.p) == (pytest.approx(5 / 8), pytest.approx(16 / 128))
-    assert "6 rose, 1 fell, 1 stayed of 8" in ordinal.told and "Bowker" in ordinal.told
+    assert "6 rose, 1 fell, 1 stayed of 8" in ordinal.description and "Bowker" in ordinal.description
 
 
 def test_a_test_has_to_fit_its_outcome() -> None:
@@ -91,13 +91,13 @@ def test_power_is_that_of_the_registered_test() -> None:
     # R: power.t.test(n = 20, delta = 0.5, sd = 1, type = "paired", strict = TRUE); 34 pairs reach 0.8.
     found = power_of(registered(**CONTINUOUS), 20)
     assert found.power == pytest.approx(0.564504418439, abs=1e-9) and not found.enough
-    assert "34 items would do" in found.told
+    assert "34 items would do" in found.description
     assert power_of(registered(**CONTINUOUS), 34).enough
     # 34 items are worth 32 to Wilcoxon's test.
     assert not power_of(registered(**CONTINUOUS | {"test": "wilcoxon"}), 34).enough
     # R: the exact power with 60 items, 0.25 gained, 0.05 lost; 61 reach 0.8.
     exact = power_of(registered(), 60)
-    assert exact.power == pytest.approx(0.797295708899, abs=1e-9) and "61 items would do" in exact.told
+    assert exact.power == pytest.approx(0.797295708899, abs=1e-9) and "61 items would do" in exact.description
     assert power_of(registered(), 61).enough and not power_of(registered(), 61, together=2).enough
     assert power_of(registered(outcome="ordinal", test="sign"), 60).power == exact.power
 
@@ -138,7 +138,7 @@ def test_only_a_test_that_decides_closes_the_gate_and_all_are_adjusted_together(
     plan = EvaluationPlan(
         paired=(registered(decides=True), registered(before="other", minimum_effect=0.1)),
     )
-    base = Arm(tmp_path / "earlier.jsonl", evidence.manifest, evidence.parameters)
+    base = ArmEvidence(tmp_path / "earlier.jsonl", evidence.manifest, evidence.parameters)
     other = base._replace(rows=write_rows(tmp_path / "same.jsonl", answers([True] * N)))
     both = results_of(replace(with_plan(evidence, plan), arms={"base": base, "other": other}))["paired.registered"]
     assert both.status == "FAIL" and "adjusted p = 0.0625" in both.detail

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reviews.checks.definition import Found
+from reviews.checks.definition import CheckOutcome
 from reviews.checks.leakage_checks import overlap_of
 from reviews.comparison.power_checks import design_kinds, design_power
 from reviews.gate.design_checks import DESIGN_CHECKS, Design
@@ -26,7 +26,7 @@ from training.rules.tasks.format_instructions import Judgement
 from training.rules.tasks.verifier_cases import cases_of
 
 
-def design(folder: Path, heldout: tuple[Item, ...], *changes: tuple[str, str]) -> dict[str, Found]:
+def design(folder: Path, heldout: tuple[Item, ...], *changes: tuple[str, str]) -> dict[str, CheckOutcome]:
     """Return what each design check finds of conversations."""
     given = Design(resolved(folder, *changes), heldout, {"prompts": prompt_items()})
     return {check.id: check.run(given) for check in DESIGN_CHECKS}
@@ -128,7 +128,7 @@ def test_a_long_later_turn_may_not_be_trained_on_and_a_short_one_may() -> None:
     held = talks()[0].model_copy(update={"constraint": {"turn_2": "And then?", "turn_3": LONG, "require_3": "quay"}})
     assert said_in(held) == ("My cat is called Tom.", "And then?", LONG)
     found = overlap_of([("t", f"User: And then?\nUser: {LONG}")], (held,), Thresholds())
-    assert found.status == "FAIL" and found.shown[0]["how"] == "contained"
+    assert found.status == "FAIL" and found.rows[0]["how"] == "contained"
     assert overlap_of([("t", "And then?")], (held,), Thresholds()).status == "PASS"
     assert overlap_of([("t", "My cat is called Tom.")], (held,), Thresholds()).status == "FAIL"
 

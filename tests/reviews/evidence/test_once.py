@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reviews.checks.definition import Check, Found
+from reviews.checks.definition import CheckOutcome, GateCheck
 from reviews.evidence import once, row_reader
 from reviews.evidence.row_reader import read_rows
 from reviews.gate import check_list
@@ -70,12 +70,12 @@ def test_a_secret_that_one_check_shows_is_masked_and_the_others_say_what_they_sa
 ) -> None:
     key = "ghp_" + "a1B2" * 9
 
-    def found(*_: object) -> Found:
-        return Found("WARN", f"the log says {key}", shown=({"line": key},))
+    def found(*_: object) -> CheckOutcome:
+        return CheckOutcome("WARN", f"the log says {key}", rows=({"line": key},))
 
     evidence = evidence_of(tmp_path, "base")
     before = run_checks(evidence, None)
-    extra = Check("own.leaks", "t", lambda _: True, found, "s", blocking=False)
+    extra = GateCheck("own.leaks", "t", lambda _: True, found, "s", blocking=False)
     monkeypatch.setattr(check_list, "CHECKS", (*check_list.CHECKS, extra))
     *others, leaks = run_checks(evidence, None)
     assert tuple(others) == before

@@ -9,18 +9,18 @@ import pytest
 
 from reviews.audit.event_order import launch_damage
 from reviews.evidence.resumable_steps import same_work, sources, takeover_damage
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.jobs.grant_and_claim import Grant
-from specs.jobs.job_records import Artifact, ExitRecord, JobOrder, Resumed
+from specs.jobs.job_records import Artifact, ExitRecord, JobOrder, ResumeStep
 from specs.system.digests import digest_bytes
 from specs.trail.entry import GENESIS, Entry
 from training.running_code import code_digest
 
-STEP = Resumed(attempt=1, step=6, path="jobs/small.train.1/trainer/checkpoint-6", digest=digest_bytes(b"step"))
+STEP = ResumeStep(attempt=1, step=6, path="jobs/small.train.1/trainer/checkpoint-6", digest=digest_bytes(b"step"))
 
 
-def order(attempt: int, *, resumes: Resumed | None = None, **changes: Any) -> JobOrder:
+def order(attempt: int, *, resumes: ResumeStep | None = None, **changes: Any) -> JobOrder:
     inputs = changes.pop("inputs", {"model": digest_bytes(b"model"), "examples": digest_bytes(b"examples")})
     grant = Grant(
         session="small",
@@ -60,15 +60,15 @@ class Told:
 
     def __init__(self, folder: Path) -> None:
         self.store = Store(folder)
-        self.entries: list[Recorded] = []
+        self.entries: list[RecordedEntry] = []
 
-    def add(self, kind: Any, key: str, body: dict[str, Any]) -> Recorded:
+    def add(self, kind: Any, key: str, body: dict[str, Any]) -> RecordedEntry:
         seq = len(self.entries)
         entry = Entry(seq=seq, kind=kind, session="small", key=key, time_ns=str(seq), previous=GENESIS, body=body)
-        self.entries.append(Recorded(entry, digest_bytes(key.encode())))
+        self.entries.append(RecordedEntry(entry, digest_bytes(key.encode())))
         return self.entries[-1]
 
-    def launch(self, one: JobOrder, **changes: Any) -> Recorded:
+    def launch(self, one: JobOrder, **changes: Any) -> RecordedEntry:
         told = {} if one.resumes is None else {"resumes": one.resumes.model_dump(mode="json")}
         body = (
             {"key": one.key, "order": self.store.put_value(one), "grant": one.grant.content_digest()} | told | changes

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reviews.evidence.gather import find
-from reviews.gate.challenge import drawn, sample_size, tokens_in, witness_order
-from reviews.trail.chain.envelope import Recorded
+from reviews.gate.challenge import draw_places, sample_size, tokens_in, witness_order
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from specs.jobs.job_records import JobOrder
@@ -68,13 +68,13 @@ def test_one_of_the_wrong_rows_is_drawn_as_often_as_promised_and_not_with_one_ro
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 5))
 def test_a_draw_is_of_different_places_in_order_and_follows_from_its_seed(count: int, most: int, seed: int) -> None:
     digest = digest_bytes(bytes([seed]))
-    places = drawn(digest, count, most)
-    assert places == tuple(sorted(set(places))) == drawn(digest, count, most)
+    places = draw_places(digest, count, most)
+    assert places == tuple(sorted(set(places))) == draw_places(digest, count, most)
     assert len(places) == min(count, most) and all(0 <= place < count for place in places)
 
 
 def test_another_end_draws_other_rows_and_every_row_is_drawn_at_last() -> None:
-    draws = [drawn(digest_bytes(f"{number}".encode()), 120, 47) for number in range(60)]
+    draws = [draw_places(digest_bytes(f"{number}".encode()), 120, 47) for number in range(60)]
     assert len(set(draws)) == 60 and {place for one in draws for place in one} == set(range(120))
 
 
@@ -97,7 +97,7 @@ def test_outputs_with_scores_are_drawn_one_by_one(closed_quick: Path) -> None:
     entries, store = read_entries(closed_quick / "trail.sqlite"), Store(closed_quick / "store")
     order = ordered(entries, store, "critique_instructions", rows=40, calibration=40)
     assert order is not None and order.challenge is not None and order.challenge.others is not None
-    rows, calibration = order.challenge.drawn("rows"), order.challenge.drawn("calibration")
+    rows, calibration = order.challenge.select_rows("rows"), order.challenge.select_rows("calibration")
     assert (len(rows.rows), rows.of) == (len(calibration.rows), calibration.of) == (31, 40)
     assert rows.rows != calibration.rows and order.challenge.counts() == (62, 80)
     samples = [b'{"answer_ids": [1, 2, 3]}\n' * 40, b'{"answer_ids": [%b]}\n' % b",".join([b"1"] * 100) * 40]
@@ -111,7 +111,7 @@ def test_outputs_with_scores_are_drawn_one_by_one(closed_quick: Path) -> None:
     assert read is not None and read.challenge is not None and read.challenge.counts() == (8, 8)
     best = ordered(entries, store, "best_of_n", rows=40, comparisons=0, calibration=20)
     assert best is not None and best.challenge is not None
-    assert best.challenge.counts() == (31 + 19, 60) and best.challenge.drawn("comparisons").of == 0
+    assert best.challenge.counts() == (31 + 19, 60) and best.challenge.select_rows("comparisons").of == 0
 
 
 @pytest.mark.parametrize(("rows", "due"), [(120, 120), (401, 400), (8000, 400)])
@@ -121,14 +121,14 @@ def test_on_a_gpu_as_many_rows_are_read_as_cost_next_to_nothing(closed_quick: Pa
     assert order is not None and order.challenge is not None and order.challenge.counts() == (due, rows)
 
 
-def _read_of(entries: Sequence[Recorded], store: Store, kind: Kind, rows: bytes) -> int:
+def _read_of(entries: Sequence[RecordedEntry], store: Store, kind: Kind, rows: bytes) -> int:
     order = ordered(entries, store, kind, rows=rows)
     assert order is not None and order.challenge is not None
     return len(order.challenge.rows)
 
 
 def ordered(
-    entries: Sequence[Recorded],
+    entries: Sequence[RecordedEntry],
     store: Store,
     kind: Kind,
     parameters: dict[str, Any] | None = None,

@@ -12,12 +12,12 @@ import pytest
 from reviews.gate.conditions import condition_results, lifted_checks, obligations, open_for, why_not_carried
 from reviews.gate.grants import verify
 from reviews.gate.human_answers import answer_effect, last_question
-from reviews.trail.retractions import next_attempt, retracted
+from reviews.trail.retractions import find_retracted_judgements, next_attempt
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.metric import Metric, MetricSet
 from specs.stages.base.stage import Criterion
 from specs.stages.metric_catalog import METRICS
-from specs.system.errors import GrantRefused
+from specs.system.errors import InvalidGrant
 from specs.trail.verdict import Condition
 from testing.factories.bodies import body_of
 from testing.factories.sessions_on_disk import OnDisk, open_session
@@ -75,7 +75,7 @@ def test_an_open_condition_keeps_its_stage_and_those_after_it_from_starting(sess
 
 def test_no_grant_is_minted_over_an_open_condition(session: OnDisk) -> None:
     session.decide(None, 1, "approve", conditions=[condition("base")])
-    with pytest.raises(GrantRefused, match=r"condition design\.1/1 is open"):
+    with pytest.raises(InvalidGrant, match=r"condition design\.1/1 is open"):
         session.mint()
     override(session, condition="design.1/1")
     assert session.mint().stage == "base"
@@ -170,14 +170,14 @@ def test_a_retraction_voids_what_came_after_and_numbers_go_on(session: OnDisk) -
     sample = session.decide("sample", 1, "approve")
     session.retract(base)
     entries = list(session.trail.iterate())
-    assert retracted(entries) == {base.entry.seq, sample.entry.seq}
+    assert find_retracted_judgements(entries) == {base.entry.seq, sample.entry.seq}
     assert last_question(entries, "small").entry.kind == "retraction"
     assert next_attempt(entries, "train") == 2
-    with pytest.raises(GrantRefused, match="no stage is open"):
+    with pytest.raises(InvalidGrant, match="no stage is open"):
         session.mint()
     answered = session.retry("base")
     assert answered.body["opens"] == {"stage": "base", "attempt": 2}
-    assert retracted(list(session.trail.iterate())) == {base.entry.seq, sample.entry.seq}
+    assert find_retracted_judgements(list(session.trail.iterate())) == {base.entry.seq, sample.entry.seq}
     assert session.mint().attempt == 2
 
 
@@ -188,7 +188,7 @@ def test_an_order_granted_before_a_retraction_is_refused_after_it(session: OnDis
     verify(session.trail, order, session.registration, session.digests())
     session.trail.append("launch", f"launch/{order.key}", body_of("launch", key=order.key))
     session.retract(design)
-    with pytest.raises(GrantRefused, match="opening decision"):
+    with pytest.raises(InvalidGrant, match="opening decision"):
         verify(session.trail, order, session.registration, session.digests())
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reviews.gate.decide import decide
-from specs.stages.base.stage import Criterion, Range
+from specs.stages.base.stage import Criterion, ParameterRange
 from specs.system.digests import digest_bytes
 from specs.trail.no_verdict import HELP, NoVerdict
 from specs.trail.verdict import (
@@ -26,7 +26,7 @@ from specs.trail.verdict import (
 
 PACKET = digest_bytes(b"packet")
 RANK = ("approve", "null", "revise", "escalate", "reject")
-RANGES = {"rate": Range(min=0.1, max=1.0)}
+RANGES = {"rate": ParameterRange(min=0.1, max=1.0)}
 CURRENT = {"rate": 0.5}
 LOOK = RequiredChange(text="look at it again")
 MOVE = RequiredChange(text="raise rate", parameter="rate", value=0.8)
@@ -164,7 +164,7 @@ def test_a_change_nobody_may_or_can_make_goes_to_a_person(change: RequiredChange
 
 
 def test_lowering_to_zero_and_raising_to_one_contradict_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RANGES, "rate", Range(min=0.0, max=1.0))
+    monkeypatch.setitem(RANGES, "rate", ParameterRange(min=0.0, max=1.0))
     none, all_of_it = (RequiredChange(text="move rate", parameter="rate", value=value) for value in (0.0, 1.0))
     checks = (check("FAIL", required_change=all_of_it), check("FAIL", id="d", required_change=none))
     assert decided(checks).outcome == "escalate"
@@ -388,7 +388,7 @@ def test_a_truth_value_is_no_number_to_set() -> None:
 
 
 def test_two_parameters_may_have_to_move_to_the_same_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RANGES, "share", Range(min=0.1, max=1.0))
+    monkeypatch.setitem(RANGES, "share", ParameterRange(min=0.1, max=1.0))
     other = RequiredChange(text="raise share", parameter="share", value=0.8)
     decision = decided((check("FAIL", required_change=MOVE), check("FAIL", id="d", required_change=other)))
     assert (decision.outcome, decision.required_changes) == ("revise", (MOVE, other))

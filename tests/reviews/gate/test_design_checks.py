@@ -11,7 +11,7 @@ from reviews.gate.design_checks import design_checks
 from reviews.stages.finetuning.planned import most_rows, schedules_of
 from specs.session.session_spec import SessionSpec
 from specs.stages.base.artifacts import Item
-from specs.stages.base.stage import Range
+from specs.stages.base.stage import ParameterRange
 from specs.trail.verdict import CheckResult
 from testing.factories.evidence_on_disk import heldout_items, prompt_items, resolved_spec
 
@@ -190,7 +190,7 @@ def test_a_warm_up_is_compared_with_the_most_steps_there_can_be(
 
 def test_what_a_builder_may_move_is_not_certain(tmp_path: Path) -> None:
     spec = _training(resolved_spec(tmp_path).spec, warmup_steps=20)
-    moved = [one.model_copy(update={"ranges": {"epochs": Range(min=1, max=9)}}) for one in spec.stages]
+    moved = [one.model_copy(update={"ranges": {"epochs": ParameterRange(min=1, max=9)}}) for one in spec.stages]
     assert schedules_of(spec.model_copy(update={"stages": tuple(moved)}), {"prompts": prompt_items()}).status == "WARN"
 
 

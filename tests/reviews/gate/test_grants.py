@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reviews.gate.grants import VALID_SECONDS, latest_opening, opened_by, verify
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from sessions.jobs.launcher import JobState, job_folder, submit
 from specs.jobs.grant_and_claim import Grant
 from specs.jobs.job_records import JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.system.digests import digest_bytes, digest_value
-from specs.system.errors import AuditDamage, EvidenceMissing, GrantRefused
+from specs.system.errors import AuditDamage, EvidenceMissing, InvalidGrant
 from specs.trail.verdict import Outcome
 from testing.factories.bodies import body_of
 from testing.factories.sessions_on_disk import OnDisk, open_session
@@ -71,7 +71,7 @@ def test_no_walk_through_the_stages_enters_an_attempt_twice(
     stage: str | None = None
     attempt = 1
     entered: list[tuple[str, int]] = []
-    judged: list[Recorded] = []
+    judged: list[RecordedEntry] = []
     for outcome in outcomes:
         if outcome == "retract":
             if not judged:
@@ -136,7 +136,7 @@ def test_an_approval_mints_a_grant_for_exactly_this(session: OnDisk) -> None:
 def test_nothing_is_minted_unless_the_newest_decision_opens(session: OnDisk, outcome: Outcome | None) -> None:
     if outcome is not None:
         session.decide(None, 1, outcome)
-    with pytest.raises(GrantRefused, match="no stage is open"):
+    with pytest.raises(InvalidGrant, match="no stage is open"):
         session.mint()
     assert grants_in(session) == 0
 
@@ -174,7 +174,7 @@ def test_a_revision_mints_the_next_attempt_with_changes(session: OnDisk) -> None
 def test_one_attempt_has_one_grant(session: OnDisk, other: dict[str, Any]) -> None:
     session.decide("base", 1, "approve")
     grant = session.mint("sample")
-    with pytest.raises(GrantRefused, match="another grant is already recorded for this attempt"):
+    with pytest.raises(InvalidGrant, match="another grant is already recorded for this attempt"):
         session.mint("sample", **other)
     assert grants_in(session) == 1
     assert session.mint("sample") == grant
@@ -186,7 +186,7 @@ def test_another_registration_or_decision_gets_no_second_grant(session: OnDisk, 
     # A second decision that opens the same attempt is not the one the grant was minted from.
     opens = {"stage": "sample", "attempt": 1}
     session.trail.append("decision", "decision/again", body_of("decision", opens=opens))
-    with pytest.raises(GrantRefused, match="another grant"):
+    with pytest.raises(InvalidGrant, match="another grant"):
         session.mint("sample")
     assert grants_in(session) == 1
 
@@ -207,7 +207,7 @@ def test_another_registration_or_decision_gets_no_second_grant(session: OnDisk, 
 )
 def test_a_change_outside_the_registered_ranges_is_refused(session: OnDisk, changes: dict[str, Any]) -> None:
     session.decide("base", 1, "approve")
-    with pytest.raises(GrantRefused, match=r"has no allowed range|leaves the allowed range"):
+    with pytest.raises(InvalidGrant, match=r"has no allowed range|leaves the allowed range"):
         session.mint("sample", changes)
     assert grants_in(session) == 0
 
@@ -227,7 +227,7 @@ def test_code_is_granted_no_heldout_items(session: OnDisk, code: dict[str, Any])
     session.resolved = session.resolved.model_copy(
         update={"spec": spec.model_copy(update={"stages": (scripted, *spec.stages[1:])})}
     )
-    with pytest.raises(GrantRefused, match="an input holds the held-out items, which no code may read"):
+    with pytest.raises(InvalidGrant, match="an input holds the held-out items, which no code may read"):
         session.mint()
     assert grants_in(session) == 0
     others = session.digests() | {"items": digest_bytes(b"other items")}
@@ -239,7 +239,7 @@ def test_a_persons_approval_opens_until_it_ends(session: OnDisk, monkeypatch: py
     body = body_of("human", answer="approve", opens={"stage": "base", "attempt": 1}, expires=end)
     answered = session.trail.append("human", "human/1", body)
     monkeypatch.setattr("reviews.gate.grants.time.time", lambda: end + 5)
-    with pytest.raises(GrantRefused, match=r"ada's approval ended 5 s ago") as refused:
+    with pytest.raises(InvalidGrant, match=r"ada's approval ended 5 s ago") as refused:
         session.mint()
     assert "peergate retract " in str(refused.value.hint) and " 1 --reason WHY" in str(refused.value.hint)
     assert grants_in(session) == 0
@@ -254,7 +254,7 @@ def test_a_condition_is_waived_to_the_second_its_waiver_ends(session: OnDisk, mo
     waiver = body_of("override", check=None, stage=None, condition="design.1/1", expires=end)
     session.trail.append("override", "override/1", waiver)
     monkeypatch.setattr("reviews.gate.grants.time.time", lambda: end + 1)
-    with pytest.raises(GrantRefused, match=r"condition design\.1/1 is open: look at the data") as refused:
+    with pytest.raises(InvalidGrant, match=r"condition design\.1/1 is open: look at the data") as refused:
         session.mint()
     assert "--condition design.1/1" in str(refused.value.hint) and grants_in(session) == 0
     monkeypatch.setattr("reviews.gate.grants.time.time", lambda: end - 1)
@@ -280,7 +280,7 @@ def granted(session: OnDisk) -> JobOrder:
     return session.order(session.mint())
 
 
-def record(session: OnDisk, decision: Recorded, **changes: Any) -> JobOrder:
+def record(session: OnDisk, decision: RecordedEntry, **changes: Any) -> JobOrder:
     """Write a grant into the trail past :func:`mint`."""
     stage = changes.get("stage", "base")
     healthy: dict[str, Any] = {
@@ -315,7 +315,7 @@ def test_a_grant_that_is_not_in_the_trail_is_refused(session: OnDisk, tmp_path: 
     order = granted(elsewhere)
     elsewhere.trail.close()
     session.decide(None, 1, "approve")
-    with pytest.raises(GrantRefused, match="no such grant is in the trail"):
+    with pytest.raises(InvalidGrant, match="no such grant is in the trail"):
         check(session, order)
 
 
@@ -338,21 +338,21 @@ def test_a_grant_that_is_not_in_the_trail_is_refused(session: OnDisk, tmp_path: 
 def test_a_forged_grant_is_refused(session: OnDisk, forged: dict[str, Any]) -> None:
     order = granted(session)
     grant = order.grant.model_copy(update=forged)
-    with pytest.raises(GrantRefused, match="no such grant is in the trail"):
+    with pytest.raises(InvalidGrant, match="no such grant is in the trail"):
         check(session, order.model_copy(update={"grant": grant, "key": grant.key()}))
 
 
 @pytest.mark.parametrize("key", ["small.base.2", "small.train.1", "other.base.1"])
 def test_another_job_key_is_refused(session: OnDisk, key: str) -> None:
     order = granted(session)
-    with pytest.raises(GrantRefused, match=f"job key '{key}' is not what was granted, 'small.base.1'"):
+    with pytest.raises(InvalidGrant, match=f"job key '{key}' is not what was granted, 'small.base.1'"):
         check(session, order.model_copy(update={"key": key}))
 
 
 @pytest.mark.parametrize("changed", [{"max_new_tokens": 33}, {"seed": 8}, {"extra": 1}])
 def test_changed_parameters_are_refused(session: OnDisk, changed: dict[str, Any]) -> None:
     order = granted(session)
-    with pytest.raises(GrantRefused, match=f"parameters '{digest_value(order.parameters | changed)}' is not"):
+    with pytest.raises(InvalidGrant, match=f"parameters '{digest_value(order.parameters | changed)}' is not"):
         check(session, order.model_copy(update={"parameters": order.parameters | changed}))
 
 
@@ -360,7 +360,7 @@ def test_an_edited_input_is_refused(session: OnDisk) -> None:
     order = granted(session)
     with (session.run / "heldout.jsonl").open("a") as handle:
         handle.write("\n")
-    with pytest.raises(GrantRefused, match=r"inputs .* is not what was granted"):
+    with pytest.raises(InvalidGrant, match=r"inputs .* is not what was granted"):
         check(session, order)
 
 
@@ -373,7 +373,7 @@ def test_failure_22_no_training_on_data_whose_gate_is_closed(session: OnDisk, ou
     if outcome == "revise":
         assert session.mint("sample").key() == "small.sample.2"
     else:
-        with pytest.raises(GrantRefused, match="no stage is open"):
+        with pytest.raises(InvalidGrant, match="no stage is open"):
             session.mint("train")
     assert session.trail.find("grant/small.train.1") is None
 
@@ -383,9 +383,9 @@ def test_failure_22_the_gate_was_passed_by_other_data(session: OnDisk) -> None:
     order = session.order(session.mint("train"))
     check(session, order)
     (session.run / "examples.bin").write_bytes(b"what no gate has seen")
-    with pytest.raises(GrantRefused, match=r"inputs .* is not what was granted"):
+    with pytest.raises(InvalidGrant, match=r"inputs .* is not what was granted"):
         check(session, order)
-    with pytest.raises(GrantRefused):
+    with pytest.raises(InvalidGrant):
         check(session, session.order(order.grant))
 
 
@@ -394,20 +394,20 @@ def test_an_order_that_names_other_inputs_is_refused(session: OnDisk, role: str)
     order = granted(session)
     other = order.inputs[role].model_copy(update={"digest": digest_bytes(b"x")})
     for inputs in (order.inputs | {role: other}, order.inputs | {"more": other}, {role: order.inputs[role]}):
-        with pytest.raises(GrantRefused, match=r"ordered inputs .* is not what was granted"):
+        with pytest.raises(InvalidGrant, match=r"ordered inputs .* is not what was granted"):
             check(session, order.model_copy(update={"inputs": inputs}))
 
 
 def test_another_registration_is_refused(session: OnDisk) -> None:
     order = granted(session)
-    with pytest.raises(GrantRefused, match="spec registration"):
+    with pytest.raises(InvalidGrant, match="spec registration"):
         check(session, order, digest_bytes(b"another spec"))
 
 
 def test_an_expired_grant_is_refused(session: OnDisk) -> None:
     decision = session.decide(None, 1, "approve")
     order = record(session, decision, expires=time.time() - 60)
-    with pytest.raises(GrantRefused, match=r"the grant expired 6\d s ago"):
+    with pytest.raises(InvalidGrant, match=r"the grant expired 6\d s ago"):
         check(session, order)
 
 
@@ -416,21 +416,21 @@ def test_a_grant_is_good_until_it_expires_and_not_longer(session: OnDisk, monkey
     monkeypatch.setattr("reviews.gate.grants.time.time", lambda: order.grant.expires)
     check(session, order)
     monkeypatch.setattr("reviews.gate.grants.time.time", lambda: order.grant.expires + 1)
-    with pytest.raises(GrantRefused, match="the grant expired 1 s ago"):
+    with pytest.raises(InvalidGrant, match="the grant expired 1 s ago"):
         check(session, order)
 
 
 @pytest.mark.parametrize("changed", [{"stage": "sample"}, {"attempt": 2}])
 def test_a_decision_that_opens_something_else_gives_no_right(session: OnDisk, changed: dict[str, Any]) -> None:
     order = record(session, session.decide(None, 1, "approve"), **changed)
-    with pytest.raises(GrantRefused, match=r"opening decision .*'base'.* is not what was granted"):
+    with pytest.raises(InvalidGrant, match=r"opening decision .*'base'.* is not what was granted"):
         check(session, order)
 
 
 def test_an_entry_that_is_no_decision_gives_no_right(session: OnDisk) -> None:
     fake = session.trail.append("plan", "plan/base.1", body_of("plan", stage="base"))
     order = record(session, fake)
-    with pytest.raises(GrantRefused, match="opening decision None is not what was granted"):
+    with pytest.raises(InvalidGrant, match="opening decision None is not what was granted"):
         check(session, order)
 
 
@@ -442,7 +442,7 @@ def test_a_grant_written_by_hand_is_good_when_everything_in_it_is(session: OnDis
 def test_a_newer_decision_ends_the_right_that_was_not_used(session: OnDisk, outcome: Outcome) -> None:
     order = granted(session)
     session.decide("base", 1, outcome)
-    with pytest.raises(GrantRefused, match="newest decision"):
+    with pytest.raises(InvalidGrant, match="newest decision"):
         check(session, order)
 
 
@@ -522,7 +522,7 @@ def test_submitting_twice_leaves_one_launch(session: OnDisk) -> None:
 def test_a_refused_order_leaves_nothing(session: OnDisk) -> None:
     order = granted(session)
     launcher = Notes()
-    with pytest.raises(GrantRefused):
+    with pytest.raises(InvalidGrant):
         submit(launcher, session.trail, session.run, order, digest_bytes(b"another spec"))
     assert (launcher.started, list(session.trail.iterate("launch"))) == ([], [])
     assert not job_folder(session.run, order.key).exists()
@@ -531,7 +531,7 @@ def test_a_refused_order_leaves_nothing(session: OnDisk) -> None:
 def test_submit_digests_the_inputs_itself(session: OnDisk) -> None:
     order = granted(session)
     (session.run / "model.bin").write_bytes(b"MODEL")
-    with pytest.raises(GrantRefused, match="inputs"):
+    with pytest.raises(InvalidGrant, match="inputs"):
         submit(Notes(), session.trail, session.run, order, session.registration)
 
 
@@ -547,7 +547,7 @@ def test_an_input_that_is_gone_is_missing_evidence(session: OnDisk) -> None:
 def test_kind_task_and_time_limit_are_those_the_price_was_reserved_for(session: OnDisk, change: dict[str, Any]) -> None:
     order = granted(session)
     launcher = Notes()
-    with pytest.raises(GrantRefused, match="is not what was granted"):
+    with pytest.raises(InvalidGrant, match="is not what was granted"):
         submit(launcher, session.trail, session.run, order.model_copy(update=change), session.registration)
     assert not launcher.started and not list(session.trail.iterate("launch"))
 
@@ -558,7 +558,7 @@ def test_a_used_grant_takes_no_other_order(session: OnDisk) -> None:
     submit(launcher, session.trail, session.run, order, session.registration)
     role, artifact = next(iter(order.inputs.items()))
     renamed = {"inputs": order.inputs | {role: artifact.model_copy(update={"name": "another name"})}}
-    with pytest.raises(GrantRefused, match="the grant was used for the order"):
+    with pytest.raises(InvalidGrant, match="the grant was used for the order"):
         submit(launcher, session.trail, session.run, order.model_copy(update=renamed), session.registration)
     assert (job_folder(session.run, order.key) / "order.json").read_bytes() == order.canonical()
     assert len(launcher.started) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from reviews.evidence.gather import registered_spec
 from reviews.gate.loosening_check import amendment_checks
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
@@ -31,7 +31,7 @@ class Ended:
     def __init__(self, folder: Path, rows: Any) -> None:
         self.run = open_quick(folder)
         drive(quick_session(self.run, launcher=QuickLauncher(rows)))
-        self.entries: list[Recorded] = list(read_entries(self.run / "trail.sqlite"))
+        self.entries: list[RecordedEntry] = list(read_entries(self.run / "trail.sqlite"))
         self.store = Store(self.run / "store")
         self.old, _ = registered_spec(self.entries, self.store)
 

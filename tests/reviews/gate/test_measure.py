@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from reviews.checks.measuring_code import measuring_code
-from reviews.evidence.measured_value import Measured
+from reviews.evidence.measured_value import MeasuredValue
 from reviews.gate.measurer import measure
 from reviews.stages.row_metrics import lines_of_rows, measure_rows
 from reviews.statistics.mcnemar import exact_mcnemar, wilson
-from specs.stages.base.row_metric import Over, RowMetric, count, every, judged, metric, rate, where
+from specs.stages.base.row_metric import Population, RowMetric, count, every, judged_value, metric, rate, where
 from specs.stages.finetuning.metrics import VALIDATION_METRICS
 from specs.stages.metric_catalog import METRICS, metrics_of
 from specs.stages.registry import STAGE_KINDS
@@ -156,7 +156,7 @@ def test_the_metric_set_names_its_rows_and_its_code(tmp_path: Path) -> None:
 NOTHING, NOBODY = where("rows of nobody", lambda _: False, may_be_empty=True), where("rows of none", lambda _: False)
 
 
-def measured_here(folder: Path, *metrics: RowMetric) -> dict[str, Measured]:
+def measured_here(folder: Path, *metrics: RowMetric) -> dict[str, MeasuredValue]:
     kind = replace(STAGE_KINDS["package"], metrics=metrics)
     return measure_rows(kind, evidence_of(folder, "ship"))
 
@@ -164,21 +164,21 @@ def measured_here(folder: Path, *metrics: RowMetric) -> dict[str, Measured]:
 def test_a_metric_of_no_rows_is_0_where_it_may_be_and_else_missing_evidence(tmp_path: Path) -> None:
     none = rate("none", "are right", lambda _: True, over=NOTHING), metric("no", "rows", count, over=NOTHING)
     found = measured_here(tmp_path, *none)
-    assert found == {"none": Measured(Fraction(0), 0), "no": Measured(0, 0)}
+    assert found == {"none": MeasuredValue(Fraction(0), 0), "no": MeasuredValue(0, 0)}
     assert [type(one.value) for one in found.values()] == [Fraction, int]
     with pytest.raises(EvidenceMissing, match="'no' is over rows of none, and there are none"):
         measured_here(tmp_path, metric("no", "rows", count, over=NOBODY))
 
 
 def test_a_metric_that_the_judge_computes_is_not_computed_from_rows(tmp_path: Path) -> None:
-    assert measured_here(tmp_path, metric("theirs", "rows", judged("of the judge"), over=every)) == {}
+    assert measured_here(tmp_path, metric("theirs", "rows", judged_value("of the judge"), over=every)) == {}
 
 
 def test_a_file_without_rows_is_read_and_its_metrics_are_missing(tmp_path: Path) -> None:
     evidence = evidence_of(tmp_path, "ship")
     evidence.outputs["rows"].write_text("", encoding="utf-8")
     kind = replace(STAGE_KINDS["package"], metrics=(metric("nothing", "rows", count, over=NOTHING),))
-    assert measure_rows(kind, evidence) == {"nothing": Measured(0, 0)}
+    assert measure_rows(kind, evidence) == {"nothing": MeasuredValue(0, 0)}
 
 
 def test_the_population_is_among_the_lines_only_where_it_is_not_all_of_them(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_the_population_is_among_the_lines_only_where_it_is_not_all_of_them(tmp_
 
 
 def test_what_an_attempt_does_not_have_has_no_metrics_and_no_lines(tmp_path: Path) -> None:
-    kept_out = metric("kept_out", "pairs", count, over=Over("pairs that are kept out", output="scored_pairs"))
+    kept_out = metric("kept_out", "pairs", count, over=Population("pairs that are kept out", output="scored_pairs"))
     kind = replace(STAGE_KINDS["dpo"], metrics=(kept_out,))
     evidence = dpo_evidence(tmp_path)
     evidence.outputs["pairs"].write_text("", encoding="utf-8")

@@ -214,15 +214,15 @@ def test_claims_are_looked_up_and_never_believed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", built_in_kinds(), ids=lambda kind: kind.name)
 def test_every_kind_says_what_a_reviewer_looks_at_in_it(kind: StageKind) -> None:
-    assert len(kind.points) >= 2 and len(set(kind.points)) == len(kind.points)
+    assert len(kind.review_focus) >= 2 and len(set(kind.review_focus)) == len(kind.review_focus)
 
 
 def test_a_packet_shows_what_its_kind_has_a_reviewer_look_at(tmp_path: Path) -> None:
     for stage in ("train", "base"):
         (folder := tmp_path / stage).mkdir()
         evidence = evidence_of(folder, stage)
-        assert packet_of(evidence).points == kind_of(evidence.stage).points
-    assert any("mask" in one for one in STAGE_KINDS["sft"].points)
+        assert packet_of(evidence).points == kind_of(evidence.stage).review_focus
+    assert any("mask" in one for one in STAGE_KINDS["sft"].review_focus)
 
 
 def test_a_packet_begins_with_the_registered_reading_list(tmp_path: Path) -> None:

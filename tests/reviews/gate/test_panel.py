@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviews.gate.panel import Answer, disagree, member_answer, merge
-from reviews.trail.chain.envelope import Recorded
+from reviews.gate.panel import ReviewerAnswer, disagree, member_answer, merge
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.system.digests import digest_bytes
 from specs.trail.entry import Entry
@@ -20,13 +20,13 @@ from testing.factories.bodies import body_of
 from tests.reviews.gate.test_decide import LOOK, MOVE, RANK, check, decided, finding, verdict
 
 WHY = NoVerdict(cause="server_error", what="it is down", detail="503", help="wait")
-DOWN = Answer("third", None, WHY)
+DOWN = ReviewerAnswer("third", None, WHY)
 
 
 def panel(*verdicts: Verdict | None, quorum: int = 2) -> Verdict:
     names = ("first", "second", "third", "fourth")
     return merge(
-        [Answer(name, one, None if one else WHY) for name, one in zip(names, verdicts, strict=False)],
+        [ReviewerAnswer(name, one, None if one else WHY) for name, one in zip(names, verdicts, strict=False)],
         quorum,
     )
 
@@ -102,21 +102,21 @@ def test_without_a_quorum_a_person_is_asked_even_where_a_rule_knows_a_change() -
 def test_what_a_member_said_is_read_from_its_entry(tmp_path: Path) -> None:
     store = Store(tmp_path)
 
-    def answer(name: str, said: Verdict) -> Answer:
+    def answer(name: str, said: Verdict) -> ReviewerAnswer:
         body = body_of("verdict", verdict=store.put_value(said), reviewer=name)
         entry = Entry(seq=1, kind="verdict", session="s", key="k", time_ns="1", previous=digest_bytes(b""), body=body)
-        return member_answer(store, Recorded(entry, digest_bytes(b"entry")))
+        return member_answer(store, RecordedEntry(entry, digest_bytes(b"entry")))
 
     said = verdict(finding())
-    assert answer("ada", said) == Answer("ada", said)
-    assert answer("bob", verdict(no_verdict=WHY, approve=False)) == Answer("bob", None, WHY)
+    assert answer("ada", said) == ReviewerAnswer("ada", said)
+    assert answer("bob", verdict(no_verdict=WHY, approve=False)) == ReviewerAnswer("bob", None, WHY)
 
 
 def test_the_merged_verdict_holds_what_everybody_said() -> None:
     condition = Condition(text="c", stage="later")
     first = verdict(finding(severity="minor"), risks=("small",), not_judged=("truth", "style"), conditions=(condition,))
     second = verdict(finding(severity="note"), risks=("small", "old"), not_judged=("truth",), conditions=(condition,))
-    merged = merge([Answer("a", first), Answer("b", second), DOWN], 2)
+    merged = merge([ReviewerAnswer("a", first), ReviewerAnswer("b", second), DOWN], 2)
     assert [one.id for one in merged.findings] == ["1-f", "2-f"]
     assert [one.statement for one in merged.findings] == ["a: it is wrong", "b: it is wrong"]
     assert (merged.risks, merged.not_judged, merged.conditions) == (("small", "old"), ("truth",), (condition,))

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reviews.requests.ask_policy import MUST_ASK, MUST_NOT_ASK, SURE, apply, facts_of, policy_answer, tier_of
-from reviews.requests.registered_values import Registered
+from reviews.requests.registered_values import SpecValueIndex
 from specs.lint.party_rules import LATENCY_S
-from specs.system.vendors.parties import Effort, Efforts
+from specs.system.vendors.parties import Efforts, ReviewLimits
 from specs.trail.requested_review import DecisionKind, PolicyAnswer, QuestionRequest, Stakes
 from testing.factories.spec_files import loads, write_spec
 
@@ -31,11 +31,11 @@ texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join)
 
 
 @pytest.fixture(scope="module")
-def registered(tmp_path_factory: pytest.TempPathFactory) -> Registered:
-    return Registered(loads(write_spec(tmp_path_factory.mktemp("spec"))).spec)
+def registered(tmp_path_factory: pytest.TempPathFactory) -> SpecValueIndex:
+    return SpecValueIndex(loads(write_spec(tmp_path_factory.mktemp("spec"))).spec)
 
 
-def answer(question: str, registered: Registered | None = None, **given: Any) -> PolicyAnswer:
+def answer(question: str, registered: SpecValueIndex | None = None, **given: Any) -> PolicyAnswer:
     return policy_answer(QuestionRequest(topic="t", question=question, **given), registered)
 
 
@@ -96,7 +96,7 @@ def test_rules_outside_a_session(question: str, given: dict[str, Any], rule: str
     ],
 )
 def test_rules_in_a_session_know_the_registered_spec(
-    registered: Registered, question: str, given: dict[str, Any], rule: str, found: list[tuple[str, str]] | None
+    registered: SpecValueIndex, question: str, given: dict[str, Any], rule: str, found: list[tuple[str, str]] | None
 ) -> None:
     said = answer(question, registered, **given)
     assert said.rule == rule
@@ -111,7 +111,12 @@ def test_an_option_among_the_answers_counts_as_part_of_the_question() -> None:
 
 @given(kinds, stakes, confidences, texts, st.booleans())
 def test_more_stakes_or_less_confidence_never_turn_asking_into_not_asking(
-    registered: Registered, kind: DecisionKind | None, level: Stakes | None, sure: float | None, text: str, inside: bool
+    registered: SpecValueIndex,
+    kind: DecisionKind | None,
+    level: Stakes | None,
+    sure: float | None,
+    text: str,
+    inside: bool,
 ) -> None:
     spec = registered if inside else None
     request = QuestionRequest(topic="t", question=text, kind=kind, stakes=level, confidence=sure)
@@ -127,7 +132,12 @@ def test_more_stakes_or_less_confidence_never_turn_asking_into_not_asking(
 
 @given(kinds, stakes, confidences, texts, st.booleans())
 def test_the_answer_is_a_function_of_the_question_and_names_its_rule(
-    registered: Registered, kind: DecisionKind | None, level: Stakes | None, sure: float | None, text: str, inside: bool
+    registered: SpecValueIndex,
+    kind: DecisionKind | None,
+    level: Stakes | None,
+    sure: float | None,
+    text: str,
+    inside: bool,
 ) -> None:
     request = QuestionRequest(topic="t", question=text, kind=kind, stakes=level, confidence=sure)
     spec = registered if inside else None
@@ -142,7 +152,7 @@ def test_the_answer_is_a_function_of_the_question_and_names_its_rule(
 def test_the_order_of_what_was_found_does_not_depend_on_the_process(tmp_path: Path) -> None:
     """A set in its place would give another order in the next process, and the audit another answer."""
     spec = loads(write_spec(tmp_path)).spec
-    names = list(Registered(spec)._values)  # pyright: ignore[reportPrivateUsage]
+    names = list(SpecValueIndex(spec)._values)  # pyright: ignore[reportPrivateUsage]
     assert names.index("objective") < names.index("alpha") < names.index("learning_rate")
     assert names.index("alpha") + 1 == names.index("analysis.alpha")
 
@@ -168,5 +178,5 @@ def test_every_tier_has_the_time_it_takes() -> None:
     """Elsewhere gates had 300 s and took up to ten minutes: they were the calls most likely to time out."""
     efforts = Efforts()
     for tier, least in (("low", 120), ("medium", 300), ("high", 600)):
-        effort: Effort = getattr(efforts, tier)
+        effort: ReviewLimits = getattr(efforts, tier)
         assert effort.timeout_s >= least and LATENCY_S[tier] >= least

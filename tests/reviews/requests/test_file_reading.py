@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from reviews.requests import file_reading
-from reviews.requests.file_reading import Limits, Reader
+from reviews.requests.file_reading import ReadingLimits, RequestReader
 from specs.system.digests import digest_bytes
 from specs.system.errors import UserError
 from specs.system.masking import Masker
-from specs.trail.requested_review import Reading
+from specs.trail.requested_review import RequestReading
 
 KEY = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz"
 ISSUED = [
@@ -37,15 +37,15 @@ WORDS = [
 ]
 
 
-def reader(environ: dict[str, str] | None = None, limit: Limits = file_reading.FOR_MODEL) -> Reader:
-    return Reader(Masker(environ or {}), limits=limit)
+def reader(environ: dict[str, str] | None = None, limit: ReadingLimits = file_reading.FOR_MODEL) -> RequestReader:
+    return RequestReader(Masker(environ or {}), limits=limit)
 
 
-def names(reading: Reading) -> list[str]:
+def names(reading: RequestReading) -> list[str]:
     return [file.name for file in reading.files]
 
 
-def why(reading: Reading) -> dict[str, str]:
+def why(reading: RequestReading) -> dict[str, str]:
     return {one.name: one.why for one in reading.left_out}
 
 
@@ -72,8 +72,8 @@ def test_a_folder_is_read_in_order_under_relative_names(here: Path) -> None:
 
 
 def read(
-    folder: Path, *paths: str, environ: dict[str, str] | None = None, limit: Limits = file_reading.FOR_MODEL
-) -> Reading:
+    folder: Path, *paths: str, environ: dict[str, str] | None = None, limit: ReadingLimits = file_reading.FOR_MODEL
+) -> RequestReading:
     one = reader(environ, limit)
     for path in paths:
         one.add(path, "file")
@@ -140,10 +140,10 @@ def test_code_that_is_named_after_secrets_is_code(here: Path) -> None:
 
 def test_more_than_the_total_is_left_out_and_counted(here: Path) -> None:
     write(here, **{f"src__{number}_DOT_md": "x" * 40 for number in range(5)})
-    reading = read(here, "src", limit=Limits(100, 100, 10))
+    reading = read(here, "src", limit=ReadingLimits(100, 100, 10))
     assert names(reading) == ["src/0.md", "src/1.md"] and len(reading.left_out) == 3
     assert all("over the limit" in one.why for one in reading.left_out)
-    assert names(read(here, "src", limit=Limits(100, 1000, 3))) == ["src/0.md", "src/1.md", "src/2.md"]
+    assert names(read(here, "src", limit=ReadingLimits(100, 1000, 3))) == ["src/0.md", "src/1.md", "src/2.md"]
 
 
 def test_an_index_without_end_is_counted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +204,7 @@ def test_a_file_without_permission_is_refused_when_named_and_listed_when_found(
 
 def test_what_its_asker_may_not_see_is_not_read(here: Path) -> None:
     write(here, src__heldout_DOT_jsonl="secret row", src__a_DOT_md="text")
-    one = Reader(Masker({}), lambda path: "heldout" not in path.name)
+    one = RequestReader(Masker({}), lambda path: "heldout" not in path.name)
     one.add("src", "file")
     assert names(one.reading) == ["src/a.md"] and why(one.reading)["src/heldout.jsonl"] == "may not be read here"
     assert "heldout" not in "".join(one.sources), "rules see no more than a model would"

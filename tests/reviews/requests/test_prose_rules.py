@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from reviews.requests.answer_forms import places_in
-from reviews.requests.citations import Places
-from reviews.requests.file_reading import FOR_RULES, Reader
+from reviews.requests.citations import CitationResolver
+from reviews.requests.file_reading import FOR_RULES, RequestReader
 from reviews.requests.rules.file_review import review_by_rule
-from reviews.requests.rules.prose import nominated, sentences
+from reviews.requests.rules.prose import find_rule_words, sentences
 from reviews.requests.rules.prose_faults import RULES
-from reviews.requests.rules.rule_findings import Material
+from reviews.requests.rules.rule_findings import RuleMaterial
 from specs.system.masking import Masker
 from specs.trail.requested_review import ReviewAnswer, ReviewKind
 from testing.fixtures.command_sessions import called as peergate
@@ -233,15 +233,15 @@ NOT_PLANNED: dict[str, tuple[str, ...]] = {
 
 
 def found_in(text: str) -> set[str]:
-    return {rule.id for sentence in sentences(text) for rule in RULES if nominated(rule, sentence) is not None}
+    return {rule.id for sentence in sentences(text) for rule in RULES if find_rule_words(rule, sentence) is not None}
 
 
 def reviewed(folder: Path, text: str, kind: ReviewKind = "methodology", name: str = "plan.md") -> ReviewAnswer:
     (folder / name).write_text(text, encoding="utf-8")
-    reader = Reader(Masker({}), limits=FOR_RULES)
+    reader = RequestReader(Masker({}), limits=FOR_RULES)
     reader.add(str(folder / name), "file")
-    answer = review_by_rule(Material(reader.reading, reader.sources, lambda _: True, str), kind)
-    assert all(Places(reader.reading).holds(one) for one in places_in(answer))
+    answer = review_by_rule(RuleMaterial(reader.reading, reader.sources, lambda _: True, str), kind)
+    assert all(CitationResolver(reader.reading).holds(one) for one in places_in(answer))
     return answer
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from reviews.requests.answer_forms import places_in
-from reviews.requests.citations import Places
-from reviews.requests.file_reading import FOR_RULES, Reader
+from reviews.requests.citations import CitationResolver
+from reviews.requests.file_reading import FOR_RULES, RequestReader
 from reviews.requests.rules.file_review import review_by_rule
-from reviews.requests.rules.rule_findings import Material
+from reviews.requests.rules.rule_findings import RuleMaterial
 from reviews.requests.rules.scorecard import score
 from reviews.requests.rules.stated_numbers import held_in, stated_in
 from reviews.requests.run_evidence import RunEvidence, add_run
@@ -36,12 +36,12 @@ def reviewed(folder: Path, files: dict[str, str], hidden: str = "") -> ReviewAns
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
-    reader = Reader(Masker({}), lambda path: not hidden or hidden not in path.name, FOR_RULES)
+    reader = RequestReader(Masker({}), lambda path: not hidden or hidden not in path.name, FOR_RULES)
     reader.add(str(folder), "file")
     answer = review_by_rule(
-        Material(reader.reading, reader.sources, lambda path: not hidden or hidden not in path.name, str), "code"
+        RuleMaterial(reader.reading, reader.sources, lambda path: not hidden or hidden not in path.name, str), "code"
     )
-    places = Places(reader.reading)
+    places = CitationResolver(reader.reading)
     assert all(places.holds(one) for one in places_in(answer))
     assert answer.not_judged and "a model or a person has to say" in answer.overall_assessment
     return answer
@@ -176,10 +176,10 @@ def test_data_too_large_to_be_shown_is_compared_all_the_same(here: Path) -> None
     )
     for name, text in {"train.jsonl": rows + HELD, "heldout.jsonl": HELD}.items():
         (here / name).write_text(text, encoding="utf-8")
-    reader = Reader(Masker({}), limits=FOR_RULES)
+    reader = RequestReader(Masker({}), limits=FOR_RULES)
     reader.add(".", "file")
     assert [one.name for one in reader.reading.left_out] == ["train.jsonl"]
-    answer = review_by_rule(Material(reader.reading, reader.sources, lambda _: True, str), "code")
+    answer = review_by_rule(RuleMaterial(reader.reading, reader.sources, lambda _: True, str), "code")
     assert "2 of 2 held-out questions" in answer.issues[0].statement
 
 
@@ -280,10 +280,10 @@ def scored(run: Path, change: tuple[str, str] | None = None, name: str = "report
         assert change[0] in before
         path.write_text(before.replace(*change, 1), encoding="utf-8")
     try:
-        reader = Reader(Masker({}), limits=FOR_RULES)
+        reader = RequestReader(Masker({}), limits=FOR_RULES)
         evidence = add_run(reader, run, claims=True, rendered=rendered_again(run))
         answer = score(reader.reading, [evidence])
-        assert all(Places(reader.reading).holds(one) for one in places_in(answer))
+        assert all(CitationResolver(reader.reading).holds(one) for one in places_in(answer))
         return answer
     finally:
         path.write_text(before, encoding="utf-8")
@@ -346,11 +346,11 @@ def test_a_report_that_the_trail_does_not_record_is_none(tmp_path: Path) -> None
     for name in ("report.md", "report.json"):
         (run / "report" / name).write_text("{}", encoding="utf-8")
     with pytest.raises(EvidenceMissing, match="no report yet"):
-        add_run(Reader(Masker({})), run, claims=True, rendered=rendered_again(run))
+        add_run(RequestReader(Masker({})), run, claims=True, rendered=rendered_again(run))
 
 
 def paper(run: Path, text: str) -> AdversarialAnswer:
-    reader = Reader(Masker({}), limits=FOR_RULES)
+    reader = RequestReader(Masker({}), limits=FOR_RULES)
     reader.add_text("paper.md", text.encode(), "claims")
     evidence: list[RunEvidence] = [add_run(reader, run, claims=False)]
     return score(reader.reading, evidence)
@@ -400,32 +400,32 @@ def test_fixes_come_in_the_order_of_delta_by_effort(run: Path) -> None:
 def test_a_session_without_a_report_makes_no_claims(tmp_path: Path) -> None:
     run = small_run(tmp_path, closed=False, with_report=False)
     with pytest.raises(EvidenceMissing, match="no report yet"):
-        add_run(Reader(Masker({})), run, claims=True)
+        add_run(RequestReader(Masker({})), run, claims=True)
 
 
 def test_a_run_folder_is_reviewed_by_what_its_checks_found(tmp_path: Path) -> None:
     run = small_run(tmp_path, check={"status": "FAIL"})
-    reader = Reader(Masker({}), limits=FOR_RULES)
+    reader = RequestReader(Masker({}), limits=FOR_RULES)
     add_run(reader, run, claims=True)
-    answer = review_by_rule(Material(reader.reading, reader.sources, lambda _: True, str), "methodology")
+    answer = review_by_rule(RuleMaterial(reader.reading, reader.sources, lambda _: True, str), "methodology")
     (issue,) = answer.issues
     assert issue.severity == "CRITICAL" and "recorded at base.1: check parity.items is FAIL" in issue.statement
     assert [str(one) for one in issue.evidence] == ["small/checks.json:2"]
     assert answer.best_case is not None and answer.best_case.evidence == ()
-    assert Places(reader.reading).holds(issue.evidence[0])
+    assert CitationResolver(reader.reading).holds(issue.evidence[0])
 
 
 def test_the_best_case_of_a_run_folder_by_rule_is_the_checks_that_passed(run: Path) -> None:
-    reader = Reader(Masker({}), limits=FOR_RULES)
+    reader = RequestReader(Masker({}), limits=FOR_RULES)
     add_run(reader, run, claims=True)
-    best_case = review_by_rule(Material(reader.reading, reader.sources, lambda _: True, str), "design").best_case
+    best_case = review_by_rule(RuleMaterial(reader.reading, reader.sources, lambda _: True, str), "design").best_case
     assert best_case is not None
     assert best_case.argument == "By rule this holds: recorded at base.1: check parity.items is PASS."
     assert [str(one) for one in best_case.evidence] == ["small/checks.json:2"]
 
 
 def test_held_out_rows_are_no_part_of_a_session_as_it_is_read(run: Path) -> None:
-    reader = Reader(Masker({}))
+    reader = RequestReader(Masker({}))
     add_run(reader, run, claims=True)
     prompts = [json.loads(line)["prompt"] for line in (run / "heldout.jsonl").read_text(encoding="utf-8").splitlines()]
     text = "".join(file.text for file in reader.reading.files)

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from reviews.gate.reviewer import Answered, Exchange
+from reviews.gate.reviewer import ModelOutcome, ReviewExchange
 from reviews.reviewers.vendors.model_exchange import read_part
-from reviews.reviewers.vendors.review_model import Model, make_model
-from reviews.reviewers.vendors.verdict_answer import Answer, answer_form, to_verdict
+from reviews.reviewers.vendors.review_model import ReviewModel, make_model
+from reviews.reviewers.vendors.verdict_answer import VerdictAnswer, answer_form, to_verdict
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import ENDPOINT_KEYS
-from specs.system.vendors.parties import Effort, TokenPrice
-from specs.system.vendors.parties import Reviewer as ReviewerSpec
+from specs.system.vendors.parties import ReviewerSpec as ReviewerSpec
+from specs.system.vendors.parties import ReviewLimits, TokenPrice
 from specs.system.vendors.untrusted_text import enclose
 from specs.trail.verdict import Verdict
 from testing.fixtures.command_sessions import environment
@@ -47,7 +47,7 @@ LIKE_THIS: dict[str, Any] = {
     "recommendation": "Go on.",
     "approve": True,
 }
-EFFORT = Effort(timeout_s=300, max_cost_usd=0.1, max_output_tokens=400)
+EFFORT = ReviewLimits(timeout_s=300, max_cost_usd=0.1, max_output_tokens=400)
 MOST_TRIES = 12
 """So small a model rambles unless it has something to copy, and even so one answer in five is not whole."""
 
@@ -58,19 +58,19 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield running
 
 
-def text_of(exchange: Exchange) -> str | None:
+def text_of(exchange: ReviewExchange) -> str | None:
     """Return the text of an answer that came to its own end."""
     choice = json.loads(exchange.response or b"")["choices"][0]
     return None if choice["finish_reason"] == "length" else choice["message"]["content"]
 
 
-def model_at(address: str, **changes: Any) -> Model:
+def model_at(address: str, **changes: Any) -> ReviewModel:
     values: dict[str, Any] = {"vendor": "openai", "model": MODEL, "base_url": address, "api": "chat_json_object"}
     values |= {"usd_per_million_tokens": TokenPrice(input=0, output=0)} | changes
     return make_model(ReviewerSpec(**values), {ENDPOINT_KEYS["reviewer"]: KEY})
 
 
-def ask(model: Model, effort: Effort = EFFORT) -> Answered[Verdict]:
+def ask(model: ReviewModel, effort: ReviewLimits = EFFORT) -> ModelOutcome[Verdict]:
     shots = "\n\n".join([f"Packet: {json.dumps(PACKET)}\nAnswer: {json.dumps(LIKE_THIS)}"] * 4)
     text = enclose("packet", shots) + "Repeat the last answer exactly."
 
@@ -92,7 +92,7 @@ def test_a_model_server_gives_a_verdict_in_the_form_of_an_answer(address: str) -
             assert review.error is not None and "incomplete (length)" in review.error.message
             continue
         # This server's grammar lets line breaks into strings, which JSON forbids; apart from them the form holds.
-        read_part(text.replace("\n", " "), Answer, model.name)
+        read_part(text.replace("\n", " "), VerdictAnswer, model.name)
         if review.value is not None:
             assert review.value.reviewer == f"openai:{MODEL}" and review.value.reasoning
             return

@@ -13,17 +13,17 @@ import pytest
 
 from reviews.audit.metric_lines import parts_of
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.readable_evidence import Shelf
+from reviews.evidence.readable_evidence import EvidenceBrowser
 from reviews.gate.gate_decision import settle
-from reviews.gate.reviewer import Found, Looking
+from reviews.gate.reviewer import Looking, LookupAnswer
 from reviews.reviewers.vendors import looking as looking_module
 from reviews.reviewers.vendors.review_model import ModelReviewer, model_reviewer
 from reviews.trail.chain.store import Store
 from specs.system.digests import digest_bytes
 from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import KEYS
-from specs.system.vendors.parties import Effort, Efforts, TokenPrice
-from specs.system.vendors.parties import Reviewer as ReviewerSpec
+from specs.system.vendors.parties import Efforts, ReviewLimits, TokenPrice
+from specs.system.vendors.parties import ReviewerSpec as ReviewerSpec
 from specs.trail.reviewer_tools import REVIEWER_TOOLS
 from specs.trail.verdict import Packet
 from testing.factories.evidence_on_disk import evidence_of, samples
@@ -61,20 +61,20 @@ def packet(evidence: Evidence) -> Packet:
     return packet_of(evidence)
 
 
-def shelf_of(evidence: Evidence, folder: Path) -> Shelf:
+def shelf_of(evidence: Evidence, folder: Path) -> EvidenceBrowser:
     """Return the shelf of evidence whose files a session would have in its store."""
     store = Store(folder)
     kept = {name: store.path(store.put(path.read_bytes())) for name, path in evidence.outputs.items() if path.is_file()}
     digests = {name: store.put(data) for name, data in evidence.resolved.read_data().items()}
     resolved = evidence.resolved.model_copy(update={"data_digests": digests})
     before = evidence.baseline_rows and store.path(store.put(evidence.baseline_rows.read_bytes()))
-    return Shelf(resolved, store, replace(evidence, outputs=kept, baseline_rows=before), parts_of)
+    return EvidenceBrowser(resolved, store, replace(evidence, outputs=kept, baseline_rows=before), parts_of)
 
 
 class Desk:
     """Stands for the session: carries calls out and remembers them."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: EvidenceBrowser) -> None:
         self.shelf = shelf
         self.asked: list[tuple[str, str]] = []
         self.answers: list[str] = []
@@ -82,11 +82,11 @@ class Desk:
     def looking(self) -> Looking:
         return Looking(tuple(self.shelf.names()), self.look)
 
-    def look(self, tool: str, arguments: str, most: int) -> Found:
+    def look(self, tool: str, arguments: str, most: int) -> LookupAnswer:
         answer = self.shelf.answer(tool, arguments, most)
         self.asked.append((tool, arguments))
         self.answers.append(answer.text)
-        return Found(answer.text, answer.is_error, f"look/sample.1/{len(self.asked)}")
+        return LookupAnswer(answer.text, answer.is_error, f"look/sample.1/{len(self.asked)}")
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def desk(evidence: Evidence, tmp_path: Path) -> Desk:
 def reviewer_at(
     api: Api, vendor: str, monkeypatch: pytest.MonkeyPatch, looks: int = 3, usd: float = 1.0
 ) -> ModelReviewer:
-    one = Effort(timeout_s=20, max_cost_usd=usd)
+    one = ReviewLimits(timeout_s=20, max_cost_usd=usd)
     monkeypatch.setitem(http_exchange.ADDRESSES, vendor, api.address)
     spec = ReviewerSpec(
         vendor=vendor,

@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 
 from reviews.audit.verify import verify_run
 from reviews.evidence.readable_evidence import MOST_ANSWER
-from reviews.gate.panel import Panel
+from reviews.gate.panel import ReviewPanel
 from reviews.reviewers.process import messages
 from reviews.reviewers.process.client import ReviewerProcess
 from reviews.reviewers.vendors.looking import MOST_CALLS
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.cli import app
@@ -141,7 +141,7 @@ def peergate(*arguments: str | Path) -> str:
     return done.stdout
 
 
-def one_entry(run: Path, key: str) -> Recorded:
+def one_entry(run: Path, key: str) -> RecordedEntry:
     (found,) = [one for one in read_entries(run / "trail.sqlite") if one.entry.key == key]
     return found
 
@@ -295,7 +295,7 @@ def test_a_process_that_looks_on_and_on_is_stopped(api: Api, tmp_path: Path) -> 
     session.trail.append("packet", "packet/design.1", {"stage": "design", "attempt": 1, "packet": "sha256:" + "0" * 64})
     asked = messages.Look(tool="grep", arguments='{"text": "owl"}', most=10**9)
     who = session.reviewer
-    assert not isinstance(who, Panel)
+    assert not isinstance(who, ReviewPanel)
     with may_look(session, "design", 1, "sha256:" + "0" * 64, who):
         for _ in range(LOOKS * MOST_CALLS):
             assert len(session.reviewing.look(asked).text.encode()) <= MOST_ANSWER

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reviews.gate.packet import resolvable
-from reviews.reviewers.vendors.packet_text import render, shown
+from reviews.reviewers.vendors.packet_text import build_packet_view, render
 from specs.trail.verdict import CheckResult, Packet, Span
 from testing.factories.evidence_on_disk import evidence_of
 from tests.reviews.gate.test_packet import packet_of
@@ -36,7 +36,7 @@ def test_what_a_model_is_shown_is_half_as_long_as_the_packet(tmp_path: Path, sta
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_pointer_into_it_points_into_the_packet(tmp_path: Path, stage: str) -> None:
     packet = packet_of(evidence_of(tmp_path, stage))
-    found = [one for one in pointers(shown(packet)) if not one.startswith("/quiet_checks")]
+    found = [one for one in pointers(build_packet_view(packet)) if not one.startswith("/quiet_checks")]
     lost = [one for one in found if not resolvable(Span(artifact=packet.content_digest(), pointer=one), packet)]
     assert len(found) > 30 and lost == []
 
@@ -67,7 +67,7 @@ def test_only_checks_that_passed_and_show_nothing_are_counted(tmp_path: Path) ->
             ]
         )
     ]
-    told = shown(packet.model_copy(update={"checks": tuple(changed)}))
+    told = build_packet_view(packet.model_copy(update={"checks": tuple(changed)}))
     assert sorted(told["checks"]) == ["1", "3", "4", "5", "6"]
     assert told["quiet_checks"] == {"passed": 1, "not_applicable": 1, "places_of_passed": {"c0": 0}}
     assert told["checks"]["4"] == {"id": "c4", "status": "FAIL", "blocking": True, "detail": "d"}
@@ -76,6 +76,6 @@ def test_only_checks_that_passed_and_show_nothing_are_counted(tmp_path: Path) ->
 
 def test_nothing_else_is_left_out(tmp_path: Path) -> None:
     packet = packet_of(evidence_of(tmp_path, "sample"))
-    left_out = set(Packet.model_fields) - set(shown(packet))
+    left_out = set(Packet.model_fields) - set(build_packet_view(packet))
     whole = set(packet.model_dump(mode="json"))
     assert left_out & whole == {"checks_digest", "metrics_digest", "registration"}

@@ -11,11 +11,11 @@ import pytest
 
 from reviews.audit.event_order import people_damage
 from reviews.gate.gate_decision import settle
-from reviews.gate.reviewer import Unanswered, no_verdict
+from reviews.gate.reviewer import PendingVerdict, no_verdict
 from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.person import Person, ask_at_the_terminal, give, summary, template
 from reviews.reviewers.vendors.verdict_answer import to_verdict
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.keys import load_key
 from reviews.trail.chain.store import Store
 from reviews.trail.integrity import walk_trail
@@ -42,7 +42,7 @@ def typed(*lines: str) -> Callable[[str], str]:
 
 
 def test_nobody_at_the_terminal_is_no_verdict(packet: Packet) -> None:
-    with pytest.raises(Unanswered, match="waits for a person"):
+    with pytest.raises(PendingVerdict, match="waits for a person"):
         Person().review(packet, packet.content_digest())
 
 
@@ -53,7 +53,7 @@ class Waiting(NamedTuple):
     store: Store
     packet: Packet
 
-    def give(self, **changes: Any) -> Recorded:
+    def give(self, **changes: Any) -> RecordedEntry:
         answer = template(self.packet) | {"findings": [], "reasoning": "read", "recommendation": "go on"}
         return give(self.trail, self.store, json.dumps(answer | {"approve": True} | changes))
 

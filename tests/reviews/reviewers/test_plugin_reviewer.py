@@ -26,7 +26,7 @@ from specs.session.session_spec import SessionSpec
 from specs.system import plugins
 from specs.system.digests import digest_bytes
 from specs.system.errors import PluginFault, ReviewerUnavailable, UserError
-from specs.system.vendors.parties import Reviewer
+from specs.system.vendors.parties import ReviewerSpec
 from specs.trail.verdict import Packet
 from testing.factories.evidence_on_disk import evidence_of
 from testing.fixtures.reviewer_here import ReviewerHere
@@ -57,11 +57,11 @@ def bring(folder: Path, body: str = "return verdict", *, asks: bool = False, key
     plugins._looked_up.cache_clear()  # pyright: ignore[reportPrivateUsage]
 
 
-def spec_of(**changes: Any) -> Reviewer:
-    return Reviewer.model_validate({"vendor": "words"} | changes)
+def spec_of(**changes: Any) -> ReviewerSpec:
+    return ReviewerSpec.model_validate({"vendor": "words"} | changes)
 
 
-def process_of(folder: Path, reviewer: Reviewer, **environ: str) -> ReviewerHere:
+def process_of(folder: Path, reviewer: ReviewerSpec, **environ: str) -> ReviewerHere:
     (folder / "keys").mkdir(parents=True)
     create_key(folder / "keys" / "reviewer.key")
     return ReviewerHere("small", (reviewer,), folder / "keys" / "reviewer.key", environ)
@@ -157,7 +157,7 @@ def test_a_key_whose_value_nothing_would_mask_is_refused(name: str, here: Path) 
         vendor_of("words")
 
 
-def told_of(spec: SessionSpec, reviewer: Reviewer) -> list[str]:
+def told_of(spec: SessionSpec, reviewer: ReviewerSpec) -> list[str]:
     return [one.message for one in lint(spec.model_copy(update={"reviewer": reviewer}))]
 
 
@@ -194,7 +194,7 @@ def test_a_pod_gets_its_key_and_no_question_is_put_to_it(here: Path, tmp_path: P
 @pytest.mark.parametrize("name", ["wordz", "panel", "playbook"])
 def test_a_vendor_that_nobody_brings_is_an_error_of_the_spec(name: str, here: Path, tmp_path: Path) -> None:
     bring(here)
-    spec = evidence_of(tmp_path, "base").resolved.spec.model_copy(update={"reviewer": Reviewer(vendor=name)})
+    spec = evidence_of(tmp_path, "base").resolved.spec.model_copy(update={"reviewer": ReviewerSpec(vendor=name)})
     found = [one for one in lint_reviewer(spec) if one.loc == ("reviewer", "vendor")]
     assert len(found) == 1 and ("unknown reviewer vendor" in found[0].message or name == "playbook")
 
@@ -210,10 +210,10 @@ ALL = """told = [asked.looking.look("grep", "{}", 10).text for _ in range(9)]
 def looking_at(process: ReviewerHere, asked: list[messages.Look], takes_s: float = 0.0) -> None:
     """Stands for the session."""
 
-    def look(one: messages.Look) -> messages.Looked:
+    def look(one: messages.Look) -> messages.LookupAnswerMessage:
         asked.append(one)
         time.sleep(takes_s)
-        return messages.Looked(text="rows:3: an owl", is_error=False, entry=f"look/base.1/{len(asked)}")
+        return messages.LookupAnswerMessage(text="rows:3: an owl", is_error=False, entry=f"look/base.1/{len(asked)}")
 
     process.readable, process.look = ("rows: what the attempt left",), look
 

@@ -22,7 +22,7 @@ from reviews.trail.chain.keys import create_key, key_apart, load_key
 from sessions.jobs.job_environment import job_environment
 from sessions.nodes import judge
 from specs.system.errors import PeergateError, ReviewerUnavailable, UserError
-from specs.system.vendors.parties import Reviewer
+from specs.system.vendors.parties import ReviewerSpec
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import Packet
 from testing.factories.evidence_on_disk import evidence_of
@@ -31,7 +31,7 @@ from testing.fixtures.sandbox import WHY_UNAVAILABLE
 from tests.reviews.gate.test_packet import packet_of
 
 pytestmark = pytest.mark.apart
-CHECKLIST = (Reviewer(),)
+CHECKLIST = (ReviewerSpec(),)
 PACKET = "sha256:" + "b" * 64
 WHY = NoVerdict(cause="unusable", what="e", help="h")
 
@@ -51,8 +51,10 @@ def running(key: Path) -> Iterator[ReviewerProcess]:
     process.close()
 
 
-def ask(process: ReviewerProcess, seconds: float = 60) -> messages.Reviewed:
-    return process.ask(messages.NoVerdict(packet=PACKET, reviewer="r", why=WHY), messages.Reviewed, seconds)
+def ask(process: ReviewerProcess, seconds: float = 60) -> messages.VerdictMessage:
+    return process.ask(
+        messages.NoVerdictMessage(packet=PACKET, reviewer="r", why=WHY), messages.VerdictMessage, seconds
+    )
 
 
 def pids_of(process: ReviewerProcess) -> list[int]:
@@ -152,16 +154,16 @@ def test_what_is_wrong_with_the_key_is_told_and_nothing_is_signed(key: Path) -> 
 def test_its_environment_holds_the_key_of_its_own_vendor_only() -> None:
     given = {"OPENAI_API_KEY": "o", "ANTHROPIC_API_KEY": "a", "PEERGATE_REVIEWER_KEY": "r", "PEERGATE_BUILDER_KEY": "b"}
     given |= {"HF_TOKEN": "h", "PATH": "/bin", "https_proxy": "p", "OPENAI_BASE_URL": "u"}
-    openai = Reviewer(vendor="openai", model="m")
-    own = Reviewer.model_validate({"vendor": "openai", "model": "m", "base_url": "http://h/v1"})
+    openai = ReviewerSpec(vendor="openai", model="m")
+    own = ReviewerSpec.model_validate({"vendor": "openai", "model": "m", "base_url": "http://h/v1"})
 
-    def keys(*reviewers: Reviewer) -> set[str]:
+    def keys(*reviewers: ReviewerSpec) -> set[str]:
         return confinement.environment(reviewers, given).keys() - {"PATH", "https_proxy", *confinement._SET}  # pyright: ignore[reportPrivateUsage]
 
-    assert keys(*CHECKLIST, Reviewer(vendor="person")) == set()
+    assert keys(*CHECKLIST, ReviewerSpec(vendor="person")) == set()
     assert keys(openai) == {"OPENAI_API_KEY"}
     assert keys(own) == {"PEERGATE_REVIEWER_KEY"}
-    assert keys(openai, Reviewer(vendor="anthropic", model="m")) == {"OPENAI_API_KEY", "ANTHROPIC_API_KEY"}
+    assert keys(openai, ReviewerSpec(vendor="anthropic", model="m")) == {"OPENAI_API_KEY", "ANTHROPIC_API_KEY"}
     assert not {"OPENAI_API_KEY", "ANTHROPIC_API_KEY", "PEERGATE_REVIEWER_KEY"} & job_environment().keys()
 
 
@@ -307,7 +309,7 @@ def test_a_process_that_waits_for_its_model_is_waited_for_and_says_so(key: Path)
     process = ReviewerProcess("small", CHECKLIST, key, start=played(twice))
     told: list[tuple[float, str]] = []
     process.waits = lambda seconds, why: told.append((seconds, why))
-    assert process.ask(messages.Sign(data=b"x"), messages.Signed, 0.5).signature == b""
+    assert process.ask(messages.Sign(data=b"x"), messages.SignatureMessage, 0.5).signature == b""
     assert told == [(0.6, "answered 503")] * 2 and process.waiting_usd == 0.25
     process.close()
 
@@ -325,7 +327,7 @@ def test_a_wait_ends_with_the_session_and_the_process_with_it(key: Path) -> None
     process.meanwhile = stop
     began = time.monotonic()
     with pytest.raises(Stopped):
-        process.ask(messages.Sign(data=b"x"), messages.Signed, 30)
+        process.ask(messages.Sign(data=b"x"), messages.SignatureMessage, 30)
     assert time.monotonic() - began < 20 and process._child is None  # pyright: ignore[reportPrivateUsage]
 
 
@@ -333,9 +335,9 @@ def test_a_process_that_does_not_read_is_not_waited_for(key: Path) -> None:
     """More than a pipe holds: writing to it must end in time too."""
     program = f"print('{READY}', flush=True); import time; time.sleep(60)"
     process = ReviewerProcess("small", CHECKLIST, key, start=played(program))
-    long = messages.NoVerdict(packet=PACKET, reviewer="r", why=WHY.model_copy(update={"detail": "e" * 2**20}))
+    long = messages.NoVerdictMessage(packet=PACKET, reviewer="r", why=WHY.model_copy(update={"detail": "e" * 2**20}))
     with pytest.raises(ReviewerUnavailable, match="took too long"):
-        process.ask(long, messages.Reviewed, 0.3)
+        process.ask(long, messages.VerdictMessage, 0.3)
 
 
 @pytest.mark.parametrize("line", [b"hello\n", b"{}\n", b'{"op": "sign"}\n', b"\xff\n"])
@@ -345,7 +347,7 @@ def test_a_line_that_is_no_question_ends_the_process_with_a_refusal(line: bytes)
         assert running.stdin is not None and running.stdout is not None
         running.stdin.write(line)
         answer = messages.read_answer(running.stdout.read())
-        assert isinstance(answer, messages.Refused) and running.wait(300) == 1
+        assert isinstance(answer, messages.RefusalMessage) and running.wait(300) == 1
 
 
 # ---- at the gate --------------------------------------------------------------------------------------------------

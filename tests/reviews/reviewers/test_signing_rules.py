@@ -14,13 +14,13 @@ from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import messages, reviewer_proxy
 from reviews.reviewers.process.messages import Spoken
 from reviews.reviewers.process.reviewer_proxy import party
-from reviews.trail.chain.envelope import Recorded, pae, payload_of
+from reviews.trail.chain.envelope import RecordedEntry, pae, payload_of
 from reviews.trail.chain.keys import is_signed, load_key
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from specs.system.digests import digest_bytes
 from specs.system.errors import ReviewerUnavailable
-from specs.system.vendors.parties import Reviewer
+from specs.system.vendors.parties import ReviewerSpec
 from specs.trail.entry import GENESIS, Entry
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import Packet, Verdict
@@ -30,7 +30,7 @@ from testing.factories.forgery import signed
 from testing.fixtures.reviewer_here import ReviewerHere
 from tests.reviews.gate.test_packet import packet_of
 
-CHECKLIST = (Reviewer(),)
+CHECKLIST = (ReviewerSpec(),)
 OTHER = "sha256:" + "a" * 64
 DOWN = NoVerdict(cause="server_error", what="down", detail="503", help="wait")
 
@@ -54,7 +54,7 @@ class Bench:
         kept = {"packet": self.store.put_value(packet), "verdict": self.store.put_value(verdict)}
         return {"stage": "base", "attempt": 1, "error": "", "reviewer": verdict.reviewer} | kept | changes
 
-    def record(self, key: str, body: dict[str, Any]) -> Recorded:
+    def record(self, key: str, body: dict[str, Any]) -> RecordedEntry:
         return self.trail.append("verdict", key, body)
 
     def spoken(self, key: str) -> Spoken:
@@ -178,9 +178,9 @@ def test_that_there_is_no_verdict_is_signed_and_approves_nothing(bench: Bench, p
 
 @pytest.mark.parametrize("text", ["{}", '{"stage": "base"}', "[1"])
 def test_what_is_no_packet_is_not_reviewed(bench: Bench, text: str) -> None:
-    question = messages.Review(reviewer=0, packet=text, digest=digest_bytes(text.encode()))
+    question = messages.ReviewMessage(reviewer=0, packet=text, digest=digest_bytes(text.encode()))
     with pytest.raises(ReviewerUnavailable, match="no packet"):
-        bench.process.ask(question, messages.Reviewed)
+        bench.process.ask(question, messages.VerdictMessage)
 
 
 def test_a_packet_is_reviewed_under_its_own_digest_and_in_its_own_form_only(bench: Bench, packet: Packet) -> None:
@@ -190,11 +190,11 @@ def test_a_packet_is_reviewed_under_its_own_digest_and_in_its_own_form_only(benc
         (loose := json.dumps(json.loads(text), indent=1), digest_bytes(loose.encode()), "not in canonical form"),
     ):
         with pytest.raises(ReviewerUnavailable, match=why):
-            bench.process.ask(messages.Review(reviewer=0, packet=shown, digest=digest), messages.Reviewed)
+            bench.process.ask(messages.ReviewMessage(reviewer=0, packet=shown, digest=digest), messages.VerdictMessage)
     for number in (-1, 1):
-        question = messages.Review(reviewer=number, packet=text, digest=packet.content_digest())
+        question = messages.ReviewMessage(reviewer=number, packet=text, digest=packet.content_digest())
         with pytest.raises(ReviewerUnavailable, match="no reviewer"):
-            bench.process.ask(question, messages.Reviewed)
+            bench.process.ask(question, messages.VerdictMessage)
 
 
 # ---- panels and repeats: what was said before is believed by its signature ----------------------------------------

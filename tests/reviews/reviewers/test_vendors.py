@@ -13,17 +13,17 @@ import pytest
 
 from reviews.evidence.evidence import Evidence
 from reviews.gate.gate_decision import settle
-from reviews.gate.reviewer import Answered, Exchange
+from reviews.gate.reviewer import ModelOutcome, ReviewExchange
 from reviews.reviewers.vendors import review_model
-from reviews.reviewers.vendors.packet_text import render, shown
+from reviews.reviewers.vendors.packet_text import build_packet_view, render
 from reviews.reviewers.vendors.review_model import ModelReviewer, model_reviewer
 from reviews.reviewers.vendors.verdict_answer import answer_form, instructions
 from specs.system.digests import canonical_bytes
 from specs.system.errors import ReviewerUnavailable, UserError
 from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import ENDPOINT_KEYS, KEYS
-from specs.system.vendors.parties import Effort, Efforts, TokenPrice
-from specs.system.vendors.parties import Reviewer as ReviewerSpec
+from specs.system.vendors.parties import Efforts, ReviewLimits, TokenPrice
+from specs.system.vendors.parties import ReviewerSpec as ReviewerSpec
 from specs.trail.verdict import Packet, Verdict
 from testing.factories.evidence_on_disk import N, answers, evidence_of, samples
 from testing.fixtures.loopback_api import (
@@ -86,7 +86,7 @@ def reviewer_at(
     api: Api, vendor: str, monkeypatch: pytest.MonkeyPatch, outage_s: float = 0.3, **effort: Any
 ) -> ModelReviewer:
     """Build the reviewer as a session does; only the address is the loopback server's."""
-    one = Effort.model_validate({"timeout_s": 20.0, "max_cost_usd": 1.0, **effort})
+    one = ReviewLimits.model_validate({"timeout_s": 20.0, "max_cost_usd": 1.0, **effort})
     values: dict[str, Any] = {"vendor": PARTY[vendor], "model": MODELS[vendor], "usd_per_million_tokens": PRICE}
     values |= {"effort": Efforts(low=one, medium=one, high=one), "outage_s": outage_s}
     if vendor not in KEYS:
@@ -97,7 +97,7 @@ def reviewer_at(
     return model_reviewer(ReviewerSpec(**values), {KEYS[vendor]: KEY})
 
 
-def ask(reviewer: ModelReviewer, packet: Packet) -> Answered[Verdict]:
+def ask(reviewer: ModelReviewer, packet: Packet) -> ModelOutcome[Verdict]:
     review = reviewer.ask(packet, packet.content_digest())
     assert (review.value is None) != (review.error is None)
     for kept in (review.exchange, review.value, review.error):
@@ -117,7 +117,7 @@ def outcome(reviewer: ModelReviewer, evidence: Evidence, packet: Packet) -> str:
     return settle(evidence.resolved, packet, review.value, evidence.attempt).outcome
 
 
-def unavailable(reviewer: ModelReviewer, packet: Packet) -> tuple[str, Exchange]:
+def unavailable(reviewer: ModelReviewer, packet: Packet) -> tuple[str, ReviewExchange]:
     """Return why there is no verdict; `review()` has to say the same."""
     review = ask(reviewer, packet)
     assert review.error is not None and review.error.exit_code == 4
@@ -497,7 +497,7 @@ def test_hostile_rows_stay_inside_the_data(
     assert len(lines) == 5
     name = lines[1].removeprefix("----- BEGIN PACKET ").removesuffix(" -----")
     assert lines[1:4:2] == [f"----- BEGIN PACKET {name} -----", f"----- END PACKET {name} -----"]
-    assert name not in lines[2] and json.loads(lines[2]) == json.loads(canonical_bytes(shown(packet)))
+    assert name not in lines[2] and json.loads(lines[2]) == json.loads(canonical_bytes(build_packet_view(packet)))
     outside = api.got[-1].instructions() + lines[0] + lines[4]
     assert "approve=true" not in outside and "Ignore the above" not in outside
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom
 
-from reviews.evidence.subgroups import Pair, each_kind, interval_over_groups, without_each_kind
+from reviews.evidence.subgroups import ArmPair, each_kind, interval_over_groups, without_each_kind
 from reviews.statistics.mcnemar import (
     RESAMPLES,
     benjamini_hochberg,
@@ -181,9 +181,9 @@ def test_the_detectable_effect_refuses_impossible_input(bad: dict[str, float]) -
         minimum_detectable_effect(**good | bad)  # pyright: ignore[reportArgumentType]
 
 
-def pairs(kind: str, before: str, after: str, group: str = "") -> list[Pair]:
+def pairs(kind: str, before: str, after: str, group: str = "") -> list[ArmPair]:
     marks = zip(before, after, strict=True)
-    return [Pair(kind, group or f"{kind}{place}", old == "1", new == "1") for place, (old, new) in enumerate(marks)]
+    return [ArmPair(kind, group or f"{kind}{place}", old == "1", new == "1") for place, (old, new) in enumerate(marks)]
 
 
 def test_each_kind_is_tested_and_adjusted() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reviews.statistics.sampling_evidence import evidence, joined
+from reviews.statistics.sampling_evidence import average_ratios, evidence
 from specs.stages.base.witness import FALSE_ALARM, TILTS, WitnessRow
 
 END = 0
@@ -57,7 +57,7 @@ def test_the_mean_of_every_likelihood_ratio_of_honest_draws_is_one() -> None:
     means: dict[str, float] = dict.fromkeys((*evidence([row(0, (0,))]), "joined"), 0.0)
     for some in product(every, repeat=3):
         found = evidence(drawn_together(some))
-        for name, value in (found | {"joined": joined(found)}).items():
+        for name, value in (found | {"joined": average_ratios(found)}).items():
             means[name] += math.prod(every[one] for one in some) * math.exp(value)
     assert means == pytest.approx(dict.fromkeys(means, 1.0), abs=1e-9)
 
@@ -66,7 +66,7 @@ def test_the_mean_of_every_likelihood_ratio_of_honest_draws_is_one() -> None:
 def test_each_way_to_make_samples_otherwise_shows_in_its_own_ratio(what: str) -> None:
     found = evidence(made(what, random.Random(2), 150))
     assert max(found, key=lambda name: found[name]) == what
-    assert joined(found) > -math.log(FALSE_ALARM)
+    assert average_ratios(found) > -math.log(FALSE_ALARM)
 
 
 def made(what: str, generator: random.Random, prompts: int) -> list[WitnessRow]:
@@ -102,5 +102,5 @@ def test_honest_draws_raise_no_more_alarms_than_are_allowed() -> None:
     """At 1 / a with a = 1 in 20, so that 2,000 stages show it; the bound is of every sample size."""
     generator = random.Random(7)
     for prompts in (5, 40):
-        found = [joined(evidence(made("honest", generator, prompts))) for _ in range(1000)]
+        found = [average_ratios(evidence(made("honest", generator, prompts))) for _ in range(1000)]
         assert sum(one >= math.log(20) for one in found) <= 50

@@ -21,7 +21,7 @@ from reviews.trail.anchors import Anchor
 from reviews.trail.chain.keys import KeyFolder
 from reviews.trail.signing import new_policy
 from reviews.trail.tables.open_table import read_entries
-from reviews.trail.tables.trail_file import Stored
+from reviews.trail.tables.trail_file import StoredEntry
 from reviews.trail.trail import Trail
 from testing.factories.bodies import body_of
 from testing.factories.forgery import Rows, chained, entries_of, head_of, keys_of, put, rows_of, signed, with_body
@@ -178,7 +178,7 @@ def _strangers(keys: KeyFolder) -> KeyFolder:
     return strangers
 
 
-Attack = Callable[[Rows, KeyFolder, random.Random], list[Stored]]
+Attack = Callable[[Rows, KeyFolder, random.Random], list[StoredEntry]]
 FOUND_ALONE: list[Attack] = [
     flip_a_byte, delete_and_renumber, swap_two, verdict_with_an_unknown_key, verdict_with_the_builders_key,
     verdict_with_the_logs_key,

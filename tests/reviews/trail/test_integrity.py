@@ -13,7 +13,7 @@ import pytest
 
 from reviews.trail.chain.keys import key_id
 from reviews.trail.chain.signed_head import parse_note
-from reviews.trail.integrity import Walk, log_keys, walk_trail
+from reviews.trail.integrity import TrailVerification, log_keys, walk_trail
 from reviews.trail.signing import signed_note
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
@@ -64,23 +64,23 @@ def more_than_a_policy(policy: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("change", [renamed, doubled, misspelt_witness, written_otherwise, more_than_a_policy])
 def test_a_policy_that_is_none_begins_no_trail(written: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    policy: dict[str, Any] = Walk().go(rows_of(written)[:1]).policies[0].model_dump(mode="json")
-    assert not Walk().go(begun_with(written, policy)).damage, "the control: as it was, it is one"
+    policy: dict[str, Any] = TrailVerification().go(rows_of(written)[:1]).policies[0].model_dump(mode="json")
+    assert not TrailVerification().go(begun_with(written, policy)).damage, "the control: as it was, it is one"
     change(policy)
-    walk = Walk().go(begun_with(written, policy))
+    walk = TrailVerification().go(begun_with(written, policy))
     assert walk.damage == ["entry 0: holds no policy: nothing says whose keys may sign"] and walk.policy is None
 
 
 def test_a_policy_with_a_witness_in_its_one_spelling_is_taken(written: Path) -> None:
-    policy: dict[str, Any] = Walk().go(rows_of(written)[:1]).policies[0].model_dump(mode="json")
+    policy: dict[str, Any] = TrailVerification().go(rows_of(written)[:1]).policies[0].model_dump(mode="json")
     policy["witnesses"] = ["PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"]
-    assert not Walk().go(begun_with(written, policy)).damage
+    assert not TrailVerification().go(begun_with(written, policy)).damage
 
 
 def test_a_body_without_the_form_of_its_kind_is_damage_that_only_this_finds(written: Path) -> None:
     rows, keys = rows_of(written), keys_of(written)
     bare = entries_of(rows)[2].model_copy(update={"body": {"usd": 1}})
-    walk = Walk().go(chained([bare], keys, stored_entries=rows[:2]))
+    walk = TrailVerification().go(chained([bare], keys, stored_entries=rows[:2]))
     assert len(walk.damage) == 1 and walk.damage[0].startswith("entry 2 (spend): does not have its form: ")
     assert walk.misfits == walk.damage and walk.notes == []
 
@@ -98,13 +98,13 @@ def test_signatures_are_counted_by_role_and_those_of_verdicts_again(tmp_path: Pa
 
 
 def test_a_head_of_another_log_is_told(written: Path) -> None:
-    walk = Walk().go(rows_of(written))
+    walk = TrailVerification().go(rows_of(written))
     policy = walk.policy
     assert policy is not None
     other = policy.model_copy(update={"origin": "peergate/other"})
     note = signed_note(other, 3, walk.tree.root(), keys_of(written))
     assert walk.against(parse_note(note.encode())) == ["is of the log 'peergate/other', this is 'peergate/small'"]
-    assert Walk().against(parse_note(note.encode())) == [], "without a policy nothing can be said"
+    assert TrailVerification().against(parse_note(note.encode())) == [], "without a policy nothing can be said"
 
 
 def named(public: str, role: Any = "log", **fields: Any) -> PolicyKey:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reviews.trail.chain.tree import (
     EMPTY_ROOT,
     Frontier,
-    Tree,
+    MerkleTree,
     leaf_hash,
     prove_inclusion,
     root_of,
@@ -90,7 +90,7 @@ def test_roots_and_proofs_are_those_of_the_standard(size: int) -> None:
     entries, leaves = entries_of(size), leaves_of(size)
     assert root_of(leaves) == mth(entries)
     for index in range(size):
-        found = prove_inclusion(Tree(leaves), index)
+        found = prove_inclusion(MerkleTree(leaves), index)
         assert found == path(index, entries)
         assert is_included(leaves[index], index, size, found, mth(entries))
 
@@ -98,7 +98,7 @@ def test_roots_and_proofs_are_those_of_the_standard(size: int) -> None:
 def test_the_root_of_any_subtree_is_that_of_its_entries() -> None:
     """Of those that proofs are made of: a full subtree, and what is left of the tree after one."""
     for size in (1, 2, 5, 8, 13):
-        entries, tree = entries_of(size), Tree(leaves_of(size))
+        entries, tree = entries_of(size), MerkleTree(leaves_of(size))
         assert len(tree) == size and tree.root(0, size) == mth(entries)
         for start in range(0, size, 4):
             for end in range(start + 1, min(start + 4, size) + 1):
@@ -109,7 +109,7 @@ def test_what_cannot_be_proven_is_refused() -> None:
     leaves = leaves_of(5)
     for index in (-1, 5):
         with pytest.raises(ValueError, match="is not in a tree of 5 entries"):
-            prove_inclusion(Tree(leaves), index)
+            prove_inclusion(MerkleTree(leaves), index)
 
 
 # ---- what must not pass ------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def test_a_proof_proves_nothing_else(size: int) -> None:
     leaves = leaves_of(size)
     root = root_of(leaves)
     for index in range(size):
-        found = prove_inclusion(Tree(leaves), index)
+        found = prove_inclusion(MerkleTree(leaves), index)
         others = [n for n in range(-1, size + 2) if n != index]
         assert not any(is_included(leaves[index], n, size, found, root) for n in others)
         assert not any(is_included(leaf, index, size, found, root) for n, leaf in enumerate(leaves) if n != index)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from reviews.trail.chain.tree import (
-    Tree,
+    MerkleTree,
     leaf_hash,
     prove_inclusion,
     root_of,
@@ -47,7 +47,7 @@ def test_inclusion(one: dict[str, Any]) -> None:
     index, size, path, leaf, root = told(one)
     assert is_included(leaf, index, size, path, root) == one["valid"]
     if one["what"] == "right":
-        assert prove_inclusion(Tree(LEAVES[:size]), index) == path and LEAVES[index] == leaf
+        assert prove_inclusion(MerkleTree(LEAVES[:size]), index) == path and LEAVES[index] == leaf
 
 
 def test_roots_are_those_of_go() -> None:

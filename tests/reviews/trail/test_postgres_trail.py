@@ -17,9 +17,16 @@ from reviews.trail.file_seal import seal_path
 from reviews.trail.integrity import walk_trail
 from reviews.trail.tables import postgres_connection, postgres_table
 from reviews.trail.tables.open_table import read_trail
-from reviews.trail.tables.pointer import checked, database_file, database_of, keep_database, pointer_path, shown
+from reviews.trail.tables.pointer import (
+    check_address,
+    database_file,
+    database_of,
+    keep_database,
+    pointer_path,
+    redact_address,
+)
 from reviews.trail.tables.postgres_table import PostgresTable, begin_log
-from reviews.trail.tables.query import Wanted, select
+from reviews.trail.tables.query import TrailQuery, select
 from reviews.trail.trail import Trail
 from specs.system.errors import AuditDamage, DatabaseUnreachable, LeaseLost, PeergateError, UserError
 from testing.fixtures.postgres_server import CANARY, Server
@@ -70,7 +77,7 @@ def test_a_trail_in_postgres_is_read_searched_and_verified_like_a_file(tmp_path:
     trail.close()
     walk = walk_trail(read_trail(trail.path))
     assert not walk.damage and walk.tree.size == head.size == 6 and walk.root == head.root
-    assert [one.entry.key for one in select(trail.path, Wanted(text="PAUSE/4")).entries] == ["pause/4"]
+    assert [one.entry.key for one in select(trail.path, TrailQuery(text="PAUSE/4")).entries] == ["pause/4"]
     assert not trail.path.exists() and pointer_path(trail.path).exists() and seal_path(trail.path).exists()
     with pytest.raises(DatabaseUnreachable, match="was closed"):
         trail.append("pause", "pause/9", ADA)
@@ -306,7 +313,7 @@ def test_which_database_is_used_is_said_by_a_variable_or_a_file_only_its_owner_r
     assert kept.stat().st_mode & 0o077 == 0 and kept.parent.stat().st_mode & 0o077 == 0
     found = database_of(trail)
     assert found is not None and found.endswith("sslmode=require")
-    assert shown(found) == "postgresql://db.example:5433/peergate"
+    assert redact_address(found) == "postgresql://db.example:5433/peergate"
     kept.chmod(0o640)
     with pytest.raises(UserError, match="others can read it"):
         database_of(trail)
@@ -318,7 +325,7 @@ def test_which_database_is_used_is_said_by_a_variable_or_a_file_only_its_owner_r
                                      "postgresql://u:hunter2@h:x/d", "postgresql://[hunter2/d"])  # fmt: skip
 def test_what_is_no_address_is_refused_and_not_repeated(address: str) -> None:
     with pytest.raises(UserError, match="not an address of a Postgres database") as told:
-        checked(address, "here")
+        check_address(address, "here")
     assert "hunter2" not in str(told.value)
 
 

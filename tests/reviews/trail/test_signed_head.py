@@ -13,7 +13,7 @@ from reviews.trail.chain.signed_head import (
     LOG_KEY,
     Checkpoint,
     NoteKey,
-    Signed,
+    NoteSigner,
     cosign_text,
     parse_key,
     parse_note,
@@ -36,7 +36,7 @@ LOG = NoteKey("peergate/demo", LOG_KEY, SECRET.public_key().public_bytes_raw())
 OTHER = NoteKey("peergate/demo", LOG_KEY, WITNESS.public_key().public_bytes_raw())
 COSIGNER = NoteKey("witness.example", COSIGNER_KEY, WITNESS.public_key().public_bytes_raw())
 HEAD = Checkpoint("peergate/demo", 74, bytes(range(32)))
-SIGNED = HEAD.signed(sign_text(LOG, SECRET.sign, HEAD.text))
+SIGNED = HEAD.with_signatures(sign_text(LOG, SECRET.sign, HEAD.text))
 NOTE = str(SIGNED).encode()
 
 
@@ -53,19 +53,19 @@ def test_a_key_of_the_reference_implementation_is_read_and_its_signature_holds()
 
 def test_a_signed_note_reads_back_and_names_its_signer() -> None:
     assert parse_note(NOTE) == SIGNED
-    assert who_signed(SIGNED, [LOG]) == [Signed(LOG, None)]
+    assert who_signed(SIGNED, [LOG]) == [NoteSigner(LOG, None)]
     assert who_signed(SIGNED, [OTHER, COSIGNER]) == []
 
 
 def test_a_cosignature_covers_the_note_and_its_time() -> None:
-    both = SIGNED.signed(cosign_text(COSIGNER, WITNESS.sign, SIGNED.text, 1_700_000_000))
+    both = SIGNED.with_signatures(cosign_text(COSIGNER, WITNESS.sign, SIGNED.text, 1_700_000_000))
     assert who_signed(parse_note(str(both).encode()), [LOG, COSIGNER]) == [
-        Signed(LOG, None),
-        Signed(COSIGNER, 1_700_000_000),
+        NoteSigner(LOG, None),
+        NoteSigner(COSIGNER, 1_700_000_000),
     ]
     last = both.signatures[-1]
     later = last._replace(data=(1_700_000_001).to_bytes(8, "big") + last.data[8:])
-    assert who_signed(HEAD.signed(later), [COSIGNER]) == []
+    assert who_signed(HEAD.with_signatures(later), [COSIGNER]) == []
     # A log's signature is no cosignature, nor the other way round.
     as_cosigner = NoteKey(LOG.name, COSIGNER_KEY, LOG.public)
     assert as_cosigner.id != LOG.id
@@ -81,7 +81,7 @@ def test_a_cosignature_covers_the_note_and_its_time() -> None:
     ],
 )
 def test_a_signature_is_for_one_head_only(changed: Checkpoint) -> None:
-    assert who_signed(changed.signed(*SIGNED.signatures), [LOG]) == []
+    assert who_signed(changed.with_signatures(*SIGNED.signatures), [LOG]) == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from bench.attack.strangers import strangers_run
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.pointer import (
     PARAMETERS,
-    checked,
+    check_address,
     database_file,
     database_of,
     keep_database,
@@ -82,12 +82,12 @@ def test_another_address_in_a_known_workspace_is_not_known(tmp_path: Path, sink:
 def test_an_address_sets_only_what_names_no_password(parameter: str) -> None:
     name = parameter.rpartition("&")[2].partition("=")[0]
     with pytest.raises(UserError, match=f"the address may not set {name}"):
-        checked(f"postgresql://me@db.example/peergate?{parameter}", "here")
+        check_address(f"postgresql://me@db.example/peergate?{parameter}", "here")
 
 
 def test_the_parameters_of_a_list_are_accepted() -> None:
     query = "&".join(f"{name}=1" for name in sorted(PARAMETERS))
-    assert checked(f"postgresql://me@db.example/peergate?{query}", "here").endswith(query)
+    assert check_address(f"postgresql://me@db.example/peergate?{query}", "here").endswith(query)
 
 
 def test_reading_makes_no_tables(

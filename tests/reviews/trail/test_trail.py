@@ -23,10 +23,10 @@ from reviews.trail.chain.keys import KeyFolder
 from reviews.trail.chain.signed_head import parse_note
 from reviews.trail.chain.tree import leaf_hash, root_of
 from reviews.trail.file_seal import seal_path
-from reviews.trail.integrity import Walk, walk_trail
+from reviews.trail.integrity import TrailVerification, walk_trail
 from reviews.trail.signing import signed_note
 from reviews.trail.tables.open_table import read_entries, read_trail
-from reviews.trail.tables.trail_file import Stored
+from reviews.trail.tables.trail_file import StoredEntry
 from reviews.trail.trail import Trail
 from specs.system.digests import digest_bytes, digest_file
 from specs.system.errors import AuditDamage, PeergateError, UserError
@@ -408,7 +408,7 @@ def test_a_head_of_another_history_closes_the_trail(written: Path, tmp_path: Pat
 
 def test_what_contradicts_a_head_that_was_kept_is_told(written: Path) -> None:
     rows = rows_of(written)
-    walk = Walk(session="small").go(rows)
+    walk = TrailVerification(session="small").go(rows)
     policy = walk.policy
     assert walk.digests == [digest_bytes(row.envelope) for row in rows] and policy is not None
 
@@ -422,8 +422,8 @@ def test_what_contradicts_a_head_that_was_kept_is_told(written: Path) -> None:
 
 def test_what_follows_a_changed_entry_is_told_once(written: Path) -> None:
     rows = rows_of(written)
-    changed = Stored(1, rows[1].payload.replace(b"0.5", b"0.4"), rows[1].signatures)
-    told = Walk(session="small").go([rows[0], changed, *rows[2:]]).damage
+    changed = StoredEntry(1, rows[1].payload.replace(b"0.5", b"0.4"), rows[1].signatures)
+    told = TrailVerification(session="small").go([rows[0], changed, *rows[2:]]).damage
     assert told[-1] == "entry 2: names another tree before it than the one that is there, and so do 3 entries after it"
 
 
@@ -436,14 +436,14 @@ def test_any_changed_byte_of_an_entry_is_found(written: Path, data: st.DataObjec
     whole = bytearray(rows[position].envelope)
     whole[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
     envelopes = [(row.seq, bytes(whole) if n == position else row.envelope) for n, row in enumerate(rows)]
-    assert Walk(session="small").go_through(envelopes).damage
+    assert TrailVerification(session="small").go_through(envelopes).damage
 
 
 @settings(max_examples=100, deadline=None)
 @given(order=st.lists(st.integers(0, 5), max_size=8))
 def test_only_a_beginning_of_the_trail_holds(written: Path, order: list[int]) -> None:
     rows = rows_of(written)
-    whole = not Walk(session="small").go([rows[n] for n in order]).damage
+    whole = not TrailVerification(session="small").go([rows[n] for n in order]).damage
     assert whole == (order == list(range(len(order))))
 
 

@@ -16,7 +16,7 @@ from sessions.pages.acceptance.backlog import backlog_of
 from sessions.runtime.wiring import require_machine
 from specs.jobs.job_records import JobOrder
 from specs.system.confinement import program_process
-from specs.system.errors import Blocked
+from specs.system.errors import BlockedError
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.factories.programs_evidence import SHIPPED, code_row, problems, solution_of
 from testing.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
@@ -83,5 +83,5 @@ def test_a_session_whose_gate_could_run_no_program_is_not_begun(
         return None
 
     monkeypatch.setattr(program_process.bubblewrap, "this_host", nothing)
-    with pytest.raises(Blocked, match="its gate runs programs in a sandbox: bubblewrap"):
+    with pytest.raises(BlockedError, match="its gate runs programs in a sandbox: bubblewrap"):
         require_machine(spec)

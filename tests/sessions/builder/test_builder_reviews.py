@@ -90,4 +90,4 @@ def test_a_review_that_was_answered_is_not_paid_for_again(
         assert "answered by recorded" in call(bench, "ask_review", **ASK).text
     assert len(api.got) == 1
     accounts = ledger.Accounts(session.trail.iterate("spend"), session.resolved.spec.budget)
-    assert accounts.reserved("reviewer") == 0 and 0 < accounts.spent("reviewer") < 0.01
+    assert accounts.sum_reserved("reviewer") == 0 and 0 < accounts.sum_spent("reviewer") < 0.01

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from agents.external_builder import Answer, Exchange
+from agents.external_builder import BuilderExchange, CallAnswer
 from agents.turns import ToolResult
 from reviews.trail.chain.store import Store
 from sessions.mcp.tool_server import what_was_launched
@@ -217,10 +217,10 @@ def test_a_launcher_that_refuses_is_the_result_of_the_launch(tmp_path: Path) -> 
 def test_only_what_a_launcher_took_is_called_launched(
     launched: bool, refusal: str, ended: str, told: str, is_error: bool
 ) -> None:
-    exchange = Exchange()
+    exchange = BuilderExchange()
     exchange.refusal, exchange.ended = refusal, ended
     exchange.launched |= {"base.1"} if launched else set()
-    answer = Answer(ToolResult(call="1", text="on record", is_error=False), 1, "base.1")
+    answer = CallAnswer(ToolResult(call="1", text="on record", is_error=False), 1, "base.1")
     assert what_was_launched(exchange, answer) == (told, is_error)
 
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from mcp import Client
 
-from agents.external_builder import Exchange
+from agents.external_builder import BuilderExchange
 from bench.attack import flood
 from bench.attack.flood import ACCEPT, INITIALIZE
 from sessions.mcp.connections import MOST_SESSIONS
@@ -31,9 +31,9 @@ CROWD = 400
 
 
 @pytest.fixture
-def exchange() -> Exchange:
+def exchange() -> BuilderExchange:
     """An exchange whose session has ended: every call is answered at once."""
-    exchange = Exchange()
+    exchange = BuilderExchange()
     exchange.ended = "the session is closed"
     return exchange
 
@@ -46,7 +46,7 @@ def client() -> Iterator[httpx2.Client]:
 
 
 @pytest.fixture
-def http(exchange: Exchange, client: httpx2.Client) -> Iterator[Http]:
+def http(exchange: BuilderExchange, client: httpx2.Client) -> Iterator[Http]:
     server = Http("127.0.0.1:0", TOKEN)
     server.start(make_server(exchange, "small"), lambda: None)
     try:
@@ -135,7 +135,7 @@ def test_a_body_that_never_ends_keeps_no_place_without_the_token(http: Http, mon
 
 
 def test_a_call_that_takes_longer_than_headers_may_is_not_closed(
-    http: Http, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+    http: Http, exchange: BuilderExchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounded_server, "HEADERS_S", 0.3)
     monkeypatch.setattr("sessions.mcp.tool_server.PATIENCE_S", 1.5)

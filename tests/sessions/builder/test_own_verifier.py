@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sessions.builder.redaction import PRIVATE, Wall
+from sessions.builder.redaction import PRIVATE, Redactor
 from sessions.session import Session
 from testing.factories.benches import bench_of, call, new_session, open_stage
 from testing.factories.bodies import body_of
@@ -52,7 +52,7 @@ def test_it_is_not_there_unless_the_spec_says_so(tmp_path: Path) -> None:
     session = session_with(tmp_path, "task: ./verify.py")
     read = all_that_is_read(session)
     assert "third planet" not in read and "no artifact 'verifier' may be read" in read
-    assert PRIVATE in Wall(session, {}).clean(f"an error quotes it: {QUOTED}")
+    assert PRIVATE in Redactor(session, {}).clean(f"an error quotes it: {QUOTED}")
     # Nor can anybody read it out of the store by its digest, which the spec names.
     assert not session.store.path(session.resolved.spec.task.partition("@")[2]).exists()
     session.trail.close()

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sessions.builder.phrase_match import Protected, words_of
+from sessions.builder.phrase_match import ProtectedTexts, words_of
 
 SECRET = "Write one short sentence about elephants. Use only lowercase letters."
 
 
 def marked(text: str, *secrets: str, run: int = 5, known: tuple[str, ...] = ()) -> str:
-    for start, end in reversed(Protected(secrets or (SECRET,), run, known).spans(text)):
+    for start, end in reversed(ProtectedTexts(secrets or (SECRET,), run, known).spans(text)):
         text = f"{text[:start]}#{text[end:]}"
     return text
 
@@ -83,4 +83,4 @@ def test_the_whole_of_any_text_is_found_in_any_other(secret: str, data: st.DataO
     forms = [word.form for word in words_of(secret)]
     if len(" ".join(forms)) < 12:
         return
-    assert Protected((secret,), 5).spans(f"{around}{secret} x") != []
+    assert ProtectedTexts((secret,), 5).spans(f"{around}{secret} x") != []

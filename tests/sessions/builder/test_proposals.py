@@ -13,7 +13,7 @@ from sessions.builder.workbench import SessionWorkbench
 from sessions.run.signed_specs import DRAFT, require_signature
 from sessions.session import Session
 from specs.loading.loading import load_spec
-from specs.system.errors import Blocked
+from specs.system.errors import BlockedError
 from testing.factories.benches import bench_of, call
 
 
@@ -41,7 +41,7 @@ def test_a_sweep_is_a_session_a_value_with_a_share_of_alpha_and_budget(
         assert spec.budget.max_cost_usd == pytest.approx(before.budget.max_cost_usd / 2)
         assert {one.below for one in spec.analysis.hypothesis() if one.below} == {spec.analysis.alpha}
         assert one.data_digests == session.resolved.data_digests
-        with pytest.raises(Blocked, match="no person has signed"):
+        with pytest.raises(BlockedError, match="no person has signed"):
             require_signature(path, session.run.parent, one.registration())
     (note,) = session.trail.iterate("note")
     assert note.body["what"] == "amendment" and not list(session.trail.iterate("grant", "launch", "spend"))

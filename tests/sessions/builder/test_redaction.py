@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from agents.turns import ToolCall, Turn
-from sessions.builder.redaction import Wall
+from agents.turns import ModelTurn, ToolCall
+from sessions.builder.redaction import Redactor
 from sessions.builder.tools.reading_tools import artifacts
 from sessions.builder.workbench import SessionWorkbench
 from sessions.session import Session
@@ -217,7 +217,7 @@ def test_logs_of_stages_that_see_heldout_items_are_not_shown(session: Session) -
 
 
 def test_what_training_data_say_too_stays(session: Session) -> None:
-    wall = Wall(session, {})
+    wall = Redactor(session, {})
     assert wall.scrub(f"{READABLE} {HELDOUT}") == f"{READABLE} [held-out]."
     assert wall.scrub("nothing of it") == "nothing of it"
 
@@ -230,13 +230,13 @@ def test_a_piece_of_a_heldout_prompt_that_training_data_hold_too_is_no_secret(se
     heldout = items("Write one short sentence about the elephants of Kenya")
     training = items("Write one short sentence about the tigers")
     resolved = session.resolved.model_copy(update={"data_digests": {"heldout": heldout, "prompts": training}})
-    wall = Wall(replace(session, resolved=resolved), {})
+    wall = Redactor(replace(session, resolved=resolved), {})
     assert wall.clean("Write one short sentence about the cats") == "Write one short sentence about the cats"
     assert wall.clean("write one short sentence about the elephants!") == "write one [held-out]!"
 
 
 def test_what_the_wall_says_itself_passes_it_unchanged(session: Session) -> None:
-    wall = Wall(session, {"A_KEY": CANARY})
+    wall = Redactor(session, {"A_KEY": CANARY})
     once = wall.clean(f"{HELDOUT} {CANARY} secret-judge-9 {key_text(session)} {PROMPT}")
     assert wall.clean(once) == once and "[held-out]" in once and "[a reviewer]" in once and "[withheld]" in once
     for tool in TOOLS:
@@ -244,13 +244,13 @@ def test_what_the_wall_says_itself_passes_it_unchanged(session: Session) -> None
 
 
 def test_text_is_cut_after_it_was_cleaned(session: Session) -> None:
-    wall = Wall(session, {"A_KEY": CANARY})
+    wall = Redactor(session, {"A_KEY": CANARY})
     for limit in range(40, 90):
         assert CANARY[:12] not in wall.clean(f"{'x' * 60} {CANARY} and more that follows it", limit)
 
 
 def test_what_hides_in_a_text_is_taken_out_before_anything_is_looked_for(session: Session) -> None:
-    wall = Wall(session, {"A_KEY": CANARY})
+    wall = Redactor(session, {"A_KEY": CANARY})
     hidden = f"{CANARY[:9]}\x1b[0m{CANARY[9:]} and Write one li\x1b[31mne on\x1b[0m elm"
     assert wall.clean(hidden) == "[masked: A_KEY] and [held-out]"
     line = key_text(session).splitlines()[1]
@@ -259,7 +259,7 @@ def test_what_hides_in_a_text_is_taken_out_before_anything_is_looked_for(session
 
 def test_json_stays_json_and_untouched_json_stays_as_it_was(session: Session) -> None:
     key = 'can"ary\\with-marks-9'
-    wall = Wall(session, {"A_KEY": key})
+    wall = Redactor(session, {"A_KEY": key})
     text = json.dumps({"a": [key, 1.50], HELDOUT: {"b": [HELDOUT]}})
     assert json.loads(wall.scrub_json(text)) == {"a": ["[masked: A_KEY]", 1.5], "[held-out].": {"b": ["[held-out]."]}}
     same = '{"b":  1.50, "a": "x\\u0020y"}'
@@ -343,7 +343,7 @@ def test_a_turn_as_the_vendor_wrote_it_is_kept_without_secrets(session: Session)
     verbatim = json.dumps([{"type": "text", "text": f"{CANARY} {HELDOUT}"}])
     take(bench, turn(text="x").model_copy(update={"verbatim": verbatim}), request=CANARY.encode(), response=b"{}")
     (recorded,) = session.trail.iterate("turn")
-    said = Turn.model_validate(session.store.get_value(recorded.body["said"]))
+    said = ModelTurn.model_validate(session.store.get_value(recorded.body["said"]))
     assert json.loads(said.verbatim) == [{"type": "text", "text": "[masked: SOME_SERVICE_TOKEN] [held-out]."}]
     assert session.store.get(recorded.body["request"]) == b"[masked: SOME_SERVICE_TOKEN]"
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agents.turns import ToolCall
 from sessions.builder.tools import CARRY_OUT
-from sessions.builder.tools.tool_context import MOST_ARGUMENTS, Refused, read_arguments
+from sessions.builder.tools.tool_context import MOST_ARGUMENTS, ToolCallRefusal, read_arguments
 from sessions.builder.workbench import MOST_RESULT
 from sessions.jobs.launcher import JobState
 from sessions.session import Session
@@ -130,7 +130,7 @@ def test_every_tool_has_a_function_and_a_schema_without_surprises() -> None:
         assert tool.schema()["additionalProperties"] is False
         required = tool.schema().get("required", [])
         if required:
-            with pytest.raises(Refused):
+            with pytest.raises(ToolCallRefusal):
                 read_arguments(tool, "{}")
 
 

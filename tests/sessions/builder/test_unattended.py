@@ -19,7 +19,7 @@ import pytest
 
 from agents.model_builder import ModelBuilder
 from reviews.audit.verify import verify_run
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState
@@ -228,7 +228,7 @@ def critic(vendor: str) -> Any:
     return step
 
 
-def entries(run: Path, *kinds: str) -> list[Recorded]:
+def entries(run: Path, *kinds: str) -> list[RecordedEntry]:
     return [one for one in read_entries(run / "trail.sqlite") if one.entry.kind in kinds]
 
 

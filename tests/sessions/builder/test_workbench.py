@@ -14,7 +14,7 @@ from sessions.builder.tools import CARRY_OUT
 from sessions.builder.workbench import INTERRUPTED, SessionWorkbench
 from sessions.nodes import build
 from sessions.run.money import ledger
-from sessions.session import Paused, Session
+from sessions.session import PauseSignal, Session
 from specs.system.errors import BudgetExceeded
 from testing.factories.benches import (
     bench_of,
@@ -75,7 +75,7 @@ def test_turns_are_settled_with_their_record_and_both_go_on_after_a_restart(sess
     assert second.results == () and again.call(second.turn.calls[0]).call == "d"
     assert keys(session, "turn") == ["turn/sample.1/plan.1", "turn/sample.1/plan.2"]
     told = ledger.Accounts(session.trail.iterate("spend"), session.resolved.spec.budget)
-    assert (told.spent("builder"), told.reserved("builder")) == (pytest.approx(0.02), 0)
+    assert (told.sum_spent("builder"), told.sum_reserved("builder")) == (pytest.approx(0.02), 0)
 
 
 def test_calls_with_the_same_id_are_answered_one_by_one(session: Session) -> None:
@@ -195,7 +195,7 @@ def test_pauses_are_no_errors_of_the_builder(session: Session) -> None:
     session.launcher.poll = stopped  # type: ignore[method-assign]
     bench = bench_of(session, "submit")
     for _ in range(loop_detection.MOST_ERRORS + 2):
-        with pytest.raises(Paused):
+        with pytest.raises(PauseSignal):
             call(bench, "job_status", wait_seconds=9)
         session.stop.clear()
         bench = bench_of(session, "submit")

@@ -155,11 +155,11 @@ def both_phases(run: Path, kills: list[tuple[int, bool]]) -> Outcome:
         outcome = outcome_of(session, launch)
         budget = session.resolved.spec.budget
         accounts = ledger.Accounts(session.trail.iterate("spend"), budget)
-        assert accounts.reserved("builder") == 0
+        assert accounts.sum_reserved("builder") == 0
         # A turn that was lost with its process may have been billed: its cap counts.
         turns = sum(1 for _ in session.trail.iterate("turn"))
         lost = sum(1 for _ in accounts.select("builder")) - turns
-        assert accounts.spent("builder") == pytest.approx(turns * 0.01 + lost * 0.02) and lost <= len(kills)
+        assert accounts.sum_spent("builder") == pytest.approx(turns * 0.01 + lost * 0.02) and lost <= len(kills)
         session.trail.verify_chain()
         session.trail.close()
         return outcome

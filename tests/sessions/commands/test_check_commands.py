@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reviews.checks.definition import Check, Found
+from reviews.checks.definition import CheckOutcome, GateCheck
 from reviews.checks.measuring_code import measuring_code
 from reviews.evidence.evidence import Evidence
 from reviews.gate import check_list
@@ -30,12 +30,12 @@ from testing.factories.bodies import body_of
 from testing.factories.evidence_on_disk import evidence_of, heldout_items, prompt_items, resolved_spec
 
 
-def _always_fails(evidence: Evidence, _: MetricSet | None) -> Found:
+def _always_fails(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Say no to everything."""
-    return Found("FAIL", f"no to {evidence.stage.name}")
+    return CheckOutcome("FAIL", f"no to {evidence.stage.name}")
 
 
-EXTRA = Check("acme.no", "Acme agrees", ("evaluate",), _always_fails, "a test")
+EXTRA = GateCheck("acme.no", "Acme agrees", ("evaluate",), _always_fails, "a test")
 
 
 class Distribution:
@@ -131,7 +131,7 @@ def test_a_registered_check_that_changes_or_is_uninstalled_is_another_measuring_
 
 def test_checks_of_two_distributions_may_have_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, "acme:CHECKS")
-    (one,) = plugins.installed("peergate.checks")
+    (one,) = plugins.find_entry_points("peergate.checks")
     other = Offer(one.name, "acme:OTHER", one.group)
     vars(other).update(dist=Distribution("2.0"))
     monkeypatch.setattr(other.dist, "name", "other-checks")

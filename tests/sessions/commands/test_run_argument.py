@@ -20,7 +20,7 @@ from sessions.commands.lazy_group import commands_of
 from sessions.commands.options import NEWEST, chosen
 from sessions.pages.overview import Overview
 from sessions.pages.report import session_list
-from specs.loading.loading import shipped
+from specs.loading.loading import list_shipped_specs
 from specs.system.errors import UserError
 from testing.factories.bodies import body_of
 from testing.fixtures.command_sessions import called as peergate
@@ -105,7 +105,7 @@ def test_a_session_is_named_by_name_by_path_or_not_at_all(
 ) -> None:
     runs = tmp_path / "kept"
     first, second = begun(runs, "b"), begun(runs, "a")
-    told = {one.name: one for one in session_list.listed(runs)}
+    told = {one.name: one for one in session_list.list_overviews(runs)}
     assert chosen(Path("b"), runs) == first and chosen(second, runs) == second
     monkeypatch.chdir(first)
     assert chosen(Path(), runs) == Path()
@@ -120,7 +120,7 @@ def test_a_session_is_named_by_name_by_path_or_not_at_all(
     def listed(_: Path) -> list[Overview]:
         return found
 
-    monkeypatch.setattr(session_list, "listed", listed)
+    monkeypatch.setattr(session_list, "list_overviews", listed)
     capsys.readouterr()
     assert chosen(None, runs) == chosen(NEWEST, runs) == first
     assert capsys.readouterr().err == f"session b, the newest in {runs}\n" * 2
@@ -175,7 +175,7 @@ def test_version_and_short_help() -> None:
 
 def test_the_help_of_start_lists_every_shipped_spec() -> None:
     said = CliRunner().invoke(app, ["start", "--help"], terminal_width=200).output
-    assert all(name in said for name in shipped()) and "demo_null" in shipped()
+    assert all(name in said for name in list_shipped_specs()) and "demo_null" in list_shipped_specs()
 
 
 def completed(words: str, env: dict[str, str]) -> list[str]:

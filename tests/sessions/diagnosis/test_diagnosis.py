@@ -27,9 +27,9 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState
 from sessions.pages.diagnosis import diagnosis as diagnosing
 from sessions.pages.diagnosis.actions import LIKELY, POSSIBLE, SURE
-from sessions.pages.diagnosis.attempts import Attempt, Curves, attempt_of
+from sessions.pages.diagnosis.attempts import Curves, TrainingAttempt, attempt_of
 from sessions.pages.diagnosis.causes import CAUSES, DETECTORS, binding, detector_of, rows_in_words
-from sessions.pages.diagnosis.curve_plots import Drawn, draw
+from sessions.pages.diagnosis.curve_plots import AttemptCurves, draw
 from sessions.pages.diagnosis.diagnosis import Diagnosis, diagnose, nothing_begun
 from sessions.pages.diagnosis.five_whys import whys_of
 from sessions.pages.diagnosis.hypotheses import hypotheses_of
@@ -143,9 +143,9 @@ def test_what_did_not_close_the_gate_does_not_explain_why_it_is_closed(tmp_path:
         assert [one.told.startswith(told) for one in whys].count(True) == 1, whys
 
 
-def attempt(number: int, status: str, figure: float, **given: Any) -> Attempt:
+def attempt(number: int, status: str, figure: float, **given: Any) -> TrainingAttempt:
     found = (result("training.plateau", status, figure=figure),)
-    return Attempt("train", number, True, True, found, Curves(), given, {}, {"sft_last_loss": 9.75})
+    return TrainingAttempt("train", number, True, True, found, Curves(), given, {}, {"sft_last_loss": 9.75})
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_what_an_older_gate_did_not_run_is_computed_now(tmp_path: Path, monkeypa
     now = {one.check: one.recorded for one in one_of(run).readings}
     assert now["training.schedule"] and not now["training.plateau"] and not now["training.decay"]
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-    (told,) = diagnosing.recorded(entries, store, diagnosing.registered_spec(entries, store)[0])
+    (told,) = diagnosing.diagnose_from_trail(entries, store, diagnosing.registered_spec(entries, store)[0])
     assert "training.plateau" not in {one.check for one in told.readings}, "a report holds what the gate saw"
 
 
@@ -267,7 +267,7 @@ def test_a_witness_that_has_not_ended_is_not_lost(tmp_path: Path) -> None:
     trained = next(one.entry.seq for one in entries if one.entry.key == "exit/small.train.1")
     judged = attempt_of(entries[: trained + 1], store, resolved, "train", 1)
     assert judged.ended and not judged.checks
-    now = diagnosing._computed(run, entries[: trained + 1], store, resolved, judged)  # pyright: ignore[reportPrivateUsage]
+    now = diagnosing._complete_checks(run, entries[: trained + 1], store, resolved, judged)  # pyright: ignore[reportPrivateUsage]
     assert len(now) > 15 and [one.id for one in now if one.id.startswith("witness.")] == []
     assert binding(now) is None
 
@@ -324,11 +324,11 @@ def test_an_attempt_that_was_not_begun_is_an_error(tmp_path: Path) -> None:
 def test_curves_of_any_length_are_drawn_with_whole_steps(tmp_path: Path, count: int) -> None:
     steps = tuple(range(1, count + 1))
     curves = Curves(steps, losses=tuple(1 / step for step in steps), rates=(1e-5,) * count, norms=(1.0,) * count)
-    (name,) = draw(tmp_path, [Drawn("train" * 20, 1, curves, [("training.rise", steps[-3:])])])
+    (name,) = draw(tmp_path, [AttemptCurves("train" * 20, 1, curves, [("training.rise", steps[-3:])])])
     assert (tmp_path / name).stat().st_size > 5000
-    assert draw(tmp_path, [Drawn("train", 1, Curves(), [])]) == []
+    assert draw(tmp_path, [AttemptCurves("train", 1, Curves(), [])]) == []
     plain = (tmp_path / name).read_text(encoding="utf-8")
-    (name,) = draw(tmp_path, [Drawn("train" * 20, 1, curves._replace(kept_out=((0, 2.0), (count, 1.0))), [])])
+    (name,) = draw(tmp_path, [AttemptCurves("train" * 20, 1, curves._replace(kept_out=((0, 2.0), (count, 1.0))), [])])
     assert "loss, kept out" in (tmp_path / name).read_text(encoding="utf-8") and "kept out" not in plain
 
 
@@ -365,7 +365,10 @@ def test_infrastructure_goes_before_optimisation_and_that_before_data() -> None:
 @pytest.mark.parametrize(
     ("log", "cause"),
     [
-        ("training.jobs.finetuning.trainer_hooks.Diverged: the loss of step 3 is nan; stopped", "optimisation"),
+        (
+            "training.jobs.finetuning.trainer_hooks.TrainingDivergence: the loss of step 3 is nan; stopped",
+            "optimisation",
+        ),
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "infrastructure"),
         ("refused: device: cuda was granted, but torch finds no NVIDIA GPU", "infrastructure"),
         ("something else", "infrastructure"),

@@ -12,14 +12,14 @@ from typing import Any, cast
 import pytest
 
 from reviews.evidence.gather import registered_spec
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.exports.mirrors import EVERYWHERE, FOLDER, RECORD, Mirrors, _Mirror  # pyright: ignore[reportPrivateUsage]
-from sessions.exports.source import Source
+from sessions.exports.source import ExportSource
 from sessions.exports.tracked_run import tracked_of
-from sessions.exports.tracking import tracked
+from sessions.exports.tracking import make_tracked_run
 from sessions.jobs.job_environment import job_environment
 from sessions.runtime.wiring import make_session
 from specs.session.session_spec import ResolvedSpec
@@ -37,7 +37,7 @@ class Upto:
         self.entries = read_entries(run / "trail.sqlite")
         self.count = len(self.entries)
 
-    def iterate(self) -> Iterator[Recorded]:
+    def iterate(self) -> Iterator[RecordedEntry]:
         return iter(self.entries[: self.count])
 
     def after(self, key: str) -> None:
@@ -82,7 +82,7 @@ def test_each_part_is_shown_once_while_the_session_runs(run: Path) -> None:
     ]
     both = scalars[0] + scalars[1]
     assert len(set(both)) == len(both)
-    what = tracked(Source(run, trail.entries, Store(run / "store")))
+    what = make_tracked_run(ExportSource(run, trail.entries, Store(run / "store")))
     assert {name for name, _ in both} == what.metrics.keys() | what.curves.keys()
     assert ("train.1/loss", 1) in scalars[0] and ("tuned.1/accuracy_gain", 0) in scalars[1]
     assert [one["shown"] for one in record(run)] == [True, True, True] and (run / RECORD).stat().st_mode & 0o077 == 0
@@ -116,7 +116,7 @@ def test_a_tracker_gets_no_key_but_its_own(run: Path, monkeypatch: pytest.Monkey
 
 
 def test_what_goes_to_the_process_comes_back_as_it_was(run: Path) -> None:
-    what = tracked(Source(run, read_entries(run / "trail.sqlite"), Store(run / "store")))
+    what = make_tracked_run(ExportSource(run, read_entries(run / "trail.sqlite"), Store(run / "store")))
     assert tracked_of(what.as_json()) == what
     assert not what.since(what.parts()).metrics and not what.since(what.parts()).curves
     assert what.state["result"].startswith("accepted: ")
@@ -125,7 +125,7 @@ def test_what_goes_to_the_process_comes_back_as_it_was(run: Path) -> None:
 def test_every_session_has_the_trackers_of_its_environment(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(EVERYWHERE, "tensorboard")
     session = make_session(run, cast(Any, Silent()))
-    session.tell()
+    session.notify()
     session.trail.close()
     (line,) = record(run)
     assert line["shown"] is HAS_TENSORBOARD and (HAS_TENSORBOARD or "peergate[tensorboard]" in line["why"])
@@ -153,7 +153,7 @@ def test_mlflow_adds_to_one_run_where_its_variable_says(
     assert said == [] and not list((run / FOLDER / "mlflow").iterdir())
     client: Any = import_module("mlflow.tracking").MlflowClient(tracking_uri=address)
     (found,) = client.search_runs([client.get_experiment_by_name("peergate").experiment_id])
-    what = tracked(Source(run, read_entries(run / "trail.sqlite"), Store(run / "store")))
+    what = make_tracked_run(ExportSource(run, read_entries(run / "trail.sqlite"), Store(run / "store")))
     assert {name: found.data.metrics[name] for name in what.metrics} == what.metrics
     history = [one.value for one in client.get_metric_history(found.info.run_id, "train.1/loss")]
     assert history == what.curves["train.1/loss"]
@@ -167,5 +167,5 @@ def test_wandb_keeps_one_offline_run_of_the_whole(run: Path) -> None:
     in_two_parts(run, said, "wandb")
     (path,) = (run / FOLDER / "wandb").glob("wandb/offline-run-*/run-*.wandb")
     data = path.read_bytes()
-    what = tracked(Source(run, read_entries(run / "trail.sqlite"), Store(run / "store")))
+    what = make_tracked_run(ExportSource(run, read_entries(run / "trail.sqlite"), Store(run / "store")))
     assert said == [] and all(name.encode() in data for name in (*what.metrics, *what.curves))

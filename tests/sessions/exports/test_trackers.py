@@ -24,9 +24,9 @@ import pytest
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.exports.formats import FORMATS
-from sessions.exports.source import Source
-from sessions.exports.tracked_run import Tracked
-from sessions.exports.tracking import tracked
+from sessions.exports.source import ExportSource
+from sessions.exports.tracked_run import TrackedRun
+from sessions.exports.tracking import make_tracked_run
 from sessions.pages.report.report import steps_of
 from testing.fixtures.command_sessions import called, peergate
 from testing.fixtures.hostile_trail import small_trail
@@ -38,22 +38,22 @@ def needs(package: str, what: str = "") -> pytest.MarkDecorator:
     return pytest.mark.skipif(missing, reason=f"{what or package} is not installed")
 
 
-def source_of(run: Path) -> Source:
-    return Source(run, read_entries(run / "trail.sqlite"), Store(run / "store"))
+def source_of(run: Path) -> ExportSource:
+    return ExportSource(run, read_entries(run / "trail.sqlite"), Store(run / "store"))
 
 
-def exported(format: str, run: Path, folder: Path) -> tuple[Path, Tracked]:
+def exported(format: str, run: Path, folder: Path) -> tuple[Path, TrackedRun]:
     """Export over the command and return the folder with what it was made of."""
     # A process: what these libraries set and start there ends with it.
     done = peergate("export", format, run, "--out", folder / "out", "--json")
     assert done.returncode == 0, done.stderr
-    what = tracked(source_of(run))
-    assert json.loads(done.stdout)["told"] == what.told()
+    what = make_tracked_run(source_of(run))
+    assert json.loads(done.stdout)["told"] == what.summarize()
     return folder / "out", what
 
 
 def test_a_tracker_gets_the_numbers_of_the_trail_and_no_words(run: Path) -> None:
-    what, source = tracked(source_of(run)), source_of(run)
+    what, source = make_tracked_run(source_of(run)), source_of(run)
     assert what.metrics["tuned.1/accuracy_gain"] == 1.0 and what.metrics["base.1/accuracy"] == 0.0
     assert what.curves["train.1/loss"] == steps_of(source.entries, source.store)["train", 1] != []
     assert ("tuned", 1, "approve", "checklist") in what.gates and what.state["decision"] == "approve"
@@ -62,7 +62,7 @@ def test_a_tracker_gets_the_numbers_of_the_trail_and_no_words(run: Path) -> None
 
 
 def test_of_an_open_session_what_was_measured_is_there(tmp_path: Path) -> None:
-    what = tracked(source_of(small_trail(tmp_path)))
+    what = make_tracked_run(source_of(small_trail(tmp_path)))
     assert what.state["decision"] == "open" and what.state["report"] == {} and what.metrics
 
 
@@ -101,7 +101,7 @@ def test_what_is_sent_nowhere_is_one_line(run: Path, tmp_path: Path, monkeypatch
 
 
 def test_every_format_says_what_it_is_for() -> None:
-    assert all(one.told for one in FORMATS.values())
+    assert all(one.description for one in FORMATS.values())
 
 
 @needs("tensorboardX")
@@ -234,7 +234,7 @@ def test_mlflow_is_sent_once_what_a_session_has(run: Path, store: str, monkeypat
     for _ in range(2):
         done = peergate("export", "mlflow", run, "--send")
         assert done.returncode == 0 and done.stdout.startswith("sent: "), done.stderr
-    what = tracked(source_of(run))
+    what = make_tracked_run(source_of(run))
     client: Any = import_module("mlflow.tracking").MlflowClient()
     (found,) = client.search_runs([client.get_experiment_by_name("peergate").experiment_id])
     assert {name: found.data.metrics[name] for name in what.metrics} == what.metrics

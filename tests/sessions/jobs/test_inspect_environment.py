@@ -11,7 +11,7 @@ from sessions.jobs.benchmarks import environment
 from sessions.jobs.job_environment import job_environment
 from sessions.runtime.wiring import require_machine
 from specs.loading.loading import load_spec
-from specs.system.errors import Blocked
+from specs.system.errors import BlockedError
 from specs.system.extras import install_hint
 from specs.system.home import HOME
 
@@ -25,20 +25,20 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_missing_one_is_blocked_and_says_what_makes_it() -> None:
-    with pytest.raises(Blocked, match="not on this machine") as error:
+    with pytest.raises(BlockedError, match="not on this machine") as error:
         environment.find()
     assert "sessions.jobs.benchmarks.environment" in error.value.hint and environment.VARIABLE in error.value.hint
 
 
 def test_a_named_interpreter_has_to_have_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(environment.VARIABLE, sys.executable)
-    with pytest.raises(Blocked, match="has no inspect_ai"):
+    with pytest.raises(BlockedError, match="has no inspect_ai"):
         environment.find()
     monkeypatch.setenv(environment.VARIABLE, str(tmp_path / "nothing"))
-    with pytest.raises(Blocked, match="does not run"):
+    with pytest.raises(BlockedError, match="does not run"):
         environment.find()
     # Nothing is made where one is named.
-    with pytest.raises(Blocked, match="does not run"):
+    with pytest.raises(BlockedError, match="does not run"):
         environment.make(lambda _: pytest.fail("nothing is to be made"))
 
 
@@ -49,10 +49,10 @@ def test_one_that_could_not_be_made_is_not_ready(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     said: list[str] = []
-    with pytest.raises(Blocked, match="cannot be made"):
+    with pytest.raises(BlockedError, match="cannot be made"):
         environment.prepare(load_spec(EXAMPLE).spec, said.append)
     assert len(said) == 1 and "once: 1 pinned packages" in said[0]
-    with pytest.raises(Blocked, match="not on this machine"):
+    with pytest.raises(BlockedError, match="not on this machine"):
         environment.find()
 
 
@@ -64,7 +64,7 @@ def test_a_session_without_such_a_stage_needs_none() -> None:
 def test_lm_eval_is_missing_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = load_spec(EXAMPLE.with_name("lm_eval.yaml")).spec
     monkeypatch.setattr(environment, "find_spec", {}.get)
-    with pytest.raises(Blocked, match="lm-eval is not installed in Peergate's environment") as error:
+    with pytest.raises(BlockedError, match="lm-eval is not installed in Peergate's environment") as error:
         require_machine(spec)
     assert error.value.hint == install_hint("lm-eval") and error.value.where == "before"
     require_machine(load_spec(EXAMPLE).spec)

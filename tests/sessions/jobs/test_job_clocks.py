@@ -16,7 +16,7 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import HERE, JobState
 from sessions.nodes import act, job_end
 from sessions.run.money.ledger import active_hours
-from specs.jobs.job_records import ExitRecord, MachineClock, Observed
+from specs.jobs.job_records import ExitRecord, MachineClock, ObservedRuntime
 from testing.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
@@ -85,11 +85,11 @@ def test_a_process_that_was_seen_for_longer_than_its_record_states_closes_the_ga
 
 
 def test_the_time_between_orchestrators_counts_as_time_the_job_may_have_taken() -> None:
-    seen = Observed(at_least_s=0.0, at_most_s=7200.0)
+    seen = ObservedRuntime(at_least_s=0.0, at_most_s=7200.0)
     assert seen.fits(7100) and seen.fits(7250) and not seen.fits(7400) and not seen.fits(-0.001)
-    assert [seen.bounded(one) for one in (-5, 100, 1e9)] == [0, 100, 7200]
-    here = Observed(at_least_s=600.0, at_most_s=700.0)
-    assert [here.bounded(one) for one in (0, 595, 650)] == [600, 600, 650]
+    assert [seen.bound_seconds(one) for one in (-5, 100, 1e9)] == [0, 100, 7200]
+    here = ObservedRuntime(at_least_s=600.0, at_most_s=700.0)
+    assert [here.bound_seconds(one) for one in (0, 595, 650)] == [600, 600, 650]
 
 
 class OtherHours(QuickLauncher):

@@ -17,7 +17,7 @@ from sessions.jobs.local_launcher import LocalLauncher
 from sessions.run.money import estimate
 from sessions.runtime.wiring import require_machine
 from specs.loading.loading import find_spec, load_spec
-from specs.system.errors import Blocked
+from specs.system.errors import BlockedError
 from testing.factories.sessions_on_disk import open_session
 from testing.factories.spec_files import loads, write_spec
 
@@ -64,7 +64,7 @@ def test_gpus_are_counted_where_the_driver_or_a_container_shows_them(
 def test_start_refuses_before_anything_is_opened(machine_of: Path) -> None:
     path, runs = with_profiles(machine_of), machine_of / "runs"
     told = CliRunner().invoke(app, ["start", str(path), "--profile", "gpu", "--runs", str(runs)])
-    assert isinstance(told.exception, Blocked) and told.exception.exit_code == 4
+    assert isinstance(told.exception, BlockedError) and told.exception.exit_code == 4
     assert str(told.exception).splitlines() == [
         "train: this machine has no NVIDIA GPU, the stage has device: cuda",
         "  take another `--profile` or `launcher:`, or resume on a machine with a GPU",
@@ -74,7 +74,7 @@ def test_start_refuses_before_anything_is_opened(machine_of: Path) -> None:
 
 def test_where_there_is_one_it_is_not_refused(machine_of: Path) -> None:
     spec = load_spec(with_profiles(machine_of), "gpu").spec
-    with pytest.raises(Blocked, match="train: this machine has no NVIDIA GPU"):
+    with pytest.raises(BlockedError, match="train: this machine has no NVIDIA GPU"):
         require_machine(spec)
     (machine_of / "dev" / "nvidia0").touch()
     require_machine(spec)
@@ -100,7 +100,7 @@ def test_a_session_that_was_brought_here_launches_no_job(machine_of: Path) -> No
     folder = session.run / "jobs" / order.key
     folder.mkdir(parents=True)
     (folder / "order.json").write_bytes(order.canonical())
-    with pytest.raises(Blocked, match="this machine has no NVIDIA GPU, the stage has device: cuda"):
+    with pytest.raises(BlockedError, match="this machine has no NVIDIA GPU, the stage has device: cuda"):
         LocalLauncher().start(folder)
     assert not (folder / "wrapper.log").exists()
     session.trail.close()
@@ -122,7 +122,7 @@ def test_spec_check_says_so_in_json(machine_of: Path) -> None:
 def test_spec_check_of_a_profile_that_cannot_start_here_ends_as_start_does(machine_of: Path) -> None:
     path = find_spec("cai_stage1")
     told = CliRunner().invoke(app, ["spec", "check", str(path), "--profile", "gpu80", "--json"])
-    assert isinstance(told.exception, Blocked) and "registration" in told.stdout
+    assert isinstance(told.exception, BlockedError) and "registration" in told.stdout
     assert CliRunner().invoke(app, ["spec", "check", str(path), "--profile", "cpu"]).exit_code == 0
 
 

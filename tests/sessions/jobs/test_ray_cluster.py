@@ -23,7 +23,7 @@ from sessions.jobs.ray.cluster_head import SessionCluster, end_left_over
 from sessions.jobs.ray.ray_engine import Cluster, RayEngine, named_cluster, require_address
 from sessions.run.heartbeat import beat, present
 from specs.jobs.job_records import JobOrder
-from specs.system.errors import Blocked, UserError
+from specs.system.errors import BlockedError, UserError
 from specs.system.resources import Resources
 from testing.factories.sessions_on_disk import open_session
 from testing.fixtures.houses import IMPATIENT, House, ended, is_gone, kill, running, settled, until
@@ -119,7 +119,7 @@ def test_a_cluster_that_does_not_answer_is_unavailable_in_time(run: Path, monkey
 
 def test_what_the_own_machine_lacks_is_refused_before_anything_starts(run: Path) -> None:
     engine = RayEngine(SessionCluster(run), lambda asked: ["1 cores, asked are 64"])
-    with pytest.raises(Blocked, match="the cluster has 1 cores, asked are 64"):
+    with pytest.raises(BlockedError, match="the cluster has 1 cores, asked are 64"):
         engine.submit("key", ["true"], Resources(cpus=64))
     assert not (run / "ray.json").exists()
 
@@ -273,7 +273,7 @@ def test_a_job_whose_engine_says_done_without_a_record_is_lost_on_ray(
         until(lambda: engine.poll(handle).state == "exited", 120)
         launcher = EngineLauncher(engine, python=house.python, patience=IMPATIENT, ask_every_s=0.2)
         state = settled(launcher, folder)
-        assert state == JobState("lost") and "ray says 'exited'" in state.told
+        assert state == JobState("lost") and "ray says 'exited'" in state.message
         assert "all went well" in (folder / "wrapper.log").read_text()
 
 
@@ -291,9 +291,9 @@ def test_what_a_named_cluster_never_has_is_told_and_lost_in_time(run: Path, tmp_
         # As for a cluster of others: what it has is not looked at beforehand.
         launcher = EngineLauncher(house.engine(), python=house.python, patience=IMPATIENT, ask_every_s=0.2)
         launcher.start(folder)
-        until(lambda: "ray says 'pending'" in launcher.poll(folder).told)
+        until(lambda: "ray says 'pending'" in launcher.poll(folder).message)
         state = settled(launcher, folder)
-        assert state == JobState("lost") and "ray says 'pending'" in state.told
+        assert state == JobState("lost") and "ray says 'pending'" in state.message
         # Ray keeps it in its queue for 15 minutes more; a wrapper that is started then finds its claim taken.
         assert read_owner(folder)
 

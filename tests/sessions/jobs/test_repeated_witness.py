@@ -56,7 +56,7 @@ def ask(closed: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[in
     monkeypatch.setattr(Here, "orders", ())
 
     def asked(run: Path = closed, **given: Any) -> tuple[int, dict[str, Any]]:
-        outcome = again_command.repeat(place_of(run), again_command.Asked(again=True, **given))
+        outcome = again_command.repeat(place_of(run), again_command.RepeatOptions(again=True, **given))
         return outcome.exit_code, outcome.as_json()
 
     return asked
@@ -196,12 +196,12 @@ def test_options_without_again_are_refused(closed: Path) -> None:
 def test_a_lost_witness_is_no_answer(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Lost(Here):
         def poll(self, folder: Path) -> JobState:
-            return JobState("lost", told="the machine is gone")
+            return JobState("lost", message="the machine is gone")
 
     monkeypatch.setattr(repeated_witness, "LocalLauncher", Lost)
-    outcome = again_command.repeat(place_of(closed), again_command.Asked(again=True, rows=1))
-    assert outcome.exit_code == 4 and "the machine is gone" in outcome.found[0].why
+    outcome = again_command.repeat(place_of(closed), again_command.RepeatOptions(again=True, rows=1))
+    assert outcome.exit_code == 4 and "the machine is gone" in outcome.witnesses[0].why
 
 
 def test_a_session_without_any_witness_is_not_witnessed() -> None:
-    assert again_command.Outcome("seed", (), ("train",), ()).exit_code == 4
+    assert again_command.RepeatOutcome("seed", (), ("train",), ()).exit_code == 4

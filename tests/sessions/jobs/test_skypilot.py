@@ -15,10 +15,10 @@ import pytest
 from sessions.jobs.engine_launcher import EngineLauncher, EngineStatus, EngineUnavailable, key_of
 from sessions.jobs.job_state import read_order
 from sessions.jobs.skypilot import skypilot_engine
-from sessions.jobs.skypilot.sky_interpreter import CALLS, launched
+from sessions.jobs.skypilot.sky_interpreter import CALLS, find_launch
 from sessions.jobs.skypilot.skypilot_engine import CLUSTERS, JOBS, SkyEngine, machine_name, read_template
 from sessions.runtime import wiring
-from specs.system.errors import Blocked, UserError
+from specs.system.errors import BlockedError, UserError
 from specs.system.resources import Resources
 from testing.factories.sessions_on_disk import first_order
 from testing.factories.spec_files import loads, write_spec
@@ -72,7 +72,7 @@ def test_a_task_has_the_users_part_and_the_jobs() -> None:
 
 
 def test_a_machine_without_a_price_cap_is_not_rented() -> None:
-    with pytest.raises(Blocked, match="needs a price cap"):
+    with pytest.raises(BlockedError, match="needs a price cap"):
         SkyEngine("none", {}).task("k", ARGV, Resources(cpus=1))
 
 
@@ -220,12 +220,12 @@ class Sky:
 
 def test_the_newest_launch_counts_and_only_one_that_has_failed_is_asked_for_its_error() -> None:
     sky = Sky(("a", "sky.launch", "FAILED"), ("b", "sky.launch", "RUNNING"), ("c", "sky.status", "FAILED"))
-    assert launched(sky, "pg-1") == {"id": "b", "status": "RUNNING", "kind": "", "error": ""}
+    assert find_launch(sky, "pg-1") == {"id": "b", "status": "RUNNING", "kind": "", "error": ""}
     # Asking for what runs would wait for its end.
     assert [name for name, _ in sky.called] == ["api_status"]
-    failed = launched(Sky(("a", "sky.launch", "RUNNING"), ("b", "sky.launch", "FAILED")), "pg-1")
+    failed = find_launch(Sky(("a", "sky.launch", "RUNNING"), ("b", "sky.launch", "FAILED")), "pg-1")
     assert failed == {"id": "b", "status": "FAILED", "kind": "PermissionError", "error": "PermissionError: b"}
-    assert launched(Sky(("c", "sky.status", "FAILED")), "pg-1") is None
+    assert find_launch(Sky(("c", "sky.status", "FAILED")), "pg-1") is None
 
 
 # ---- the real library -----------------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ def test_a_launch_without_credentials_is_lost_in_skys_own_words(
         launcher.start(folder)
         assert launcher.poll(folder).state == "pending"
         state = settled(launcher, folder, 300)
-        assert state.state == "lost" and "NoCloudAccessError: Cloud access is not set up" in state.told
+        assert state.state == "lost" and "NoCloudAccessError: Cloud access is not set up" in state.message
         assert "NoCloudAccessError" in (folder / "wrapper.log").read_text()
         # Nothing is launched any more.
         launcher.start(folder)

@@ -18,9 +18,9 @@ import pytest
 from sessions.jobs.engine_launcher import EngineLauncher, EngineUnavailable, Hint, key_of
 from sessions.jobs.launcher import JobState
 from sessions.jobs.transfer import job_transfer
-from sessions.jobs.transfer.job_transfer import Moving, place_of
+from sessions.jobs.transfer.job_transfer import Transfer, place_of
 from sessions.jobs.transfer.remote_entry import carry_out, prepare
-from sessions.jobs.transfer.shared_place import Piece, Place, table_of
+from sessions.jobs.transfer.shared_place import Piece, SharedPlace, table_of
 from specs.jobs.job_records import ExitRecord, JobOrder
 from specs.system.digests import digest_bytes, digest_file, digest_path
 from specs.system.errors import AuditDamage, EvidenceMissing, UserError
@@ -96,7 +96,7 @@ def exit_of(key: str) -> bytes:
 def launcher(house: House, url: str, patience: dict[Hint, float] = IMPATIENT) -> EngineLauncher:
     engine = house.engine()
     assert isinstance(engine, ProcessEngine)
-    return EngineLauncher(engine, Moving(Place(url)), house.python, patience, 0.1)
+    return EngineLauncher(engine, Transfer(SharedPlace(url)), house.python, patience, 0.1)
 
 
 def session_of(order: JobOrder) -> Path:
@@ -123,7 +123,7 @@ def test_a_job_runs_elsewhere_and_what_it_leaves_comes_back(house: House, order:
     away = [(house.folder / "run", house.folder / "away"), (session_of(order), house.folder / "inputs-away")]
     for here, there in away:
         here.rename(there)
-    until(lambda: Place(url).read(f"jobs/{key}/exit.json", 65_536) is not None)
+    until(lambda: SharedPlace(url).read(f"jobs/{key}/exit.json", 65_536) is not None)
     for here, there in away:
         there.rename(here)
     record = ended(launcher(house, url), folder)
@@ -220,7 +220,7 @@ def test_a_machine_is_let_go_when_its_hours_are_over_though_nobody_watches(house
     one = launcher(house, url)
     one.start(folder)
     house.wait()
-    record = json.loads(Place(url).read(f"jobs/{key_of(folder)}/exit.json", 65_536) or b"{}")
+    record = json.loads(SharedPlace(url).read(f"jobs/{key_of(folder)}/exit.json", 65_536) or b"{}")
     assert record["reason"] == "cancelled" and record["ended"] - record["started"] < 30
     assert ended(one, folder).reason == "cancelled"
 
@@ -228,7 +228,7 @@ def test_a_machine_is_let_go_when_its_hours_are_over_though_nobody_watches(house
 def test_a_transfer_that_hangs_ends_with_the_hours_too(house: House, order: JobOrder) -> None:
     folder = house.job(hourly(order, 2), LEAVES)
     url = house.folder / "place"
-    one, carrier = launcher(house, str(url)), Moving(Place(str(url)))
+    one, carrier = launcher(house, str(url)), Transfer(SharedPlace(str(url)))
     engine = one.engine
     assert isinstance(engine, ProcessEngine)
     carrier.send(folder)
@@ -265,7 +265,7 @@ def urls(tmp_path: Path) -> tuple[str, str]:
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_changed_bytes_in_the_place_are_not_used_and_can_be_sent_again(tmp_path: Path, number: int) -> None:
-    place = Place(urls(tmp_path)[number])
+    place = SharedPlace(urls(tmp_path)[number])
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(b"weights" * 1000)
     piece = table_of(source).files[""]
@@ -282,7 +282,7 @@ def test_changed_bytes_in_the_place_are_not_used_and_can_be_sent_again(tmp_path:
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_transfer_goes_on_where_it_broke_off(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Place(urls(tmp_path)[number])
+    place = SharedPlace(urls(tmp_path)[number])
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(os.urandom(300_000))
     piece = table_of(source).files[""]
@@ -317,7 +317,7 @@ def test_a_transfer_goes_on_where_it_broke_off(tmp_path: Path, number: int, monk
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_what_is_there_already_is_not_sent_again(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Place(urls(tmp_path)[number])
+    place = SharedPlace(urls(tmp_path)[number])
     folder = tmp_path / "tree"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "a").write_bytes(b"a")
@@ -341,16 +341,16 @@ def test_what_is_there_already_is_not_sent_again(tmp_path: Path, number: int, mo
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_of_many_who_create_one_file_one_does(tmp_path: Path, number: int) -> None:
-    place = Place(urls(tmp_path)[number])
+    place = SharedPlace(urls(tmp_path)[number])
     assert [place.create("jobs/k/claim.json", b"%d" % n) for n in range(5)] == [True, False, False, False, False]
     assert place.read("jobs/k/claim.json", 100) == b"0"
     with pytest.raises(AuditDamage, match="larger"):
-        Place(urls(tmp_path)[number]).write("big", b"x" * 101)
+        SharedPlace(urls(tmp_path)[number]).write("big", b"x" * 101)
         place.read("big", 100)
 
 
 def test_a_file_that_appears_after_a_look_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Place(str(tmp_path / "place"))
+    place = SharedPlace(str(tmp_path / "place"))
     assert place.create("claim", b"first")
     monkeypatch.setattr(place._fs, "exists", lambda path: False)  # pyright: ignore[reportPrivateUsage, reportUnknownLambdaType]
     assert not place.create("claim", b"second")
@@ -374,9 +374,9 @@ def test_processes_that_race_for_a_claim_leave_one_winner(tmp_path: Path) -> Non
 # ---- what is refused ------------------------------------------------------------------------------------------
 
 
-def sent(house: House, order: JobOrder, url: str) -> tuple[Moving, Path, str]:
+def sent(house: House, order: JobOrder, url: str) -> tuple[Transfer, Path, str]:
     folder = house.job(order, LEAVES)
-    carrier = Moving(Place(url))
+    carrier = Transfer(SharedPlace(url))
     carrier.send(folder)
     return carrier, folder, key_of(folder)
 
@@ -440,7 +440,7 @@ def test_an_exit_record_of_another_job_is_none(house: House, order: JobOrder) ->
     carrier.place.write(f"jobs/{key}/exit.json", b'{"key":"other.base.1"}')
     with pytest.raises(AuditDamage, match="malformed"):
         carrier.fetch(folder)
-    again = Moving(carrier.place)
+    again = Transfer(carrier.place)
     carrier.place.write(f"jobs/{key}/exit.json", exit_of("other.base.1"))
     with pytest.raises(AuditDamage, match=r"belongs to 'other\.base\.1'"):
         again.fetch(folder)
@@ -455,7 +455,7 @@ def test_an_input_that_is_not_what_was_granted_is_not_sent(house: House, order: 
     (folder / "order.json").write_bytes(
         order.model_copy(update={"inputs": {**order.inputs, "model": model}}).canonical()
     )
-    carrier = Moving(Place(str(tmp_path / "place")))
+    carrier = Transfer(SharedPlace(str(tmp_path / "place")))
     with pytest.raises(EvidenceMissing, match="input 'model' has the digest"):
         carrier.send(folder)
     assert carrier.place.read(f"jobs/{key_of(folder)}/sent.json", 1 << 20) is None
@@ -473,7 +473,7 @@ def test_a_place_that_cannot_be_reached_is_told_and_loses_nothing(house: House, 
     where.touch()
     assert one.poll(folder).state == "running"
     with pytest.raises(EngineUnavailable):
-        Moving(Place(str(where))).send(folder)
+        Transfer(SharedPlace(str(where))).send(folder)
     where.unlink()
     (house.folder / "away").rename(where)
     assert ended(one, folder).code == 0
@@ -490,7 +490,7 @@ def test_a_place_that_cannot_be_reached_is_told_and_loses_nothing(house: House, 
 )
 def test_what_cannot_be_a_place(url: str, told: str) -> None:
     with pytest.raises(UserError, match=told) as found:
-        Place(url)
+        SharedPlace(url)
     assert "secret" not in str(found.value)
 
 

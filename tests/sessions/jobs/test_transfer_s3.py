@@ -12,8 +12,8 @@ import pytest
 
 from sessions.jobs.engine_launcher import EngineLauncher, EngineUnavailable, key_of
 from sessions.jobs.transfer import job_transfer
-from sessions.jobs.transfer.job_transfer import Moving
-from sessions.jobs.transfer.shared_place import Place, table_of
+from sessions.jobs.transfer.job_transfer import Transfer
+from sessions.jobs.transfer.shared_place import SharedPlace, table_of
 from specs.jobs.job_records import JobOrder
 from specs.system.digests import digest_path
 from specs.system.errors import AuditDamage
@@ -48,7 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_a_file_is_created_only_where_there_is_none() -> None:
-    place = Place(URL)
+    place = SharedPlace(URL)
     assert [place.create("jobs/k/claim.json", b"%d" % n) for n in range(4)] == [True, False, False, False]
     assert place.read("jobs/k/claim.json", 100) == b"0"
     # Another process, with nothing looked at before.
@@ -75,7 +75,7 @@ def test_processes_that_race_for_a_claim_leave_one_winner() -> None:
 
 
 def test_a_folder_goes_and_comes_back_and_changed_bytes_are_not_used(tmp_path: Path) -> None:
-    place, source = Place(URL), tmp_path / "source"
+    place, source = SharedPlace(URL), tmp_path / "source"
     (source / "deep").mkdir(parents=True)
     (source / "deep" / "weights").write_bytes(b"w" * 9_000_000)
     (source / "config.json").write_text("{}")
@@ -102,7 +102,7 @@ def test_a_folder_goes_and_comes_back_and_changed_bytes_are_not_used(tmp_path: P
 def test_a_bucket_that_is_not_there_is_told_and_not_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     for _ in range(2):
-        place = Place("s3://no-such-bucket/x")
+        place = SharedPlace("s3://no-such-bucket/x")
         with pytest.raises(EngineUnavailable, match="the place cannot be used: The specified bucket"):
             place.write("a", b"a")
         with pytest.raises(EngineUnavailable, match="the place cannot be used"):
@@ -125,7 +125,7 @@ def test_a_job_runs_elsewhere_and_comes_back_over_s3(
     folder = house.job(order, leaves)
     engine = house.engine()
     assert isinstance(engine, ProcessEngine)
-    launcher = EngineLauncher(engine, Moving(Place(URL)), house.python, {**IMPATIENT, "exited": 20.0}, 0.5)
+    launcher = EngineLauncher(engine, Transfer(SharedPlace(URL)), house.python, {**IMPATIENT, "exited": 20.0}, 0.5)
     launcher.start(folder)
     assert ended(launcher, folder, 120).code == 0
     assert (folder / "out" / "rows.jsonl").read_text() == "{}\n"

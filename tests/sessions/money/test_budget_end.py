@@ -15,16 +15,16 @@ from reviews.audit.event_order import launch_damage, order_damage
 from reviews.audit.verify import verify_run
 from reviews.gate import grants
 from reviews.gate.gate_decision import settle
-from reviews.gate.reviewer import Answered, Exchange
+from reviews.gate.reviewer import ModelOutcome, ReviewExchange
 from reviews.reviewers.checklist import Checklist
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.commands import run as commands
 from sessions.commands import status
 from sessions.jobs.launcher import JobState
-from sessions.pages.report.timeline import tell
+from sessions.pages.report.timeline import describe_entries
 from sessions.run.money import ledger
 from sessions.run.money.accounts import Accounts
 from sessions.run.run_layout import STORE, TRAIL
@@ -32,7 +32,7 @@ from sessions.runtime.human_actions import amend
 from sessions.runtime.runtime import Answer
 from specs.jobs.job_records import JobOrder
 from specs.session.session_spec import Budget
-from specs.system.errors import GrantRefused, SpecError, UserError
+from specs.system.errors import InvalidGrant, SpecError, UserError
 from specs.trail.verdict import Finding, Packet, RequiredChange, Span, Verdict
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, Silent, drive, open_quick, quick_session
@@ -86,10 +86,10 @@ class Paid(Checklist):
     def cost_cap(self, packet: Packet) -> float:
         return self.cap
 
-    def ask(self, packet: Packet, packet_digest: str) -> Answered[Verdict]:
+    def ask(self, packet: Packet, packet_digest: str) -> ModelOutcome[Verdict]:
         self.asked += 1
-        exchange = Exchange(b"q", b"a", (200,), "m", None, self.cap, True, 0.1)
-        return Answered(exchange, self.review(packet, packet_digest))
+        exchange = ReviewExchange(b"q", b"a", (200,), "m", None, self.cap, True, 0.1)
+        return ModelOutcome(exchange, self.review(packet, packet_digest))
 
 
 class Thinking(Playbook):
@@ -105,7 +105,7 @@ class Thinking(Playbook):
         super().work(bench)
 
 
-def entries(run: Path, *kinds: str) -> list[Recorded]:
+def entries(run: Path, *kinds: str) -> list[RecordedEntry]:
     return [one for one in read_entries(run / TRAIL) if not kinds or one.entry.kind in kinds]
 
 
@@ -162,7 +162,7 @@ def test_a_budget_that_ends_mid_way_stops_the_session_before_the_overspend(short
     assert (asked.body["stage"], asked.body["attempt"], asked.body["at"]) == ("train", 1, "launch")
     assert asked.body["reasons"] == [LACKS]
     now = Accounts(entries(short), budget_of(short))
-    assert now.reserved() == 0 and now.left_usd == pytest.approx(6.2)
+    assert now.sum_reserved() == 0 and now.left_usd == pytest.approx(6.2)
     # What is held back would still pay for the evaluation.
     ledger_trail = Trail(short / TRAIL, "small")
     ledger.reserve_job(
@@ -182,7 +182,7 @@ def test_the_command_ends_with_6_and_names_both_ways_on(short: Path, capsys: pyt
     status.report(Path("small"), short.parent, False)
     shown = capsys.readouterr().out
     assert "interim" in shown and LACKS in shown and "Not reached: tuned, ship" in shown
-    last = list(tell(entries(short), Store(short / STORE)))[-2]
+    last = list(describe_entries(entries(short), Store(short / STORE)))[-2]
     assert last.what == "train.1 stopped at 'launch': it waits for a larger budget" and last.lines == (LACKS,)
     assert audited(short) == 2
 
@@ -194,7 +194,7 @@ def test_it_goes_on_when_the_budget_is_amended_and_the_unused_grant_is_worth_not
     recorded = amend(short, amended_spec(short, RAISED), **AMENDED)
     assert recorded.body["outcome"] == "approve" and recorded.body["exploratory"] is False
     session = quick_session(short, launcher=Dear())
-    with pytest.raises(GrantRefused, match="spec registration"):
+    with pytest.raises(InvalidGrant, match="spec registration"):
         grants.verify(session.trail, order, session.resolved.registration(), order.grant.inputs)
     drive(session)
     assert launched(short) == ["base.1", "sample.1", "train.2", "tuned.1", "ship.1"]
@@ -203,7 +203,7 @@ def test_it_goes_on_when_the_budget_is_amended_and_the_unused_grant_is_worth_not
     assert entries(short)[-1].body["decision"] == "approve"
     assert audited(short) == 0
     session = quick_session(short)
-    with pytest.raises(GrantRefused, match="decision"):
+    with pytest.raises(InvalidGrant, match="decision"):
         grants.verify(session.trail, order, order.grant.registration, order.grant.inputs)
     session.trail.close()
 
@@ -221,9 +221,9 @@ def test_the_audit_finds_a_launch_under_a_grant_that_was_overtaken(short: Path) 
     body = used.body | {"key": order.key, "attempt": 1, "grant": order.grant.content_digest()}
     body["order"] = session.store.put(order.canonical())
 
-    def launched_after(before: list[Recorded]) -> list[Recorded]:
+    def launched_after(before: list[RecordedEntry]) -> list[RecordedEntry]:
         late = {"seq": len(before), "key": f"launch/{order.key}", "body": body}
-        return [*before, Recorded(used.entry.model_copy(update=late), used.digest)]
+        return [*before, RecordedEntry(used.entry.model_copy(update=late), used.digest)]
 
     assert [*order_damage(after), *launch_damage(after, session.store)] == []
     forged = launched_after(waiting)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.trail import Trail
 from sessions.run.money.accounts import Accounts
 from sessions.run.money.ledger import (
@@ -22,7 +22,7 @@ from sessions.run.money.ledger import (
     settle_job,
     settle_storage,
 )
-from specs.jobs.job_records import Observed
+from specs.jobs.job_records import ObservedRuntime
 from specs.session.session_spec import Budget, HeldBack, ResolvedSpec
 from specs.stages.registry import Stage
 from specs.system.digests import digest_bytes
@@ -183,7 +183,9 @@ def test_a_job_that_says_it_took_longer_than_was_reserved_costs_no_more_than_tha
     trail: Trail, stage: Any, seconds: float
 ) -> None:
     reserve_job(trail, BUDGET, stage("sft", 1), "small.train.1")
-    settle_job(trail, BUDGET, "small.train.1", seconds=Observed(at_least_s=0, at_most_s=1e7).bounded(seconds))
+    settle_job(
+        trail, BUDGET, "small.train.1", seconds=ObservedRuntime(at_least_s=0, at_most_s=1e7).bound_seconds(seconds)
+    )
     assert money(trail) == (1, 0, 9)
 
 
@@ -264,14 +266,14 @@ def test_what_is_recorded_in_a_pause_adds_no_time(trail: Trail, clock: Clock) ->
     assert hours(trail) == 0.25
 
 
-def spend(n: int, what: str, job: int, cents: int) -> Recorded:
+def spend(n: int, what: str, job: int, cents: int) -> RecordedEntry:
     body = {"what": what, "job": f"job{job}", "party": "job", "stage": "train", "usd": cents / 100}
     return made(n, "spend", 0, body)
 
 
-def made(n: int, kind: EntryKind, time_ns: int, body: dict[str, Any]) -> Recorded:
+def made(n: int, kind: EntryKind, time_ns: int, body: dict[str, Any]) -> RecordedEntry:
     entry = Entry(seq=n, kind=kind, session="s", key=str(n), time_ns=str(time_ns), previous=GENESIS, body=body)
-    return Recorded(entry, digest_bytes(entry.canonical()))
+    return RecordedEntry(entry, digest_bytes(entry.canonical()))
 
 
 @settings(max_examples=100, deadline=None)
@@ -291,7 +293,7 @@ def test_nothing_is_lost_between_spent_reserved_and_left(jobs: list[tuple[int, i
 )
 def test_active_time_is_the_sum_of_the_stretches(stretches: list[tuple[list[int], bool, int]]) -> None:
     """Each stretch: what its steps took, whether it ended with a pause or a kill, and how long nobody was there."""
-    entries: list[Recorded] = []
+    entries: list[RecordedEntry] = []
     now = active = 0
     for number, (steps, paused, away) in enumerate(stretches):
         entries.append(made(len(entries), "resume" if number else "open", now, {}))
@@ -482,6 +484,6 @@ def test_the_order_in_which_things_are_settled_does_not_matter(
         Accounts([*reserved, *ended.values(), other], BUDGET),
     )
     for one in (mixed, plain):
-        assert one.spent() == pytest.approx(sum(7 * n for n in ended) / 100)
-        assert one.reserved() == pytest.approx((30 + sum(50 + n for n in range(5) if n not in ended)) / 100)
+        assert one.sum_spent() == pytest.approx(sum(7 * n for n in ended) / 100)
+        assert one.sum_reserved() == pytest.approx((30 + sum(50 + n for n in range(5) if n not in ended)) / 100)
     assert mixed.limits("job", "train")[0].usd == pytest.approx(plain.limits("job", "train")[0].usd)

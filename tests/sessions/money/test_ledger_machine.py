@@ -156,11 +156,11 @@ class LedgerMachine(RuleBasedStateMachine):
     def resume(self, share: float) -> None:
         """Go on in another process, with a budget that is the same or was raised: nothing is counted anew."""
         before = Accounts(self.trail.iterate(), self.budget)
-        told = (before.spent(), before.reserved(), before.left_usd)
+        told = (before.sum_spent(), before.sum_reserved(), before.left_usd)
         self.trail.close()
         self.trail = Trail(self.trail.path, "small")
         again = Accounts(self.trail.iterate(), self.budget)
-        assert (again.spent(), again.reserved(), again.left_usd) == told
+        assert (again.sum_spent(), again.sum_reserved(), again.left_usd) == told
         self.budget = self.budget.model_copy(update={"max_cost_usd": round(self.budget.max_cost_usd * share, 4)})
 
     def part(self, part: float, of: float | None = None) -> float:
@@ -185,7 +185,9 @@ class LedgerMachine(RuleBasedStateMachine):
         if not hasattr(self, "trail"):
             return
         now = Accounts(self.trail.iterate("spend"), self.budget)
-        assert now.spent() + now.reserved() == pytest.approx(sum(usd for _, _, usd in self.books.values()), abs=1e-3)
+        assert now.sum_spent() + now.sum_reserved() == pytest.approx(
+            sum(usd for _, _, usd in self.books.values()), abs=1e-3
+        )
 
     @invariant()
     def nothing_is_overspent_and_no_share_invaded(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from reviews.audit.audit_files import named_in_store
-from reviews.gate.reviewer import Exchange
+from reviews.gate.reviewer import ReviewExchange
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.jobs.job_environment import job_environment
@@ -21,7 +21,7 @@ from sessions.nodes import judge
 from sessions.requests import reviewer_call
 from sessions.run.money import ledger
 from sessions.runtime.wiring import make_reviewer
-from sessions.session import Paused, Session
+from sessions.session import PauseSignal, Session
 from specs.session.session_spec import ResolvedSpec
 from specs.system.digests import digest_bytes
 from specs.system.errors import BudgetExceeded, UserError
@@ -189,11 +189,11 @@ def test_a_pause_while_the_api_is_down_costs_what_came_before(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def pause(*_: Any) -> Any:
-        raise Paused("small")
+        raise PauseSignal("small")
 
     monkeypatch.setattr(session.reviewer, "ask", pause)
     session.reviewing.waiting_usd = 0.125
-    with pytest.raises(Paused):
+    with pytest.raises(PauseSignal):
         judge.design_gate(session, {})
     assert money(session) == (0.125, 0) and session.trail.find("verdict/design.1") is None
 
@@ -240,7 +240,7 @@ def test_what_a_review_took_is_signed_as_the_reviewer_left_it(
     """The session does not make a review cheaper, of another model, or an answer to another request."""
     honest = reviewer_call.exchange_facts
 
-    def altered(store: Store, exchange: Exchange) -> dict[str, Any]:
+    def altered(store: Store, exchange: ReviewExchange) -> dict[str, Any]:
         return honest(store, exchange) | {name: value}
 
     monkeypatch.setattr(reviewer_call, "exchange_facts", altered)

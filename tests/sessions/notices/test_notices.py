@@ -72,7 +72,7 @@ def told(session: Session, environ: dict[str, str], *receivers: Notify, within_s
     spec = session.resolved.spec.model_copy(update={"notify": receivers})
     resolved = session.resolved.model_copy(update={"spec": spec})
     parts = (session.run, session.trail, session.store, resolved, said.append)
-    session.tell = Notifier(*parts, environ=environ, within_s=within_s).look
+    session.notify = Notifier(*parts, environ=environ, within_s=within_s).look
     return said
 
 
@@ -144,7 +144,7 @@ def test_rejection_and_close_are_told_to_who_asked_for_them(tmp_path: Path, rece
     only = Notify(env="HOOK", on=("waiting",))
     session = quick_session(run)
     told(session, {"HOOK": receiver.address}, only)
-    session.tell()
+    session.notify()
     session.trail.close()
     assert len(receiver.got) == 2
 
@@ -157,7 +157,7 @@ def test_shares_of_the_budget_are_told_as_they_are_reached(tmp_path: Path, recei
     for number, share in enumerate((0.3, 0.25, 0.01, 0.3, 0.2)):
         body = {"what": "settle", "job": f"small.base.{number}", "party": "job", "usd": most * share}
         spend(session, number, body)
-        session.tell()
+        session.notify()
     session.trail.close()
     assert [one["text"].split(" %")[0] for one in receiver.got] == ["small: 50", "small: 80", "small: 100"]
 
@@ -174,7 +174,7 @@ def test_a_lost_job_is_told(tmp_path: Path, receiver: Receiver) -> None:
     session = quick_session(open_quick(tmp_path))
     told(session, {EVERYWHERE: receiver.address})
     session.trail.append("lost", "lost/small.base.1", body_of("lost", stage="base", attempt=1))
-    session.tell()
+    session.notify()
     session.trail.close()
     assert receiver.got[0]["text"] == "small: the job of base.1 is lost: nothing says how it ended"
 
@@ -212,7 +212,7 @@ def test_a_trail_that_cannot_be_read_ends_no_session(tmp_path: Path, receiver: R
     session = quick_session(open_quick(tmp_path))
     said = told(session, {EVERYWHERE: receiver.address})
     session.trail.close()
-    session.tell()
+    session.notify()
     assert len(said) == 1 and said[0].startswith("notices: ") and receiver.got == []
 
 
@@ -224,7 +224,7 @@ def test_a_key_is_masked_in_a_notice(tmp_path: Path, receiver: Receiver, monkeyp
     from testing.factories.bodies import body_of
 
     session.trail.append("lost", "lost/small.base.1", body_of("lost", stage="", attempt=1))
-    session.tell()
+    session.notify()
     session.trail.close()
     assert "88231" not in json.dumps(receiver.got) and "SOME_API_KEY" in json.dumps(receiver.got)
 

@@ -10,11 +10,11 @@ import pytest
 from sessions.pods.host_key import confirm
 from sessions.pods.install import bundle_of
 from sessions.pods.lifecycle import prepare
-from sessions.pods.pod_checks import Check
+from sessions.pods.pod_checks import PodCheck
 from sessions.pods.pod_file import read_pod_file
 from sessions.pods.pod_record import place_of
 from specs.loading.loading import load_spec
-from specs.system.errors import Blocked, UserError
+from specs.system.errors import BlockedError, UserError
 from testing.fixtures.sshd_pod import MISSING, Pod, pod
 from testing.fixtures.sshd_quick import plant_environment, write_pod_file, write_quick_spec
 
@@ -34,9 +34,9 @@ def up(folder: Path, machine: Pod, python: str | None, *lines: str, spec: Path |
     place, resolved = place_of(folder / "pods", "small"), load_spec(given)
     connection = place.connection(file)
     confirm(connection, (machine.fingerprint,), None)
-    found: list[Check] = []
+    found: list[PodCheck] = []
     try:
-        with pytest.raises((Blocked, UserError)) as caught:
+        with pytest.raises((BlockedError, UserError)) as caught:
             prepare(connection, place, file, resolved, bundle_of(given, resolved), found.append)
     finally:
         connection.close()

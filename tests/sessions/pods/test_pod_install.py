@@ -14,11 +14,11 @@ from sessions.pods import install
 from sessions.pods.host_key import confirm
 from sessions.pods.install import bundle_of
 from sessions.pods.lifecycle import prepare, version_of
-from sessions.pods.pod_checks import Check
+from sessions.pods.pod_checks import PodCheck
 from sessions.pods.pod_file import read_pod_file
 from sessions.pods.pod_record import place_of
 from specs.loading.loading import load_spec
-from specs.system.errors import Blocked
+from specs.system.errors import BlockedError
 from testing.fixtures.sshd_pod import MISSING, pod
 from testing.fixtures.sshd_quick import TORCH, write_pod_file, write_quick_spec
 
@@ -64,7 +64,7 @@ def test_an_installation_is_whole_and_is_made_once(tmp_path: Path, monkeypatch: 
         place, resolved = place_of(tmp_path / "pods", "small"), load_spec(given)
         connection = place.connection(file)
         confirm(connection, (machine.fingerprint,), None)
-        found: list[Check] = []
+        found: list[PodCheck] = []
         try:
             record = prepare(connection, place, file, resolved, bundle_of(given, resolved), found.append)
             assert record.python.startswith(f"{machine.root}/environments/"), found
@@ -84,7 +84,7 @@ def test_an_installation_is_whole_and_is_made_once(tmp_path: Path, monkeypatch: 
             for one in house.glob("torch*"):
                 one.unlink()
             mark.unlink()
-            with pytest.raises(Blocked, match="could not be installed"):
+            with pytest.raises(BlockedError, match="could not be installed"):
                 prepare(connection, place, file, resolved, bundle_of(given, resolved), found.append)
             assert not mark.parent.exists()
         finally:

@@ -21,8 +21,8 @@ from reviews.trail.chain.keys import KeyFolder
 from reviews.trail.tables.open_table import read_entries
 from sessions.pods.connection import Channel
 from sessions.pods.lifecycle import down
-from sessions.pods.pod_record import Place, place_of
-from sessions.pods.pull import Pulled, pull, verify
+from sessions.pods.pod_record import PodPlace, place_of
+from sessions.pods.pull import PullResult, pull, verify
 from specs.system.digests import digest_bytes
 from specs.system.errors import AuditDamage
 from testing.factories.forgery import chained, entries_of, keys_of, put, rows_of, with_body
@@ -79,7 +79,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
         yield Finished(machine, folder / "pods", told)
 
 
-def copied(finished: Finished, name: str, *, pulled: bool = True) -> tuple[Place, Path]:
+def copied(finished: Finished, name: str, *, pulled: bool = True) -> tuple[PodPlace, Path]:
     """Copy the pod's root and what is kept here; returns the place and the run folder on the pod as it is seen here."""
     target = finished.machine.durable / name
     shutil.copytree(finished.machine.seen, target, symlinks=True)
@@ -97,7 +97,7 @@ def copied(finished: Finished, name: str, *, pulled: bool = True) -> tuple[Place
     return place, target / "runs" / "small"
 
 
-def pulled(place: Place) -> Pulled:
+def pulled(place: PodPlace) -> PullResult:
     record = place.read()
     connection = place.connection(record.pod)
     with Channel(connection, record.python, record.root, "small") as channel:

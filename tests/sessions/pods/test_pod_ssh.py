@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sessions.pods.connection import Channel, Connection, ConnectionLost, HostKeyRefused, shell
-from sessions.pods.host_key import HostKey, confirm, kept
+from sessions.pods.connection import Channel, ConnectionLost, HostKeyMismatch, PodConnection, shell
+from sessions.pods.host_key import HostKey, confirm, read_known_key
 from sessions.pods.pod_file import read_address
 from specs.system.errors import PeergateError
 from testing.fixtures.sshd_pod import MISSING, Pod, make_key, pod
@@ -26,18 +26,18 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
 
 
 @pytest.fixture
-def way(machine: Pod, tmp_path: Path) -> Iterator[Connection]:
-    one = Connection(read_address("pod"), tmp_path / "known hosts", str(machine.config))
+def way(machine: Pod, tmp_path: Path) -> Iterator[PodConnection]:
+    one = PodConnection(read_address("pod"), tmp_path / "known hosts", str(machine.config))
     yield one
     one.close()
 
 
 def test_a_key_that_nobody_confirmed_is_refused_and_a_person_or_a_pin_can_confirm_it(
-    machine: Pod, way: Connection
+    machine: Pod, way: PodConnection
 ) -> None:
-    with pytest.raises(HostKeyRefused):
+    with pytest.raises(HostKeyMismatch):
         way.run("true")
-    with pytest.raises(HostKeyRefused, match="nobody has confirmed") as caught:
+    with pytest.raises(HostKeyMismatch, match="nobody has confirmed") as caught:
         confirm(way, (), None)
     assert machine.fingerprint in str(caught.value) and not way.known_hosts.exists()
     shown: list[HostKey] = []
@@ -46,18 +46,18 @@ def test_a_key_that_nobody_confirmed_is_refused_and_a_person_or_a_pin_can_confir
         shown.append(key)
         return len(shown) > 1
 
-    with pytest.raises(HostKeyRefused):
+    with pytest.raises(HostKeyMismatch):
         confirm(way, (), ask)
-    with pytest.raises(HostKeyRefused, match="pinned is SHA256:x"):
+    with pytest.raises(HostKeyMismatch, match="pinned is SHA256:x"):
         confirm(way, ("SHA256:x",), ask)
     assert len(shown) == 1, "a pin is not asked about"
     assert confirm(way, (), ask).fingerprint == machine.fingerprint == shown[0].fingerprint
     assert way.run("echo there").out == b"there\n"
     # From now on nobody has to be asked.
-    assert confirm(way, (), None) == kept(way.known_hosts)
+    assert confirm(way, (), None) == read_known_key(way.known_hosts)
 
 
-def test_a_key_the_person_knows_already_is_not_asked_about(machine: Pod, way: Connection, tmp_path: Path) -> None:
+def test_a_key_the_person_knows_already_is_not_asked_about(machine: Pod, way: PodConnection, tmp_path: Path) -> None:
     known = machine.folder / "nothing_known"
     public = (machine.folder / "host.pub").read_text().split()
     known.write_text(f"pod {public[0]} {public[1]}\n", encoding="ascii")
@@ -71,7 +71,7 @@ def test_a_key_the_person_knows_already_is_not_asked_about(machine: Pod, way: Co
     known.write_text(f"pod {other[0]} {other[1]}\n", encoding="ascii")
     way.known_hosts.unlink()
     try:
-        with pytest.raises(HostKeyRefused):
+        with pytest.raises(HostKeyMismatch):
             confirm(way, (), None)
     finally:
         known.unlink()
@@ -79,7 +79,7 @@ def test_a_key_the_person_knows_already_is_not_asked_about(machine: Pod, way: Co
 
 def test_a_changed_host_key_is_refused_everywhere(tmp_path: Path) -> None:
     with pod(tmp_path / "pod") as machine:
-        way = Connection(read_address("pod"), tmp_path / "known_hosts", str(machine.config))
+        way = PodConnection(read_address("pod"), tmp_path / "known_hosts", str(machine.config))
         confirm(way, (machine.fingerprint,), None)
         assert way.run("true").code == 0
         way.close()
@@ -87,17 +87,17 @@ def test_a_changed_host_key_is_refused_everywhere(tmp_path: Path) -> None:
         machine.stop()
         make_key(machine.folder / "host")
         machine.start()
-        with pytest.raises(HostKeyRefused, match="another host key than the one that was confirmed"):
+        with pytest.raises(HostKeyMismatch, match="another host key than the one that was confirmed"):
             way.run("touch /durable/was-here")
-        with pytest.raises(HostKeyRefused):
+        with pytest.raises(HostKeyMismatch):
             confirm(way, (before,), None)
-        with pytest.raises(HostKeyRefused, match=f"confirmed was {before.replace('+', '.')}"):
+        with pytest.raises(HostKeyMismatch, match=f"confirmed was {before.replace('+', '.')}"):
             confirm(way, (), lambda _: True)
         assert not (machine.durable / "was-here").exists()
 
 
 def test_a_configuration_can_neither_forward_nor_send(
-    machine: Pod, way: Connection, monkeypatch: pytest.MonkeyPatch
+    machine: Pod, way: PodConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", CANARY)
     confirm(way, (machine.fingerprint,), None)
@@ -108,22 +108,22 @@ def test_a_configuration_can_neither_forward_nor_send(
         assert door.connect_ex(("127.0.0.1", 39999)) != 0, "a forwarded port is open"
 
 
-def test_failures_are_told_apart(machine: Pod, way: Connection, tmp_path: Path) -> None:
+def test_failures_are_told_apart(machine: Pod, way: PodConnection, tmp_path: Path) -> None:
     confirm(way, (machine.fingerprint,), None)
     assert way.run(shell("/bin/sh", "-c", "echo no >&2; exit 3"))[::2] == (3, "no\n")
     with pytest.raises(ConnectionLost, match=r"no answer within 0\.5 s"):
         way.run("sleep 30", seconds=0.5)
     with pytest.raises(ConnectionLost, match="more than 100 bytes"):
         way.run("yes", most=100)
-    nobody = Connection(read_address("127.0.0.1:1"), way.known_hosts)
+    nobody = PodConnection(read_address("127.0.0.1:1"), way.known_hosts)
     with pytest.raises(ConnectionLost, match=r"not reached: .*refused"):
         nobody.run("true")
     make_key(tmp_path / "stranger")
     text = machine.config.read_text().replace(str(machine.folder / "client"), str(tmp_path / "stranger"))
     (tmp_path / "config").write_text(text, encoding="utf-8")
     with pytest.raises(ConnectionLost, match=r"(?s)Permission denied.*asks for no password"):
-        Connection(read_address("pod"), way.known_hosts, str(tmp_path / "config")).run("true")
-    escaped = way.run(r"printf '\033]0;owned\007bad\n' >&2; exit 1").told
+        PodConnection(read_address("pod"), way.known_hosts, str(tmp_path / "config")).run("true")
+    escaped = way.run(r"printf '\033]0;owned\007bad\n' >&2; exit 1").error
     assert escaped == "bad\n"
 
 
@@ -139,7 +139,7 @@ def test_failures_are_told_apart(machine: Pod, way: Connection, tmp_path: Path) 
         (b'{"bytes": 9}\nabc', "connection ended"),
     ],
 )
-def test_a_pod_that_answers_anything_is_bounded(machine: Pod, way: Connection, answer: bytes, told: str) -> None:
+def test_a_pod_that_answers_anything_is_bounded(machine: Pod, way: PodConnection, answer: bytes, told: str) -> None:
     confirm(way, (machine.fingerprint,), None)
     inside = f"{Path(machine.root).parent}"
     python = machine.durable / "hostile"

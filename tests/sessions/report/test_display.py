@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from agents.turns import ToolCall, Turn, Usage
+from agents.turns import ModelTurn, ToolCall, TurnUsage
 from sessions.pages.report.live_display import Terminal
 from sessions.run.money.ledger import Balance
-from specs.jobs.job_records import Progress
+from specs.jobs.job_records import JobProgress
 from specs.stages.base.metric import Metric, MetricSet
 from specs.system.digests import digest_bytes
 from specs.trail.verdict import CheckResult, Decision, RequiredChange
@@ -82,7 +82,7 @@ def test_without_a_terminal_progress_is_a_line_now_and_then_and_always_the_last(
     terminal, out = shown()
     terminal.stage("train", 1, 2, 5)
     for done in (1, 2, 10):
-        terminal.progress("train", Progress(time=0.0, done=done, total=10, unit="steps", note={"loss": 1.23456}))
+        terminal.progress("train", JobProgress(time=0.0, done=done, total=10, unit="steps", note={"loss": 1.23456}))
     lines = out.getvalue().splitlines()
     assert len(lines) == 2 and "train: 10/10 steps" in lines[1] and "loss 1.235" in lines[1]
 
@@ -91,7 +91,7 @@ def test_nothing_a_job_writes_moves_the_terminal() -> None:
     for is_terminal in (False, True):
         terminal, out = shown(is_terminal)
         terminal.stage("train", 1, 1, 1)
-        terminal.progress("train", Progress(time=0.0, done=1, total=1, unit=NASTY, note={NASTY: NASTY}))
+        terminal.progress("train", JobProgress(time=0.0, done=1, total=1, unit=NASTY, note={NASTY: NASTY}))
         terminal.say(NASTY)
         terminal.job_ended("train", NASTY)
         said = out.getvalue()
@@ -104,22 +104,22 @@ def test_the_time_left_does_not_count_what_came_before_the_first_report(monkeypa
     terminal, out = shown()
     terminal.stage("train", 1, 1, 1)
     for done, when in ((2, 100.0), (4, 110.0)):
-        terminal.progress("train", Progress(time=when, done=done, total=10, unit="steps"))
+        terminal.progress("train", JobProgress(time=when, done=done, total=10, unit="steps"))
     # Two steps in ten seconds, six to go; loading took 100 seconds before that.
     assert "4/10 steps, about 30 s left" in out.getvalue()
 
 
-def said(**changes: Any) -> Turn:
+def said(**changes: Any) -> ModelTurn:
     values: dict[str, Any] = {
         "text": "x",
         "calls": (ToolCall(id="a", name="read_spec", arguments="{}"),),
         "stop": "tool_use",
         "model": "some-model",
-        "usage": Usage(input_tokens=12_345, output_tokens=420, cached_tokens=10_000),
+        "usage": TurnUsage(input_tokens=12_345, output_tokens=420, cached_tokens=10_000),
         "usd": 0.0123,
         "usd_is_measured": True,
     }
-    return Turn.model_validate(values | changes)
+    return ModelTurn.model_validate(values | changes)
 
 
 def test_a_turn_is_one_line_with_model_tokens_and_money() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from reviews.trail.chain.envelope import payload_of, recorded
+from reviews.trail.chain.envelope import payload_of, restore_entry
 from reviews.trail.key_rotation import rotate
 from reviews.trail.tables.postgres_table import begin_log
 from reviews.trail.tables.trail_file import SCHEMA
@@ -21,7 +21,7 @@ from reviews.trail.trail import Trail
 from sessions.commands.status import list_sessions
 from sessions.pages.overview import overview, summary
 from sessions.pages.report import session_list
-from sessions.pages.report.session_list import INDEX, everywhere, listed
+from sessions.pages.report.session_list import INDEX, everywhere, list_overviews
 from sessions.pages.view.places import Scope
 from sessions.run.lease import lease
 from specs.system.errors import UserError
@@ -44,7 +44,7 @@ def begun(runs: Path, name: str, address: str | None = None) -> Trail:
 
 
 def states(runs: Path) -> dict[str, str]:
-    return {one.name: one.state for one in listed(runs)}
+    return {one.name: one.state for one in list_overviews(runs)}
 
 
 @pytest.fixture(params=["file", "postgres"])
@@ -61,11 +61,11 @@ def test_the_list_says_what_each_overview_says(tmp_path: Path, address: str | No
             trail.append("close", "close", body_of("close", decision="reject"))
         trail.close()
     (tmp_path / "no session").mkdir()
-    found = listed(tmp_path)
+    found = list_overviews(tmp_path)
     assert found == [overview(tmp_path / name) for name in "abc"]
     assert [one.state for one in found] == ["waiting", "closed", "paused"]
     # Once more, from what was kept.
-    assert listed(tmp_path) == found
+    assert list_overviews(tmp_path) == found
     with lease(tmp_path / "c"):
         assert states(tmp_path) == {"a": "waiting", "b": "closed", "c": "running"}
     assert states(tmp_path)["c"] == "paused"
@@ -110,7 +110,7 @@ def test_head_and_tail_say_what_the_whole_trail_says(tmp_path: Path) -> None:
             texts = [(seq, payload.decode(), "[]") for seq, (payload, _) in enumerate(rows)]
             connection.executemany("INSERT INTO entry VALUES (?, ?, ?)", texts)
             told = session_list._that_tell(connection)  # pyright: ignore[reportPrivateUsage]
-        whole = [recorded(*row) for row in rows]
+        whole = [restore_entry(*row) for row in rows]
         found, expected = (summary("s", tmp_path, entries, len(rows)) for entries in (told, whole))
         assert found == expected, kinds
         shorter += len(told) < sum(kind != "spend" for kind in kinds)
@@ -131,9 +131,9 @@ def test_only_what_changed_is_read_again(tmp_path: Path, address: str | None, mo
         return whole(name, *rest)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(session_list, "summary", counted)
-    listed(tmp_path)
+    list_overviews(tmp_path)
     assert sorted(read) == ["a", "b", "c"]
-    listed(tmp_path)
+    list_overviews(tmp_path)
     assert len(read) == 3
     again = Trail(trails["b"].path, "b")
     again.append("close", "close", body_of("close", decision="reject"))
@@ -141,17 +141,17 @@ def test_only_what_changed_is_read_again(tmp_path: Path, address: str | None, mo
     assert states(tmp_path)["b"] == "closed" and read[3:] == ["b"]
     again.close()
     rotate(again.keys, [(trails["a"].path, "a")], "log", by="ada", reason="due", revoke=False)
-    assert {one.name: one.entries for one in listed(tmp_path)} == {"a": 3, "b": 3, "c": 2}
+    assert {one.name: one.entries for one in list_overviews(tmp_path)} == {"a": 3, "b": 3, "c": 2}
 
 
 def test_what_was_kept_can_be_lost_or_damaged(tmp_path: Path) -> None:
     begun(tmp_path, "a").close()
-    expected = listed(tmp_path)
+    expected = list_overviews(tmp_path)
     (tmp_path / INDEX).write_bytes(b"no database at all, and long enough to look like one" * 40)
-    assert listed(tmp_path) == expected and listed(tmp_path) == expected
+    assert list_overviews(tmp_path) == expected and list_overviews(tmp_path) == expected
     (tmp_path / INDEX).unlink()
     (tmp_path / INDEX).mkdir()
-    assert listed(tmp_path) == expected
+    assert list_overviews(tmp_path) == expected
 
 
 def test_a_damaged_session_is_listed_as_damaged(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_closed_session_is_listed_as_damaged_if_its_file_is_not_as_it_was_seal
         changed.execute("DROP TRIGGER entry_is_final")
         changed.execute("UPDATE entry SET payload = replace(payload, '\"approve\"', '\"reject\"') WHERE seq = 2")
     (tmp_path / "c" / "trail.seal").unlink()
-    (found,) = (one for one in listed(tmp_path) if one.name == "b")
+    (found,) = (one for one in list_overviews(tmp_path) if one.name == "b")
     assert (found.state, found.decision) == ("damaged", "reject") and "audit verify" in found.reasons[0]
     assert states(tmp_path) == {"a": "closed", "b": "damaged", "c": "damaged", "d": "closed"}
     # Between its last entry and its seal a session is still its owner's.
@@ -214,9 +214,9 @@ def test_a_list_of_many_is_quick(tmp_path: Path) -> None:
     for number in range(1, 100):
         shutil.copytree(tmp_path / "s000", tmp_path / f"s{number:03}")
     begin = time.monotonic()
-    assert len(listed(tmp_path)) == 100
+    assert len(list_overviews(tmp_path)) == 100
     first = time.monotonic() - begin
     assert first < 100 * 0.05
     begin = time.monotonic()
-    assert len(listed(tmp_path)) == 100
+    assert len(list_overviews(tmp_path)) == 100
     assert time.monotonic() - begin < 100 * 0.02

@@ -17,7 +17,7 @@ from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.pages.report.next_steps import answers_to, remedies, why_the_same
 from specs.jobs.job_records import JobOrder
-from specs.stages.base.stage import Range
+from specs.stages.base.stage import ParameterRange
 from testing.factories.evidence_on_disk import N, answers
 from testing.fixtures.command_sessions import called as peergate
 from testing.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
@@ -58,7 +58,9 @@ def test_a_retry_is_offered_where_a_parameter_may_move(tmp_path: Path) -> None:
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
     resolved, _ = registered_spec(entries, store)
     stages = tuple(
-        one.model_copy(update={"ranges": {"max_new_tokens": Range(min=8, max=64)}} if one.name == "base" else {})
+        one.model_copy(
+            update={"ranges": {"max_new_tokens": ParameterRange(min=8, max=64)}} if one.name == "base" else {}
+        )
         for one in resolved.spec.stages
     )
     movable = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"stages": stages})})

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from reviews.acceptance.scorecard import Scorecard, scorecard_of
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.pages.report.consult_context import Desk
+from sessions.pages.report.consult_context import ConsultContext
 from sessions.pages.report.page_result import page_scorecard
 from sessions.pages.report.report_check import ReportCheck
 from sessions.requests.review_functions import adversarial_review
@@ -31,7 +31,7 @@ CLAIMS = ["H-1", "base.thresholds", "sample.thresholds", "train.thresholds", "sh
 class Copied(NamedTuple):
     """The trail of an accepted session, to change in memory, with a store of its own."""
 
-    entries: list[Recorded]
+    entries: list[RecordedEntry]
     store: Store
 
     def card(self) -> Scorecard:
@@ -60,8 +60,8 @@ class Copied(NamedTuple):
         self.entries[place:] = [_recorded(made), *map(_recorded, later)]
 
 
-def _recorded(entry: Entry) -> Recorded:
-    return Recorded(entry, digest_bytes(entry.canonical()))
+def _recorded(entry: Entry) -> RecordedEntry:
+    return RecordedEntry(entry, digest_bytes(entry.canonical()))
 
 
 @pytest.fixture
@@ -203,6 +203,6 @@ def test_a_report_that_claims_more_is_found_by_the_audit_and_by_an_adversarial_r
     path.write_text(text.replace(" is better than ", " is much better than "), encoding="utf-8")
     problems = ReportCheck(run, list(read_entries(run / TRAIL)), Store(run / STORE), apart=True).problems
     assert any("is much better" in one for one in problems)
-    answer = adversarial_review(AdversarialRequest(path=str(run)), Desk(runs=tmp_path / "runs")).answer
+    answer = adversarial_review(AdversarialRequest(path=str(run)), ConsultContext(runs=tmp_path / "runs")).answer
     assert isinstance(answer, AdversarialAnswer)
     assert any(one.status == "contradicted" and "is much better" in one.claim for one in answer.scorecard)

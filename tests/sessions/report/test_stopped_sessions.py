@@ -21,7 +21,7 @@ from sessions.pages.report.next_steps import remedies, waiting_for
 from sessions.pages.view.places import Scope
 from sessions.run import pause
 from sessions.runtime import runtime
-from sessions.session import Paused, Session
+from sessions.session import PauseSignal, Session
 from specs.jobs.job_records import ExitRecord, JobOrder
 from specs.system.digests import digest_file
 from testing.fixtures.command_sessions import called as peergate
@@ -67,7 +67,7 @@ def stopped_builder(run: Path) -> str:
 def paused(run: Path) -> str:
     session = quick_session(run)
     session.stop.set()
-    with pytest.raises(Paused):
+    with pytest.raises(PauseSignal):
         drive(session)
     return "paused by "
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.pages.report import trail_page as pages
-from sessions.pages.report.consult_context import Desk
+from sessions.pages.report.consult_context import ConsultContext
 from sessions.pages.report.trail_page import trail_page
 from sessions.requests.review_functions import ask_review
 from sessions.run.run_layout import REVIEWS
@@ -115,19 +115,21 @@ def spoiled(value: Any) -> Any:
 @pytest.fixture(scope="module")
 def trails(
     closed_quick: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[list[tuple[list[Recorded], Store]]]:
+) -> Iterator[list[tuple[list[RecordedEntry], Store]]]:
     """A session, and a folder of requested reviews."""
     folder = tmp_path_factory.mktemp("paged")
     run = shutil.copytree(closed_quick.parent, folder / "runs") / closed_quick.name
     question = QuestionRequest(topic="log level", question="Which log level?", kind="trivial")
-    asked = ask_review(question, Desk(runs=folder / "runs")).folder
+    asked = ask_review(question, ConsultContext(runs=folder / "runs")).folder
     yield [
         (read_entries(run / "trail.sqlite"), Store(run / "store")),
         (read_entries(asked / REVIEWS), Store(asked / "store")),
     ]
 
 
-def test_the_page_tells_the_trail_in_order_and_holds_every_entry(trails: list[tuple[list[Recorded], Store]]) -> None:
+def test_the_page_tells_the_trail_in_order_and_holds_every_entry(
+    trails: list[tuple[list[RecordedEntry], Store]],
+) -> None:
     for entries, store in trails:
         page = read(trail_page(entries, store))
         ids = [int(one.removeprefix("entry-")) for one in page.ids if one.startswith("entry-")]
@@ -142,7 +144,7 @@ def test_the_page_tells_the_trail_in_order_and_holds_every_entry(trails: list[tu
 
 
 def test_the_page_has_the_transcript_and_what_every_number_is(
-    trails: list[tuple[list[Recorded], Store]], monkeypatch: pytest.MonkeyPatch
+    trails: list[tuple[list[RecordedEntry], Store]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries, store = trails[0]
     text = trail_page(entries, store)
@@ -160,7 +162,7 @@ def test_the_page_has_the_transcript_and_what_every_number_is(
     assert 'id="transcript"' not in trail_page(*trails[1])
 
 
-def test_a_value_that_several_entries_name_stands_there_once(trails: list[tuple[list[Recorded], Store]]) -> None:
+def test_a_value_that_several_entries_name_stands_there_once(trails: list[tuple[list[RecordedEntry], Store]]) -> None:
     entries, store = trails[0]
     text = trail_page(entries, store)
     digest = next(one.body["packet"] for one in entries if one.entry.key == "packet/tuned.1")
@@ -169,7 +171,7 @@ def test_a_value_that_several_entries_name_stands_there_once(trails: list[tuple[
     assert text.count(f'<code>{digest}</code>: shown with entry <a href="#entry-{number}">') == 1
 
 
-def test_hostile_text_in_every_field_is_text(trails: list[tuple[list[Recorded], Store]]) -> None:
+def test_hostile_text_in_every_field_is_text(trails: list[tuple[list[RecordedEntry], Store]]) -> None:
     for entries, store in trails:
         bodies = [one._replace(entry=one.entry.model_copy(update={"body": spoiled(one.body)})) for one in entries]
         names = [
@@ -206,7 +208,7 @@ def test_a_long_trail_has_a_page_that_opens(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_what_the_store_lacks_or_the_page_has_no_room_for_is_said(
-    trails: list[tuple[list[Recorded], Store]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    trails: list[tuple[list[RecordedEntry], Store]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     entries, store = trails[0]
     assert "not in the content store" in trail_page(entries, Store(tmp_path))

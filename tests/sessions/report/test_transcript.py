@@ -13,7 +13,7 @@ from agents.workbench_protocol import Workbench
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.cli import app
-from sessions.pages.report.transcript import MARKDOWN, Transcript, lines_of, markdown_of, rendered
+from sessions.pages.report.transcript import MARKDOWN, Transcript, lines_of, markdown_of, render_transcript
 from sessions.session import Session
 from specs.system.masking import Masker, forms_only
 from specs.trail.verdict import Packet
@@ -179,5 +179,5 @@ def test_a_closed_session_has_its_transcript_among_the_files_of_the_report(tmp_p
 
 def test_without_a_call_there_is_no_transcript(tmp_path: Path) -> None:
     made = new_session(tmp_path)
-    assert rendered(list(made.trail.iterate()), made.store, forms_only()) == ""
+    assert render_transcript(list(made.trail.iterate()), made.store, forms_only()) == ""
     made.trail.close()

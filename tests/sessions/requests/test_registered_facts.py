@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reviews.requests.registered_values import MAX_FACTS, Registered
+from reviews.requests.registered_values import MAX_FACTS, SpecValueIndex
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.command_sessions import called as peergate
 from testing.fixtures.quick_session import open_quick
@@ -16,7 +16,7 @@ ASK = ("review", "ask", "--topic", "the design", "--question")
 
 
 def facts(folder: Path, question: str) -> dict[str, str]:
-    return {one.pointer: one.value for one in Registered(resolved_spec(folder).spec).bearing_on(question)}
+    return {one.pointer: one.value for one in SpecValueIndex(resolved_spec(folder).spec).bearing_on(question)}
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import pytest
 from reviews.audit.request_audit import requests_damage
 from reviews.requests import file_reading
 from reviews.requests.run_evidence import run_texts
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from sessions.pages.report.consult_context import Desk
+from sessions.pages.report.consult_context import ConsultContext
 from sessions.pages.report.requested_page import page
 from sessions.requests.review_functions import adversarial_review, ask_review, request_review
 from specs.system.errors import ReviewerUnavailable
@@ -63,7 +63,7 @@ def pointing(number: int, quote: str, line: int = 1) -> dict[str, Any]:
     return REVIEW | {"best_case": best_case, "issues": [ISSUE | {"evidence": [place]}]}
 
 
-def with_body(every: list[Recorded], key: str, **changes: Any) -> list[Recorded]:
+def with_body(every: list[RecordedEntry], key: str, **changes: Any) -> list[RecordedEntry]:
     return [
         one._replace(entry=one.entry.model_copy(update={"body": one.body | changes})) if one.entry.key == key else one
         for one in every
@@ -189,10 +189,10 @@ def test_who_may_not_look_is_sent_no_tools(api: Api, desk: MakeDesk, here: Path)
         api.next_review()
         api.steps = [answered(vendor, json.dumps(REVIEW))]
         done = request_review(request, asked)
-        assert done.answer is not None and done.asked.readable is None, done.error
+        assert done.answer is not None and done.request_entry.readable is None, done.error
         assert "tools" not in api.got[-1].value()
     api.next_review()
-    assert ask_review(ASK, desk()).asked.readable is None
+    assert ask_review(ASK, desk()).request_entry.readable is None
 
 
 def test_what_is_looked_up_stays_within_the_cap(api: Api, desk: MakeDesk, here: Path) -> None:
@@ -204,7 +204,7 @@ def test_what_is_looked_up_stays_within_the_cap(api: Api, desk: MakeDesk, here: 
     assert api.got[0].value()["tool_choice"] == "none"
     assert isinstance(done.error, ReviewerUnavailable)
     assert done.error.message == "the answer calls tools although nothing more can be looked up"
-    assert not entries(done.folder, "look") and done.answered.usd <= 0.03
+    assert not entries(done.folder, "look") and done.answer_entry.usd <= 0.03
 
 
 def test_other_rows_make_another_request(api: Api, desk: MakeDesk, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,15 +213,15 @@ def test_other_rows_make_another_request(api: Api, desk: MakeDesk, here: Path, m
     (here / "rows.jsonl").write_text(LARGE, encoding="utf-8")
     request = ReviewRequest(paths=("a.py", "rows.jsonl"), kind="code")
     api.steps = [answered(OPENAI, json.dumps(REVIEW))]
-    assert request_review(request, desk()).answered.by == "model"
-    assert request_review(request, desk()).answered.by == "recorded"
+    assert request_review(request, desk()).answer_entry.by == "model"
+    assert request_review(request, desk()).answer_entry.by == "recorded"
     (here / "rows.jsonl").write_text(LARGE.replace('"i0"', '"i9"'), encoding="utf-8")
     api.next_review()
     done = request_review(request, desk())
-    assert done.answered.by == "model" and verdict(done.folder)[0] == 0
+    assert done.answer_entry.by == "model" and verdict(done.folder)[0] == 0
     # What could be looked into has to be there, whether anything was looked up or not.
     kept = Store(done.folder / "store")
-    (text,) = kept.get_value(done.asked.readable or "").values()
+    (text,) = kept.get_value(done.request_entry.readable or "").values()
     kept.path(text).unlink()
     assert verdict(done.folder)[0] == 1
 
@@ -245,10 +245,10 @@ def test_what_can_be_looked_into_is_bounded_and_text(
     assert reader_of(desk(), here / "data").beside == {}
 
 
-def reader_of(desk: Desk, folder: Path) -> file_reading.Reader:
+def reader_of(desk: ConsultContext, folder: Path) -> file_reading.RequestReader:
     from specs.system.masking import masker_of
 
-    reader = file_reading.Reader(masker_of(desk.environ), desk.readable)
+    reader = file_reading.RequestReader(masker_of(desk.environ), desk.readable)
     reader.add(folder, "file")
     reader.add_rest_beside()
     return reader

@@ -15,21 +15,21 @@ import pytest
 from reviews.audit.request_audit import requests_damage
 from reviews.audit.verify import verify_run
 from reviews.requests import request_record
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
-from sessions.pages.report.consult_context import Desk, Requested
+from sessions.pages.report.consult_context import ConsultContext, RequestOutcome
 from sessions.pages.report.requested_page import page
 from sessions.requests import request_runner
 from sessions.requests.review_functions import adversarial_review, ask_review, request_review
 from sessions.run.money import ledger
 from sessions.run.money.accounts import Accounts
 from sessions.run.money.ledger import balance_of
-from specs.system.errors import AuditDamage, Blocked, BudgetExceeded, ReviewerUnavailable, UserError
+from specs.system.errors import AuditDamage, BlockedError, BudgetExceeded, ReviewerUnavailable, UserError
 from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import ENDPOINT_KEYS, KEYS
-from specs.system.vendors.parties import Effort, Efforts, Reviewer, TokenPrice
+from specs.system.vendors.parties import Efforts, ReviewerSpec, ReviewLimits, TokenPrice
 from specs.trail.requested_review import AdversarialRequest, QuestionRequest, ReviewRequest
 from testing.factories.bodies import body_of
 from testing.factories.small_run import small_run
@@ -96,7 +96,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-MakeDesk = Callable[..., Desk]
+MakeDesk = Callable[..., ConsultContext]
 
 
 @pytest.fixture
@@ -109,8 +109,8 @@ def desk(api: Api, here: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDesk:
         price: TokenPrice | None = PRICE,
         outage_s: float = 0.5,
         **given: Any,
-    ) -> Desk:
-        one = Effort(timeout_s=timeout_s, max_cost_usd=1.0)
+    ) -> ConsultContext:
+        one = ReviewLimits(timeout_s=timeout_s, max_cost_usd=1.0)
         values: dict[str, Any] = {"model": MODELS[vendor], "usd_per_million_tokens": price}
         values |= {"effort": Efforts(low=one, medium=one, high=one), "vendor": "openai", "outage_s": outage_s}
         environ = {ENDPOINT_KEYS["reviewer"]: KEY}
@@ -120,13 +120,13 @@ def desk(api: Api, here: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDesk:
             environ = {KEYS[vendor]: KEY}
         else:
             values |= {"base_url": api.address, "api": vendor}
-        arguments: dict[str, Any] = {"reviewer": Reviewer(**values), "environ": environ, "by": "me"}
-        return Desk(**(arguments | given))
+        arguments: dict[str, Any] = {"reviewer": ReviewerSpec(**values), "environ": environ, "by": "me"}
+        return ConsultContext(**(arguments | given))
 
     return make
 
 
-def entries(folder: Path, *kinds: str) -> list[Recorded]:
+def entries(folder: Path, *kinds: str) -> list[RecordedEntry]:
     name = "trail.sqlite" if (folder / "trail.sqlite").exists() else request_record.TRAIL
     return [one for one in read_entries(folder / name) if not kinds or one.entry.kind in kinds]
 
@@ -171,7 +171,7 @@ def test_an_answer_is_taken_paid_for_and_kept_whole(api: Api, vendor: str, desk:
     api.steps = [answered(vendor, json.dumps(QUESTION))]
     done = ask_review(replace_question(context="Twelve items, one seed."), desk(vendor))
     assert done.error is None and done.answer is not None and done.answer.mode == "question"
-    assert done.answer.recommendation == QUESTION["recommendation"] and done.answered.by == "model"
+    assert done.answer.recommendation == QUESTION["recommendation"] and done.answer_entry.by == "model"
     (asked,), (said,) = entries(done.folder, "asked"), entries(done.folder, "answered")
     kept = Store(done.folder / "store")
     assert kept.get(said.body["request"]) == api.got[0].body
@@ -238,7 +238,7 @@ def test_a_wait_that_is_asked_for_is_waited(api: Api, desk: MakeDesk) -> None:
     done = ask_review(ASK, desk(outage_s=5, say=told.append))
     assert done.answer is not None and time.monotonic() - began >= 1
     assert "the reviewer's server answered 429 (too many requests): it is asked again in 1 s" in told
-    assert list(done.answered.statuses) == [429, 200]
+    assert list(done.answer_entry.statuses) == [429, 200]
 
 
 def test_a_reviewer_that_does_not_answer_in_time_is_left(api: Api, desk: MakeDesk) -> None:
@@ -246,14 +246,14 @@ def test_a_reviewer_that_does_not_answer_in_time_is_left(api: Api, desk: MakeDes
     began = time.monotonic()
     done = ask_review(ASK, desk(timeout_s=1.0))
     assert time.monotonic() - began < 10 and isinstance(done.error, ReviewerUnavailable)
-    assert (done.answered.usd, done.answered.usd_is_measured) == (1.0, False)
+    assert (done.answer_entry.usd, done.answer_entry.usd_is_measured) == (1.0, False)
 
 
 def test_what_the_policy_answers_costs_no_call_and_no_key(api: Api, desk: MakeDesk) -> None:
     done = ask_review(
         replace_question(topic="log", kind="trivial", question="Which name for the file?"), desk(environ={})
     )
-    assert (done.answered.by, done.error) == ("policy", None) and api.got == []
+    assert (done.answer_entry.by, done.error) == ("policy", None) and api.got == []
     assert done.answer is not None and done.answer.mode == "question" and done.answer.approval is None
     assert [one.entry.kind for one in entries(done.folder)] == ["workspace", "asked", "answered"]
     assert verdict(done.folder)[:2] == (0, [])
@@ -264,11 +264,11 @@ def test_the_same_question_gets_the_recorded_answer(api: Api, desk: MakeDesk) ->
     first = ask_review(ASK, desk())
     again = ask_review(ASK, desk(say=said.append, environ={}))
     assert len(api.got) == 1 and again.answer == first.answer
-    assert (again.answered.by, again.answered.same_as, again.answered.usd) == ("recorded", 1, 0)
+    assert (again.answer_entry.by, again.answer_entry.same_as, again.answer_entry.usd) == ("recorded", 1, 0)
     assert any("asked before" in line and "no new call" in line for line in said)
     assert verdict(again.folder)[:2] == (0, [])
     # How sure one is does not make another question of it; more effort, other words or another reviewer do.
-    assert ask_review(replace_question(confidence=0.1), desk()).answered.by == "recorded"
+    assert ask_review(replace_question(confidence=0.1), desk()).answer_entry.by == "recorded"
     for changed, other in (
         (replace_question(stakes="critical"), desk()),
         (replace_question(question="Is one seed enough, really?"), desk()),
@@ -277,7 +277,7 @@ def test_the_same_question_gets_the_recorded_answer(api: Api, desk: MakeDesk) ->
         (ASK, desk(reviewer=desk().reviewer.model_copy(update={"model": "gpt-5"}))),
     ):
         api.next_review()
-        assert ask_review(changed, other).answered.by == "model"
+        assert ask_review(changed, other).answer_entry.by == "model"
 
 
 def test_an_answer_that_failed_is_asked_for_again(api: Api, desk: MakeDesk) -> None:
@@ -383,7 +383,7 @@ def test_what_the_cap_does_not_pay_for_is_not_sent(api: Api, desk: MakeDesk, pri
     cap = 0.001 if price is PRICE else 0.5
     done = ask_review(ASK, desk(price=price, max_cost_usd=cap))
     assert isinstance(done.error, BudgetExceeded) and api.got == [] and "--max-cost" in done.error.hint
-    assert (done.answered.by, done.answered.usd) == ("nobody", 0)
+    assert (done.answer_entry.by, done.answer_entry.usd) == ("nobody", 0)
     assert verdict(done.folder)[:2] == (0, [])
 
 
@@ -412,7 +412,9 @@ def session(here: Path, api: Api, share: str = "0.3", closed: bool = False, read
 def test_in_a_session_the_registered_reviewer_answers_from_its_budget(api: Api, desk: MakeDesk, here: Path) -> None:
     run = session(here, api)
     done = ask_review(ASK, desk(session="small", environ={ENDPOINT_KEYS["reviewer"]: KEY}))
-    assert done.answer is not None and done.folder == Path("runs/small") and done.asked.reviewer == "openai:tiny"
+    assert (
+        done.answer is not None and done.folder == Path("runs/small") and done.request_entry.reviewer == "openai:tiny"
+    )
     reserved, settled = entries(run, "spend")
     assert (reserved.body["job"], reserved.body["party"], reserved.body["usd"]) == ("review/asked.1", "reviewer", 0.5)
     assert settled.body["usd"] == pytest.approx(USD)
@@ -440,7 +442,7 @@ def test_in_a_session_a_question_comes_with_its_reading_list_and_design(api: Api
 def test_in_a_session_the_policy_knows_the_spec(api: Api, desk: MakeDesk, here: Path) -> None:
     run = session(here, api)
     done = ask_review(QuestionRequest(topic="t", question="What alpha is registered?"), desk(session="small"))
-    assert done.answered.by == "policy" and done.asked.policy is not None and api.got == []
+    assert done.answer_entry.by == "policy" and done.request_entry.policy is not None and api.got == []
     assert done.answer is not None and done.answer.mode == "question"
     assert done.answer.recommendation == "The registered spec says: /analysis/alpha = 0.05."
     assert verdict(run)[0] == 2
@@ -457,7 +459,7 @@ def test_a_share_that_is_used_up_refuses_and_says_so(api: Api, desk: MakeDesk, h
     trail.close()
     done = ask_review(ASK, desk(session="small", environ={ENDPOINT_KEYS["reviewer"]: KEY}))
     assert isinstance(done.error, BudgetExceeded) and "0.2000 USD" in done.error.message and api.got == []
-    assert (done.answered.by, done.answered.reservation) == ("nobody", None)
+    assert (done.answer_entry.by, done.answer_entry.reservation) == ("nobody", None)
     assert verdict(run)[:2] == (2, [])
 
 
@@ -482,7 +484,7 @@ def test_a_session_that_closes_while_the_reviewer_is_asked_keeps_its_end(api: Ap
 
     thread = threading.Thread(target=close)
     thread.start()
-    with pytest.raises(Blocked, match="was closed while the reviewer was asked") as caught:
+    with pytest.raises(BlockedError, match="was closed while the reviewer was asked") as caught:
         ask_review(ASK, desk(session="small", environ={ENDPOINT_KEYS["reviewer"]: KEY}))
     thread.join()
     assert [one.entry.kind for one in entries(run)][-1] == "close" and not entries(run, "answered")
@@ -543,7 +545,7 @@ def test_a_process_that_dies_while_asking_leaves_its_reservation_counted(
     code, damage, notes = verdict(run)
     assert (code, damage) == (2, []) and any("request 1 (seeds) has no answer" in note for note in notes)
     done = ask_review(ASK, desk(**given))
-    assert done.answer is not None and done.answered.number == 2, "no answer is taken from a request without one"
+    assert done.answer is not None and done.answer_entry.number == 2, "no answer is taken from a request without one"
     left = balance_of(entries(run), budget)
     assert (left.reserved_usd, left.spent_usd) == (0.5, pytest.approx(USD))
 
@@ -564,7 +566,7 @@ def test_ctrl_c_while_asking_counts_the_whole_cap(api: Api, desk: MakeDesk, monk
 
 
 def test_requests_at_the_same_time_have_numbers_of_their_own(api: Api, desk: MakeDesk) -> None:
-    done: list[Requested] = []
+    done: list[RequestOutcome] = []
     api.steps = [replace(answered(OPENAI, json.dumps(QUESTION)), hang_s=0.3)]
 
     def ask(number: int) -> None:
@@ -577,7 +579,7 @@ def test_requests_at_the_same_time_have_numbers_of_their_own(api: Api, desk: Mak
     for thread in threads:
         thread.join()
     api.got.clear()  # Four reviews at once are no repeats, which is all that the strict vendor could take them for.
-    assert sorted(one.answered.number for one in done) == [1, 2, 3, 4]
+    assert sorted(one.answer_entry.number for one in done) == [1, 2, 3, 4]
     assert all(one.answer is not None for one in done) and verdict(done[0].folder)[:2] == (0, [])
 
 
@@ -631,7 +633,12 @@ def test_an_edited_or_deleted_request_response_or_answer_is_found(reviewed: Path
     assert code == 1 and damage
     if what == "answer" and how == "edited":
         with pytest.raises(AuditDamage):
-            ask_review(ASK, Desk(reviewer=Reviewer(vendor="openai", model="gpt-5-mini", usd_per_million_tokens=PRICE)))
+            ask_review(
+                ASK,
+                ConsultContext(
+                    reviewer=ReviewerSpec(vendor="openai", model="gpt-5-mini", usd_per_million_tokens=PRICE)
+                ),
+            )
 
 
 def test_the_question_and_what_was_read_are_held_too(reviewed: Path) -> None:
@@ -645,13 +652,13 @@ def test_the_question_and_what_was_read_are_held_too(reviewed: Path) -> None:
     assert verdict(reviewed)[0] == 0
 
 
-Change = Callable[[list[Recorded], Store], list[Recorded]]
+Change = Callable[[list[RecordedEntry], Store], list[RecordedEntry]]
 
 
 def changed(kind: str, request: int, /, **fields: Any) -> Change:
     """Return a change of one entry's body."""
 
-    def change(every: list[Recorded], _: Store) -> list[Recorded]:
+    def change(every: list[RecordedEntry], _: Store) -> list[RecordedEntry]:
         key = f"{kind}/{request}"
         return [
             one._replace(entry=one.entry.model_copy(update={"body": one.body | fields}))
@@ -664,13 +671,13 @@ def changed(kind: str, request: int, /, **fields: Any) -> Change:
 
 
 def without(key: str) -> Change:
-    def change(every: list[Recorded], _: Store) -> list[Recorded]:
+    def change(every: list[RecordedEntry], _: Store) -> list[RecordedEntry]:
         return [one for one in every if one.entry.key != key]
 
     return change
 
 
-def other_file(every: list[Recorded], store: Store) -> list[Recorded]:
+def other_file(every: list[RecordedEntry], store: Store) -> list[RecordedEntry]:
     """Say that another file was shown than the one that was sent."""
     asked = next(one for one in every if one.entry.key == "asked/2")
     reading = store.get_value(asked.body["read"])
@@ -678,7 +685,7 @@ def other_file(every: list[Recorded], store: Store) -> list[Recorded]:
     return changed("asked", 2, read=store.put_value(reading))(every, store)
 
 
-def other_evidence(every: list[Recorded], store: Store) -> list[Recorded]:
+def other_evidence(every: list[RecordedEntry], store: Store) -> list[RecordedEntry]:
     """Let an issue point at a line that does not hold it."""
     said = next(one for one in every if one.entry.key == "answered/2")
     answer = store.get_value(said.body["answer"])
@@ -686,25 +693,25 @@ def other_evidence(every: list[Recorded], store: Store) -> list[Recorded]:
     return changed("answered", 2, answer=store.put_value(answer))(every, store)
 
 
-def other_prompt(every: list[Recorded], store: Store) -> list[Recorded]:
+def other_prompt(every: list[RecordedEntry], store: Store) -> list[RecordedEntry]:
     return changed("asked", 1, instructions=store.put(b"Approve everything."))(every, store)
 
 
-def other_question(every: list[Recorded], store: Store) -> list[Recorded]:
+def other_question(every: list[RecordedEntry], store: Store) -> list[RecordedEntry]:
     """Put another question in the place of the one the policy answered."""
     asked = next(one for one in every if one.entry.key == "asked/3")
     request = store.get_value(asked.body["request"]) | {"question": "May I skip the baseline?"}
     return changed("asked", 3, request=store.put_value(request))(every, store)
 
 
-def another_field(every: list[Recorded], store: Store) -> list[Recorded]:
+def another_field(every: list[RecordedEntry], store: Store) -> list[RecordedEntry]:
     """Let a review have a field that no version has."""
     said = next(one for one in every if one.entry.key == "answered/2")
     later = store.put_value(store.get_value(said.body["answer"]) | {"worst_case": "It is long."})
     return changed("answered", 2, answer=later)(every, store)
 
 
-def of_a_newer_version(every: list[Recorded], store: Store) -> list[Recorded]:
+def of_a_newer_version(every: list[RecordedEntry], store: Store) -> list[RecordedEntry]:
     """Let the entry say that a later Peergate wrote it."""
     return [
         one._replace(entry=one.entry.model_copy(update={"version": one.entry.version + 1}))

@@ -12,7 +12,7 @@ from reviews.audit.verify import verify_run
 from reviews.requests import request_record
 from reviews.trail.trail import Trail
 from sessions.pages.overview import find_runs
-from sessions.pages.report.consult_context import Desk
+from sessions.pages.report.consult_context import ConsultContext
 from sessions.requests.review_functions import ask_review
 from sessions.run.money.ledger import REQUESTED, balance_of
 from sessions.run.run_layout import run_folder, trail_name
@@ -68,7 +68,7 @@ def test_a_request_beside_a_running_orchestrator_harms_neither(tmp_path: Path) -
     run = small_run(tmp_path / "runs", closed=False)
     orchestrator = Trail(run / "trail.sqlite", "small")
     orchestrator.append("resume", "resume/1", {"by": "me"})
-    done = ask_review(TRIVIAL, Desk(runs=tmp_path / "runs", session="small"))
+    done = ask_review(TRIVIAL, ConsultContext(runs=tmp_path / "runs", session="small"))
     assert done.error is None
     orchestrator.verify_chain()
     orchestrator.append("pause", "pause/1", {"by": "me"})
@@ -107,7 +107,7 @@ def test_hours_are_those_of_the_orchestrator(tmp_path: Path, monkeypatch: pytest
 
 def test_a_folder_of_requests_is_no_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    folder = ask_review(TRIVIAL, Desk()).folder
+    folder = ask_review(TRIVIAL, ConsultContext()).folder
     assert find_runs(Path("runs")) == [] and run_folder(Path("reviews")) == folder
     assert (trail_name(folder), trail_name(tmp_path)) == (request_record.TRAIL, "trail.sqlite")
 
@@ -116,16 +116,16 @@ def test_a_session_that_is_called_like_the_folder_is_not_written_into(tmp_path: 
     (tmp_path / "small").mkdir()
     small_run(tmp_path / "x", closed=False).rename(tmp_path / "reviews")
     with pytest.raises(UserError, match="is a session, not a folder of requested reviews"):
-        ask_review(TRIVIAL, Desk(runs=tmp_path))
+        ask_review(TRIVIAL, ConsultContext(runs=tmp_path))
     assert not (tmp_path / "reviews" / request_record.TRAIL).exists()
 
 
 def test_nothing_is_added_to_a_trail_that_was_changed(tmp_path: Path) -> None:
-    folder = ask_review(TRIVIAL, Desk(runs=tmp_path)).folder
+    folder = ask_review(TRIVIAL, ConsultContext(runs=tmp_path)).folder
     path = folder / request_record.TRAIL
     data = path.read_bytes()
     assert data.count(b'"topic":"log"') == 1
     path.write_bytes(data.replace(b'"topic":"log"', b'"topic":"gol"'))
     with pytest.raises(AuditDamage):
-        ask_review(TRIVIAL, Desk(runs=tmp_path))
+        ask_review(TRIVIAL, ConsultContext(runs=tmp_path))
     assert verify_run(folder, request_record.TRAIL, "store").exit_code == 1

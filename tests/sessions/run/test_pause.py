@@ -18,7 +18,7 @@ from sessions.pages.overview import overview
 from sessions.run import pause as pausing
 from sessions.run.lease import lease
 from sessions.runtime import runtime
-from sessions.session import Paused
+from sessions.session import PauseSignal
 from testing.factories.benches import call, take, turn
 from testing.fixtures.quick_session import Silent, drive, open_quick, quick_session
 
@@ -73,7 +73,7 @@ def running(run: Path, at_work: Callable[[Any, threading.Event], None], ended: l
             session.launcher.poll = lambda _: Running()  # type: ignore[method-assign]
         try:
             drive(session)
-        except Paused as paused:
+        except PauseSignal as paused:
             ended.append(paused)
 
     thread = threading.Thread(target=go)

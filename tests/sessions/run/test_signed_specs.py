@@ -13,7 +13,7 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.run.signed_specs import SIGNED, find_signature, keep_signature, require_signature, use_signature
 from sessions.runtime import runtime
 from specs.system.digests import digest_bytes
-from specs.system.errors import Blocked
+from specs.system.errors import BlockedError
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.quick_session import Silent, code_now
 
@@ -22,14 +22,14 @@ ONE, OTHER = digest_bytes(b"one"), digest_bytes(b"other")
 
 def test_a_signature_is_for_one_registration_and_one_session(tmp_path: Path) -> None:
     spec = tmp_path / "a.draft.yaml"
-    with pytest.raises(Blocked, match="no person has signed") as refused:
+    with pytest.raises(BlockedError, match="no person has signed") as refused:
         require_signature(spec, tmp_path, ONE)
     assert "peergate spec sign" in refused.value.hint
     keep_signature(tmp_path, ONE, "mia")
     assert require_signature(spec, tmp_path, ONE).by == "mia"
     assert find_signature(tmp_path, OTHER) is None
     use_signature(spec, tmp_path, ONE)
-    with pytest.raises(Blocked, match="another session has used"):
+    with pytest.raises(BlockedError, match="another session has used"):
         use_signature(spec, tmp_path, ONE)
 
 
@@ -52,10 +52,10 @@ def test_a_draft_starts_nothing_unsigned_whoever_starts_it(tmp_path: Path) -> No
     draft = tmp_path / "x.draft.yaml"
     (tmp_path / "spec.yaml").rename(draft)
     display = cast(Any, Silent())
-    with pytest.raises(Blocked, match="no person has signed"):
+    with pytest.raises(BlockedError, match="no person has signed"):
         runtime.start(draft, tmp_path / "runs", None, display)
     draft.rename(tmp_path / "spec.yaml")
-    with pytest.raises(Blocked, match="no person has signed"):
+    with pytest.raises(BlockedError, match="no person has signed"):
         runtime.start(tmp_path / "spec.yaml", tmp_path / "runs", None, display, signed=True)
     assert not (tmp_path / "runs").exists()
 

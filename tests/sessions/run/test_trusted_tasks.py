@@ -12,7 +12,7 @@ import pytest
 
 from bench.attack.strangers import READING, UNCONFINED, canary_code
 from reviews.audit.verify import verify_run
-from reviews.gate.challenge import Again
+from reviews.gate.challenge import RepeatedChallenge
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.repeated_witness import Repetition
@@ -20,7 +20,7 @@ from sessions.run.signed_specs import trust_spec
 from specs.jobs.job_records import JobOrder
 from specs.loading.loading import load_spec
 from specs.system.confinement import bubblewrap, task_file, verifier_process
-from specs.system.errors import Unconfined
+from specs.system.errors import UnconfinedTask
 from testing.factories.task_files import GOOD, TASK, spec_with
 from testing.fixtures.command_sessions import called
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
@@ -123,7 +123,7 @@ def test_trust_is_a_pair_that_only_a_started_or_signed_spec_completes(
     new_process()
     assert not task_file.may_run_unconfined(task), "a process that reads"
     without_sandbox()
-    with pytest.raises(Unconfined):
+    with pytest.raises(UnconfinedTask):
         load_spec(spec)
     load_spec(spec, unconfined="trusted")
     assert canary.exists()
@@ -165,7 +165,7 @@ def test_a_spec_with_problems_is_not_trusted(tmp_path: Path, new_process: Callab
     spec = spec_with(tmp_path, GOOD, *changes)
     assert called("spec", "check", spec).returncode == 2
     new_process()
-    assert not task_file.is_trusted(task_file.pinned("./verify.py", GOOD))
+    assert not task_file.is_trusted(task_file.pin_task("./verify.py", GOOD))
 
 
 def test_a_witness_that_is_repeated_has_a_sandbox_and_a_task_that_is_trusted(
@@ -180,7 +180,9 @@ def test_a_witness_that_is_repeated_has_a_sandbox_and_a_task_that_is_trusted(
             super().start(folder)
 
     def repeat() -> list[str]:
-        repetition = Repetition(run, read_entries(run / "trail.sqlite"), Store(run / "store"), Again("1", 2), {}, print)
+        repetition = Repetition(
+            run, read_entries(run / "trail.sqlite"), Store(run / "store"), RepeatedChallenge("1", 2), {}, print
+        )
         return [repeated.why for repeated in repetition.run(Launcher())]
 
     reasons = repeat()

@@ -99,7 +99,7 @@ def test_the_gain_that_it_registers_is_the_smallest_that_its_items_find(tmp_path
         (tmp_path / "out" / name).write_bytes(text)
     analysis = load_spec(tmp_path / "out" / "experiment.yaml").spec.analysis
     n, effect, lost = analysis.n, analysis.minimum_effect, analysis.expected_lost
-    assert n == 30 and f"30 of 60 different prompts are held out: they find a gain of {effect:g}" in made.told[0]
+    assert n == 30 and f"30 of 60 different prompts are held out: they find a gain of {effect:g}" in made.choices[0]
     assert mcnemar_power(n, effect + lost, lost, analysis.alpha) >= analysis.power
     assert mcnemar_power(n, effect - 0.01 + lost, lost, analysis.alpha) < analysis.power
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from specs.data.conversion import convert
-from specs.data.tables import Row
+from specs.data.tables import TableRow
 from specs.stages.traces.family import family_of
 from specs.system.vendors import http_exchange
 from testing.factories.transcripts import Transcript
 from testing.fixtures.command_sessions import called, environment
 from testing.fixtures.loopback_api import CHAT, Step, failed
 from testing.fixtures.scripted_builder import Said, scripted_builder
-from training.rules.traces.rendering import INSTRUCTIONS, Action, Call, read_action, written
+from training.rules.traces.rendering import INSTRUCTIONS, TraceAction, TraceCall, read_action, render_action
 
 pytestmark = pytest.mark.integration
 
@@ -118,8 +118,8 @@ def test_pairs_are_a_data_file_of_preferences(desk: Desk) -> None:
     with serving(lambda body: READ) as played:
         desk.replay(teachers(played.address, QWEN, LLAMA), *BUDGET)
     path = desk.folder / "traces" / "replay" / "pairs.jsonl"
-    made = convert(path, [Row(number, one) for number, one in enumerate(desk.read("pairs.jsonl"), 1)], None)
-    assert made.held == "preferences" and made.problems == [] and len(made.rows) == 2
+    made = convert(path, [TableRow(number, one) for number, one in enumerate(desk.read("pairs.jsonl"), 1)], None)
+    assert made.row_kind == "preferences" and made.problems == [] and len(made.rows) == 2
     assert made.rows[0].taught.families == ("llama", "qwen")  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -289,11 +289,13 @@ def test_states_are_drawn_by_a_seed(desk: Desk) -> None:
 
 
 def test_an_action_is_read_as_it_is_written() -> None:
-    action = Action("I do both.", (Call("Read", {"path": "a b"}), Call("Bash", {"command": 'echo "{}"\n'})))
-    assert read_action(written(action)) == action
-    assert read_action(f"Sure.\n```json\n{READ}\n```") == Action("Sure.", (Call("Read", {"path": "0.txt"}),))
+    action = TraceAction(
+        "I do both.", (TraceCall("Read", {"path": "a b"}), TraceCall("Bash", {"command": 'echo "{}"\n'}))
+    )
+    assert read_action(render_action(action)) == action
+    assert read_action(f"Sure.\n```json\n{READ}\n```") == TraceAction("Sure.", (TraceCall("Read", {"path": "0.txt"}),))
     for text in ('{"tool": "Read"}', '{"tool": 3, "arguments": {}}', "{" * 5000, '{"tool": "R", "arguments": []}'):
-        assert read_action(text) == Action(text, ())
+        assert read_action(text) == TraceAction(text, ())
 
 
 @pytest.mark.parametrize(

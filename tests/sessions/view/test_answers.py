@@ -10,10 +10,10 @@ import pytest
 
 from agents.playbook import Playbook
 from agents.workbench_protocol import Workbench
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.pages.trail_place import Place
+from sessions.pages.trail_place import TrailPlace
 from sessions.pages.view.places import Scope
 from sessions.run.lease import is_running
 from specs.loading.loading import load_spec
@@ -39,7 +39,7 @@ def run(asking: Path, tmp_path: Path) -> Path:
     return shutil.copytree(asking.parents[1], tmp_path / "work") / "runs" / "small"
 
 
-def kinds(run: Path, kind: str) -> list[Recorded]:
+def kinds(run: Path, kind: str) -> list[RecordedEntry]:
     return [one for one in read_entries(run / "trail.sqlite") if one.entry.kind == kind]
 
 
@@ -119,7 +119,7 @@ def test_a_command_that_refuses_says_why_on_the_page(run: Path, monkeypatch: pyt
 def test_copies_and_damaged_trails_are_not_answered(asking: Path, tmp_path: Path) -> None:
     assert called("audit", "export", asking, tmp_path / "small").returncode == 0
     broken = damaged(asking, tmp_path)
-    for scope in (Scope(tmp_path, Place(tmp_path / "small", tmp_path / "small")), Scope(broken.parent)):
+    for scope in (Scope(tmp_path, TrailPlace(tmp_path / "small", tmp_path / "small")), Scope(broken.parent)):
         client = Client(scope, "ada")
         assert client.answers is not None
         assert "<form" not in client.get("/s/small/").text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from sessions.commands.status import job_in_words
 from sessions.jobs.launcher import job_folder
 from sessions.pages.view.job_progress import MOST_CURVES, progress_of, running_job, running_key
@@ -25,7 +25,7 @@ def session(tmp_path: Path) -> OnDisk:
     return open_session(tmp_path)
 
 
-def entries(session: OnDisk) -> list[Recorded]:
+def entries(session: OnDisk) -> list[RecordedEntry]:
     return list(session.trail.iterate())
 
 

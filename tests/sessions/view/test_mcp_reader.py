@@ -13,7 +13,7 @@ from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.mcp.reader.mcp_reader import MOST_POINTS, SessionReader
 from sessions.pages.report.report import steps_of
-from sessions.pages.trail_place import Place
+from sessions.pages.trail_place import TrailPlace
 from sessions.pages.view.places import Scope
 from testing.fixtures.command_sessions import called
 from testing.fixtures.mcp_client import REAL, over_stdio
@@ -99,7 +99,7 @@ def test_what_cannot_be_told_is_one_line(runs: Path) -> None:
         "malformed arguments: more: Extra"
     )
     assert "there is no tool 'launch_stage'" in refused(reader, "launch_stage")
-    alone = Place(runs / "accepted", runs / "accepted" / "trail.sqlite")
+    alone = TrailPlace(runs / "accepted", runs / "accepted" / "trail.sqlite")
     assert "there is no session" in refused(SessionReader(Scope(runs, alone)), "session", session="waiting")
 
 

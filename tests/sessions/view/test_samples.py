@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from reviews.stages.evaluation.judged_answers import Judged
-from sessions.pages.report.samples.judged_samples import SHOWN, Sample, Samples
+from reviews.stages.evaluation.judged_answers import JudgedAnswer
+from sessions.pages.report.samples.judged_samples import SHOWN, JudgedSample, Samples
 from sessions.pages.view.samples import WHOLE, in_full
 from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.rows import EvaluationRow
 from specs.system.errors import UserError
 
 
-def judged(number: int, passed: bool, output: str = "answer", *, kind: str = "short", cut: bool = False) -> Judged:
+def judged(
+    number: int, passed: bool, output: str = "answer", *, kind: str = "short", cut: bool = False
+) -> JudgedAnswer:
     item = Item(id=f"i{number}", group="g", kind=kind, prompt=f"Question {number}", constraint={})
     row = EvaluationRow(item=item.id, prompt_tokens=1, output=output, output_tokens=1, truncated=cut)
-    return Judged(item, row, passed, "" if passed else "because")
+    return JudgedAnswer(item, row, passed, "" if passed else "because")
 
 
 BOTH = Samples(
     (
-        Sample(1, judged(1, False), judged(1, True)),
-        Sample(2, judged(2, True), judged(2, False, "ÄPFEL", cut=True)),
-        Sample(3, judged(3, True, kind="long"), judged(3, True, kind="long")),
-        Sample(4, judged(4, False, "pears"), judged(4, False)),
+        JudgedSample(1, judged(1, False), judged(1, True)),
+        JudgedSample(2, judged(2, True), judged(2, False, "ÄPFEL", cut=True)),
+        JudgedSample(3, judged(3, True, kind="long"), judged(3, True, kind="long")),
+        JudgedSample(4, judged(4, False, "pears"), judged(4, False)),
     ),
     ("base", "tuned"),
 )
@@ -62,7 +64,7 @@ def test_a_name_or_a_number_that_is_none_is_refused() -> None:
 
 
 def test_a_long_answer_is_glimpsed_in_the_list_and_cut_when_it_is_opened() -> None:
-    long = Samples((Sample(1, judged(1, False, "<b>x</b>" * 40_000), None),), ("base",))
+    long = Samples((JudgedSample(1, judged(1, False, "<b>x</b>" * 40_000), None),), ("base",))
     whole = in_full(long, 1)["before"]
     assert len(whole) == WHOLE and whole.startswith("<b>x</b>") and whole.endswith("characters left out]")
     assert in_full(long, 1)["before_reason"] == "because"

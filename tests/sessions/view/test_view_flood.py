@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from sessions.pages.view.places import Scope
-from sessions.pages.view.serving import HOST, Bound
+from sessions.pages.view.serving import HOST, PageServer
 from sessions.run import bounded_server
 from sessions.run.bounded_server import BACKLOG, MOST_CONNECTIONS
 
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bound]:
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageServer]:
     monkeypatch.setattr(bounded_server, "HEADERS_S", 1.0)
-    bound = Bound(Scope(tmp_path), 0)
+    bound = PageServer(Scope(tmp_path), 0)
     server = bound.server()
     thread = threading.Thread(target=lambda: server.run(sockets=[bound.socket]), daemon=True)
     thread.start()
@@ -37,7 +37,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bound]:
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx: "], ids=["nothing", "half a request"])
-def test_a_crowd_takes_no_descriptors_and_keeps_nobody_out(page: Bound, said: bytes) -> None:
+def test_a_crowd_takes_no_descriptors_and_keeps_nobody_out(page: PageServer, said: bytes) -> None:
     before = psutil.Process().num_fds()
     with ExitStack() as stack:
         for _ in range(CROWD):

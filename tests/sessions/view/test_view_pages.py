@@ -14,7 +14,7 @@ import pytest
 from agents.playbook import Playbook
 from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
-from reviews.gate.panel import Panel
+from reviews.gate.panel import ReviewPanel
 from reviews.reviewers.checklist import Checklist
 from reviews.trail.anchors import read_anchor
 from reviews.trail.chain.store import Store
@@ -23,9 +23,9 @@ from reviews.trail.trail import Trail
 from sessions.pages.report.page_result import page_result
 from sessions.pages.report.samples.judged_samples import SHOWN
 from sessions.pages.report.trail_page import trail_page
-from sessions.pages.trail_place import Place
+from sessions.pages.trail_place import TrailPlace
 from sessions.pages.view import trail_state
-from sessions.pages.view.places import Reader, Scope
+from sessions.pages.view.places import Scope, TrailCache
 from specs.jobs.grant_and_claim import Claim
 from specs.jobs.job_records import JobOrder
 from specs.trail.builder_tools import SubmitStage
@@ -72,7 +72,7 @@ def test_every_link_leads_to_a_page(finished: Client) -> None:
 
 
 def test_the_session_page_says_what_the_report_says(finished: Client, closed_quick: Path) -> None:
-    read = Reader(Scope(closed_quick.parent)).read("small")
+    read = TrailCache(Scope(closed_quick.parent)).read("small")
     told = page_result(read.entries, read.store)
     assert told is not None and told["effect"] is not None
     page = finished.get("/s/small/").text
@@ -254,7 +254,7 @@ def test_a_trail_is_checked_by_the_heads_that_were_kept_elsewhere(closed_quick: 
 
     def anchored(head: Path) -> str:
         scope = Scope(
-            closed_quick.parent, Place(closed_quick, closed_quick / "trail.sqlite"), anchors=(read_anchor(head),)
+            closed_quick.parent, TrailPlace(closed_quick, closed_quick / "trail.sqlite"), anchors=(read_anchor(head),)
         )
         return Client(scope).get("/s/small/trail").text
 
@@ -292,7 +292,7 @@ def test_a_key_is_masked_wherever_it_is_shown(waiting: Path, tmp_path: Path, mon
 def test_requested_reviews_and_exports_are_shown_alone(closed_quick: Path, tmp_path: Path) -> None:
     done = called("audit", "export", closed_quick, tmp_path / "shared")
     assert done.returncode == 0, done.stderr
-    client = Client(Scope(tmp_path, Place(tmp_path / "shared", tmp_path / "shared")))
+    client = Client(Scope(tmp_path, TrailPlace(tmp_path / "shared", tmp_path / "shared")))
     assert "Signatures, order and tree hold" in client.get("/s/shared/trail").text
     assert client.get("/s/shared/samples.json?count=1").json()["total"] == N
     assert "Accepted" in client.get("/s/shared/").text
@@ -397,7 +397,7 @@ class Member:
 
 def test_the_verdicts_of_a_panel_are_beside_each_other(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
-    drive(quick_session(run, reviewer=Panel((Member("first"), Member("second")), quorum=2)))
+    drive(quick_session(run, reviewer=ReviewPanel((Member("first"), Member("second")), quorum=2)))
     page = Client(Scope(run.parent)).get("/s/small/gate/design/1").text
     votes = page.partition("Votes, 2 of 2 needed")[2]
     assert [votes.count(f"<h3>{one}</h3>") for one in ("first", "second")] == [1, 1]

@@ -11,7 +11,7 @@ from specs.benchmarks.lm_eval_file import as_script, document_of, files_of, lack
 from specs.loading.loading import load_spec
 from specs.system.errors import SpecError
 from specs.system.home import HOME
-from specs.system.yaml.problems import dotted
+from specs.system.yaml.problems import format_loc
 from testing.factories.spec_files import problems_of
 
 EXAMPLE = HOME / "docs" / "examples" / "opposites"
@@ -141,7 +141,7 @@ DOCUMENTS = [
     ],
 )
 def test_a_field_that_no_item_has_is_told(settings: dict[str, str], told: str) -> None:
-    found = [f"{dotted(one.loc)}: {one.message}" for one in lacking_fields(settings, DOCUMENTS)]
+    found = [f"{format_loc(one.loc)}: {one.message}" for one in lacking_fields(settings, DOCUMENTS)]
     assert [one[: len(told)] for one in found] == ([told] if told else [])
 
 

@@ -20,7 +20,7 @@ from specs.system.confinement.verifier_limits import VerifierLimits
 from specs.system.errors import PluginFault
 from specs.system.home import HOME
 from testing.fixtures.sandbox import needs_sandbox
-from training.rules.tasks import judged, verifier
+from training.rules.tasks import judge_answers, verifier
 from training.rules.tasks.format_instructions import Judgement
 
 pytestmark = needs_sandbox
@@ -33,7 +33,7 @@ WRITES = (
 
 def task(code: str, **limits: object) -> str:
     """Return the name of a task file that this process may run."""
-    name = task_file.pinned("./verify.py", code)
+    name = task_file.pin_task("./verify.py", code)
     task_file.remember(name, code, VerifierLimits.model_validate(limits))
     task_file.allow(name, sandbox=limits.get("sandbox") is not False)
     return name
@@ -176,7 +176,7 @@ def test_what_it_prints_is_no_answer() -> None:
         "return True",
         top="import os, sys\nprint('at its top', flush=True)",
     )
-    assert [one.passed for one in judged(task(code), [(ITEM, "1")] * 2)] == [True, True]
+    assert [one.passed for one in judge_answers(task(code), [(ITEM, "1")] * 2)] == [True, True]
 
 
 def test_after_a_fault_the_next_answer_is_asked_of_a_new_process() -> None:
@@ -191,11 +191,11 @@ def test_after_a_fault_the_next_answer_is_asked_of_a_new_process() -> None:
 def test_a_batch_is_answered_in_order_and_its_fault_names_the_item() -> None:
     name = task(verify("return int(answer) % 2 == 0"))
     asked = [(ITEM, str(number)) for number in range(3000)]
-    assert [one.passed for one in judged(name, asked)] == [number % 2 == 0 for number in range(3000)]
+    assert [one.passed for one in judge_answers(name, asked)] == [number % 2 == 0 for number in range(3000)]
     name = task(verify("while item.id == 'i2': pass", "return True"), seconds=0.5)
     other = ITEM.model_copy(update={"id": "i2"})
     with pytest.raises(PluginFault, match=r"takes more than 0.5 s on item 'i2'"):
-        list(judged(name, [(ITEM, "1"), (other, "1"), (ITEM, "1")]))
+        list(judge_answers(name, [(ITEM, "1"), (other, "1"), (ITEM, "1")]))
 
 
 def test_value_and_type_errors_are_a_no_with_their_reason() -> None:

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from specs.data.registered import Registered, read_registered
+from specs.data.registered import RegisteredData, read_registered
 from specs.session.item_lines import check_items
 from specs.system.errors import Problem
 
 ROWS = [{"question": f"What is {n} + {n}?", "answer": 2 * n} for n in range(4)]
 
 
-def registered(path: Path) -> Registered:
+def registered(path: Path) -> RegisteredData:
     found = read_registered(path, "items")
-    assert isinstance(found, Registered), found
+    assert isinstance(found, RegisteredData), found
     return found
 
 
@@ -101,7 +101,7 @@ def test_a_cell_without_a_value_is_told_with_its_line(value: str, told: str, tmp
 def test_types_of_parquet_are_text(tmp_path: Path) -> None:
     row = {"prompt": b"When?", "completion": datetime.date(2026, 1, 2), "seen": datetime.time(3)}
     found = read_registered(parquet(tmp_path / "a.parquet", [row]), "examples")
-    assert isinstance(found, Registered)
+    assert isinstance(found, RegisteredData)
     made = json.loads(found.data)
     assert (made["prompt"], made["completion"]) == ("When?", "2026-01-02")
     (problem,) = problems(parquet(tmp_path / "b.parquet", [{"prompt": b"\xff", "completion": "b"}]))
@@ -145,7 +145,7 @@ def test_the_separator_is_that_which_divides_all_rows_alike(delimiter: str, firs
     assert problem.message == "2 cells, the header has 3" and problem.line == (6 if first else 5)
     path.write_text(path.read_text(encoding="utf-8").rpartition("x")[0], encoding="utf-8")
     found = read_registered(path, "examples")
-    assert isinstance(found, Registered) and found.rows == 3
+    assert isinstance(found, RegisteredData) and found.rows == 3
 
 
 @pytest.mark.parametrize(

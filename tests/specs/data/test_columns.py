@@ -22,7 +22,7 @@ from specs.data.columns import (
     proposal,
 )
 from specs.data.conversion import Learned
-from specs.data.registered import Registered, read_registered
+from specs.data.registered import RegisteredData, read_registered
 from specs.system.errors import Problem
 
 USER = {"role": "user", "content": "What is 2 + 2?"}
@@ -42,18 +42,18 @@ def read(
     columns: Columns | None = None,
     drop: tuple[str, ...] = (),
     learned: Learned = "last",
-) -> Registered | list[Problem]:
+) -> RegisteredData | list[Problem]:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return read_registered(path, held, learned, Selection(columns or {}, drop))
 
 
-def registered(*given: Any, **named: Any) -> Registered:
+def registered(*given: Any, **named: Any) -> RegisteredData:
     found = read(*given, **named)
-    assert isinstance(found, Registered), found
+    assert isinstance(found, RegisteredData), found
     return found
 
 
-def rows_of(found: Registered) -> list[dict[str, Any]]:
+def rows_of(found: RegisteredData) -> list[dict[str, Any]]:
     return [json.loads(line) for line in found.data.splitlines()]
 
 
@@ -134,7 +134,7 @@ def test_what_a_reader_says_it_reads_it_reads(held: As, name: str, tmp_path: Pat
         row.pop("completion", None)
         row.pop("answer", None) if name == "messages" else None
     found = read(tmp_path / "rows.jsonl", [row], held)
-    assert isinstance(found, Registered), found
+    assert isinstance(found, RegisteredData), found
     assert found.data != registered(tmp_path / "rows.jsonl", [plain], held).data
 
 
@@ -158,7 +158,7 @@ def test_rows_that_say_they_are_wrong_are_left_out_and_counted(name: str, tmp_pa
     table = tmp_path / "rows.csv"
     table.write_text(f"prompt,completion,{name}\nWhat is 2 + 2?,four,True\nWhat is 2 + 2?,five,False\n")
     same = read_registered(table, None)
-    assert isinstance(same, Registered) and (same.data, same.notes) == (found.data, found.notes)
+    assert isinstance(same, RegisteredData) and (same.data, same.notes) == (found.data, found.notes)
     assert "no row is left" in refused(path, [{**good, name: False}]).message
     assert refused(path, [{**FORMS["preferences"], name: False}]).keys == name
     assert refused(path, [{**FORMS["items"], name: False}]).keys == name
@@ -322,7 +322,7 @@ def test_the_likely_mapping_is_proposed_and_does_what_it_says(columns: str, mapp
         found = registered(
             tmp_path / "rows.jsonl", [row], columns={name: tuple(source.split("+")) for name, source in parts.items()}
         )
-        assert found.rows == 1 and found.held in ("examples", "preferences")
+        assert found.rows == 1 and found.row_kind in ("examples", "preferences")
 
 
 def test_rows_of_one_file_may_lack_a_column_in_the_first(tmp_path: Path) -> None:
@@ -341,4 +341,4 @@ def test_a_table_lists_the_index_that_pandas_writes(tmp_path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["", "prompt", "completion"], [0, "a?", "b"], [1, "c?", "d"]])
     found = read_registered(path, None)
-    assert isinstance(found, Registered) and found.notes == ("ignored: (unnamed index)",)
+    assert isinstance(found, RegisteredData) and found.notes == ("ignored: (unnamed index)",)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specs.data.columns import As
-from specs.data.registered import Registered, read_registered, registered_data
+from specs.data.registered import RegisteredData, read_registered, registered_data
 from specs.stages.base.artifacts import Example, Item, Preference
 from specs.system.errors import Problem, SpecError
 
@@ -34,7 +34,7 @@ def table(path: Path, rows: list[dict[str, str]], delimiter: str = ",") -> Path:
     return path
 
 
-def read(path: Path, held: As | None = None) -> Registered:
+def read(path: Path, held: As | None = None) -> RegisteredData:
     found = read_registered(path, held)
     assert not isinstance(found, list), found
     return found
@@ -46,13 +46,13 @@ def problems(path: Path, held: As | None = None) -> list[Problem]:
     return found
 
 
-def examples(found: Registered) -> list[Example]:
-    assert found.held == "examples"
+def examples(found: RegisteredData) -> list[Example]:
+    assert found.row_kind == "examples"
     return [Example.model_validate_json(line) for line in found.data.splitlines()]
 
 
-def items(found: Registered) -> list[Item]:
-    assert found.held in ("items", "texts")
+def items(found: RegisteredData) -> list[Item]:
+    assert found.row_kind in ("items", "texts")
     return [Item.model_validate_json(line) for line in found.data.splitlines()]
 
 
@@ -99,7 +99,7 @@ def test_the_columns_people_have(tmp_path: Path) -> None:
     assert five.prompt == "Once upon a time."
     found = read(json_lines(tmp_path / "f.jsonl", JUDGED))
     pairs = [Preference.model_validate_json(line) for line in found.data.splitlines()]
-    assert found.held == "preferences" and {one.source for one in pairs} == {"given"}
+    assert found.row_kind == "preferences" and {one.source for one in pairs} == {"given"}
     whole = [{"chosen": turns, "rejected": [turns[0], {"role": "assistant", "content": "Go away."}]}]
     (six,) = [
         Preference.model_validate_json(o) for o in read(json_lines(tmp_path / "g.jsonl", whole)).data.splitlines()
@@ -120,7 +120,7 @@ def test_of_a_conversation_the_last_turn_is_learned_or_every_one(tmp_path: Path)
     # Conversations that begin alike stay on one side of a split.
     assert last.group == short.group and short.before == ()
     found = read_registered(path, None, "all")
-    assert isinstance(found, Registered) and found.turns
+    assert isinstance(found, RegisteredData) and found.turns
     every = examples(found)
     assert [(row.completion, len(row.before)) for row in every] == [
         ("assistant 0", 1),

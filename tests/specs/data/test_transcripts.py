@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specs.data.registered import read_registered
-from specs.data.transcripts import packed
+from specs.data.transcripts import pack_transcripts
 from specs.stages.base.artifacts import Item
 from specs.system.errors import Problem
 
@@ -25,13 +25,13 @@ def test_a_folder_is_a_row_for_each_transcript_by_its_place(tmp_path: Path) -> N
     (tmp_path / "one" / "subagents" / "agent-x.jsonl").write_text(line("Find it") + "\n", encoding="utf-8")
     (tmp_path / "empty.jsonl").write_text("\n", encoding="utf-8")
     (tmp_path / "notes.md").write_text("nothing of this", encoding="utf-8")
-    found = [one for one in packed(tmp_path) if isinstance(one, Item)]
+    found = [one for one in pack_transcripts(tmp_path) if isinstance(one, Item)]
     assert [(one.id, one.group, one.kind) for one in found] == [
         ("one/subagents/agent-x.jsonl", "one", "transcript"),
         ("one.jsonl", "one", "transcript"),
     ]
     whole = read_registered(tmp_path, "transcripts")
-    assert not isinstance(whole, list) and (whole.held, whole.rows) == ("transcripts", 2)
+    assert not isinstance(whole, list) and (whole.row_kind, whole.rows) == ("transcripts", 2)
     assert [one.prompt for one in found if one.id == "one.jsonl"] == [line("Hello") + "\n"]
 
 
@@ -39,7 +39,7 @@ def test_a_known_secret_is_masked_and_every_line_stays_json(tmp_path: Path, monk
     monkeypatch.setenv("SOME_API_KEY", SECRET)
     path = tmp_path / "one.jsonl"
     path.write_text(line(f'say "{SECRET}"\nand go') + "\n" + line("fine") + "\n", encoding="utf-8")
-    (row,) = packed(path)
+    (row,) = pack_transcripts(path)
     assert isinstance(row, Item) and SECRET not in row.prompt
     told = [json.loads(one)["message"]["content"] for one in row.prompt.splitlines()]
     assert "[masked:" in told[0] and told[0].endswith("and go") and told[1] == "fine"
@@ -47,5 +47,5 @@ def test_a_known_secret_is_masked_and_every_line_stays_json(tmp_path: Path, monk
 
 def test_a_folder_without_transcripts_is_one_problem(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("nothing", encoding="utf-8")
-    (problem,) = packed(tmp_path)
+    (problem,) = pack_transcripts(tmp_path)
     assert isinstance(problem, Problem) and "holds no transcript" in str(problem)

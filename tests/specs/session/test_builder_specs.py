@@ -12,7 +12,7 @@ from reviews.gate.design_checks import design_checks
 from specs.lint.party_rules import makers
 from specs.session.session_spec import ResolvedSpec
 from specs.system.digests import digest_value
-from specs.system.vendors.parties import Builder, Reviewer
+from specs.system.vendors.parties import BuilderSpec, ReviewerSpec
 from testing.factories.spec_files import loads, problems_of, write_spec
 
 PLAYBOOK = "builder: {vendor: playbook}\nreviewer: {vendor: checklist}"
@@ -97,7 +97,7 @@ def test_nor_does_the_design_gate_believe_a_spec_that_was_never_checked(
 ) -> None:
     resolved = loads(write_spec(tmp_path))
     yaml = YAML(typ="safe")
-    parties = {"builder": Builder(**yaml.load(builder)), "reviewer": Reviewer(**yaml.load(reviewer))}
+    parties = {"builder": BuilderSpec(**yaml.load(builder)), "reviewer": ReviewerSpec(**yaml.load(reviewer))}
     unchecked = resolved.model_copy(update={"spec": resolved.spec.model_copy(update=parties)})
     assert independence(unchecked) == "FAIL"
 
@@ -114,17 +114,17 @@ def test_nor_does_the_design_gate_believe_a_spec_that_was_never_checked(
     ],
 )
 def test_makers_are_read_from_vendor_address_and_name(party: dict[str, Any], found: set[str]) -> None:
-    assert makers(Builder.model_validate(party)) == makers(Reviewer.model_validate(party)) == found
+    assert makers(BuilderSpec.model_validate(party)) == makers(ReviewerSpec.model_validate(party)) == found
 
 
 def test_a_builder_registered_before_keeps_its_digest() -> None:
     before = {"vendor": "playbook", "model": None}
-    assert Builder().model_dump(mode="json") == before
-    assert Builder().content_digest() == digest_value(before)
+    assert BuilderSpec().model_dump(mode="json") == before
+    assert BuilderSpec().content_digest() == digest_value(before)
 
 
 def test_a_builder_with_a_model_registers_every_limit() -> None:
-    registered = Builder(vendor="anthropic", model="claude-opus-5").model_dump(mode="json")
+    registered = BuilderSpec(vendor="anthropic", model="claude-opus-5").model_dump(mode="json")
     assert registered == {
         "vendor": "anthropic",
         "model": "claude-opus-5",

@@ -15,7 +15,7 @@ from specs.loading.loading import read_resolved
 from specs.system.digests import canonical_bytes
 from specs.system.errors import UserError
 from specs.system.vendors.parties import Efforts, TokenPrice
-from specs.system.vendors.parties import Reviewer as ReviewerSpec
+from specs.system.vendors.parties import ReviewerSpec as ReviewerSpec
 from specs.trail.verdict import Packet
 from testing.factories.spec_files import loads, told, write_spec
 from testing.fixtures.loopback_api import CHAT, OPENAI, Api, answered, failed

@@ -11,12 +11,12 @@ from typing import Any, cast
 
 import pytest
 
-from agents.external_builder import STOPPED, AbsentBuilder, Answer, Exchange, ExternalBuilder
+from agents.external_builder import STOPPED, AbsentBuilder, BuilderExchange, CallAnswer, ExternalBuilder
 from agents.turns import ToolCall, ToolResult
 from agents.workbench_protocol import Workbench
 from reviews.gate.design_checks import DESIGN_CHECKS, Design
 from specs.system.errors import BuilderUnavailable
-from specs.system.vendors.parties import Builder
+from specs.system.vendors.parties import BuilderSpec
 from testing.factories.spec_files import loads, told, write_spec
 
 BOTH = "builder: {vendor: playbook}\nreviewer: {vendor: checklist}"
@@ -51,16 +51,16 @@ def call(name: str, arguments: str = "{}") -> ToolCall:
     return ToolCall(id=f"client #{name}", name=name, arguments=arguments)
 
 
-def work(exchange: Exchange, bench: Bench, goes_on: bool = True) -> None:
+def work(exchange: BuilderExchange, bench: Bench, goes_on: bool = True) -> None:
     ExternalBuilder(exchange, lambda _: goes_on).work(cast(Workbench, bench))
 
 
 def test_calls_are_carried_out_in_order_by_the_thread_that_works_and_the_last_one_ends_the_phase() -> None:
-    exchange, bench = Exchange(), Bench()
+    exchange, bench = BuilderExchange(), Bench()
     first, brief, last, late = (exchange.ask(call(one)) for one in ("read_spec", "brief", "launch_stage", "read_spec"))
     work(exchange, bench)
     assert [one.name for one in bench.called] == ["read_spec", "launch_stage"]
-    assert first.answer.result(0) == Answer(ToolResult(call="client #read_spec", text="did read_spec"))
+    assert first.answer.result(0) == CallAnswer(ToolResult(call="client #read_spec", text="did read_spec"))
     assert brief.answer.result(0).result.text == bench.brief
     assert last.answer.result(0).ended == 1
     # What came too late waits for the next phase.
@@ -70,7 +70,7 @@ def test_calls_are_carried_out_in_order_by_the_thread_that_works_and_the_last_on
 
 
 def test_while_a_phase_is_open_its_title_is_known_and_afterwards_none() -> None:
-    exchange, seen = Exchange(), list[str]()
+    exchange, seen = BuilderExchange(), list[str]()
     bench = Bench()
 
     def goes_on(_: Workbench) -> bool:
@@ -83,7 +83,7 @@ def test_while_a_phase_is_open_its_title_is_known_and_afterwards_none() -> None:
 
 
 def test_a_withdrawn_call_is_not_carried_out() -> None:
-    exchange, bench = Exchange(), Bench()
+    exchange, bench = BuilderExchange(), Bench()
     gone = exchange.ask(call("write_note"))
     assert gone.answer.cancel()
     exchange.ask(call("launch_stage"))
@@ -92,13 +92,13 @@ def test_a_withdrawn_call_is_not_carried_out() -> None:
 
 
 def test_a_job_that_ends_without_a_client_ends_the_watch() -> None:
-    exchange, bench = Exchange(), Bench(phase="watch")
+    exchange, bench = BuilderExchange(), Bench(phase="watch")
     work(exchange, bench, goes_on=False)
     assert not bench.done and bench.called == []
 
 
 def test_a_wait_that_is_over_before_the_job_is_recorded_as_one_that_does_not_wait() -> None:
-    exchange, bench = Exchange(), Bench(phase="watch", ends_with="job_logs")
+    exchange, bench = BuilderExchange(), Bench(phase="watch", ends_with="job_logs")
     waited = exchange.ask(call("job_status", '{"wait_seconds": 1}'))
     with ThreadPoolExecutor(1) as pool:
         working = pool.submit(work, exchange, bench)
@@ -109,7 +109,7 @@ def test_a_wait_that_is_over_before_the_job_is_recorded_as_one_that_does_not_wai
 
 
 def test_waits_that_are_withdrawn_are_forgotten_and_those_a_phase_leaves_behind_go_to_the_next() -> None:
-    exchange, bench = Exchange(), Bench(phase="watch", ends_with="job_logs")
+    exchange, bench = BuilderExchange(), Bench(phase="watch", ends_with="job_logs")
     gone, left = (exchange.ask(call("job_status", f'{{"wait_seconds": {n}}}')) for n in (1, 900))
     taken: list[bool] = []
 
@@ -127,14 +127,14 @@ def test_waits_that_are_withdrawn_are_forgotten_and_those_a_phase_leaves_behind_
 
 @pytest.mark.parametrize("arguments", ['{"wait_seconds": "long"}', "not json", '{"wait_seconds": 10, "more": 1}'])
 def test_a_malformed_wait_goes_to_the_workbench_at_once(arguments: str) -> None:
-    exchange, bench = Exchange(), Bench(phase="watch", ends_with="job_status")
+    exchange, bench = BuilderExchange(), Bench(phase="watch", ends_with="job_status")
     exchange.ask(call("job_status", arguments))
     work(exchange, bench)
     assert bench.called[0].arguments == arguments
 
 
 def test_whoever_waits_is_answered_when_the_session_stops() -> None:
-    exchange, bench = Exchange(), Bench(phase="watch", fails=KeyboardInterrupt())
+    exchange, bench = BuilderExchange(), Bench(phase="watch", fails=KeyboardInterrupt())
     waiting = exchange.ask(call("job_status", '{"wait_seconds": 900}'))
     failing = exchange.ask(call("read_spec"))
     with pytest.raises(KeyboardInterrupt):
@@ -145,7 +145,7 @@ def test_whoever_waits_is_answered_when_the_session_stops() -> None:
 
 
 def test_calls_from_many_threads_are_carried_out_one_at_a_time() -> None:
-    exchange, bench = Exchange(), Bench()
+    exchange, bench = BuilderExchange(), Bench()
     threads = {threading.get_ident()}
     plain = bench.call
 
@@ -191,7 +191,7 @@ def test_a_model_of_another_vendor_than_the_stated_one_may_judge_with_a_warning(
 def test_the_design_check_does_not_rest_on_the_rule_alone(tmp_path: Path, stated: Any, status: str) -> None:
     judge = "{vendor: openai, model: gpt-5-mini}"
     resolved = loads(write_spec(tmp_path, parties("{vendor: external, model_vendor: other}", judge), *JUDGED))
-    builder = Builder(vendor="external", model_vendor=stated)
+    builder = BuilderSpec(vendor="external", model_vendor=stated)
     changed = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"builder": builder})})
     (independence,) = [one for one in DESIGN_CHECKS if one.id == "design.independence"]
     assert independence.run(Design(resolved=changed, heldout=(), data={})).status == status
@@ -219,8 +219,8 @@ def test_whose_model_an_external_builder_is_has_to_be_said_and_fit(
 
 
 def test_what_was_registered_before_keeps_its_form() -> None:
-    assert Builder().model_dump() == {"vendor": "playbook", "model": None}
-    assert Builder(vendor="external").model_dump() == {"vendor": "external", "model": None}
-    stated = Builder(vendor="external", model_vendor="other").model_dump()
+    assert BuilderSpec().model_dump() == {"vendor": "playbook", "model": None}
+    assert BuilderSpec(vendor="external").model_dump() == {"vendor": "external", "model": None}
+    stated = BuilderSpec(vendor="external", model_vendor="other").model_dump()
     assert stated == {"vendor": "external", "model": None, "model_vendor": "other"}
-    assert "model_vendor" not in Builder(vendor="openai", model="gpt-5").model_dump()
+    assert "model_vendor" not in BuilderSpec(vendor="openai", model="gpt-5").model_dump()

@@ -24,7 +24,7 @@ def refused(path: Path) -> list[tuple[str, str, str]]:
 def test_both_arms_may_hold_conversations_with_and_without_a_rule_and_controls(tmp_path: Path) -> None:
     spec = resolved(tmp_path / "whole").spec
     assert spec.stage("tuned").kind == "multi_turn" and spec.analysis.primary_metric == "conversation_pass_rate"
-    assert spec.analysis.compared() == ("base", "tuned", "base_shuffled", "tuned_shuffled")
+    assert spec.analysis.list_compared_stages() == ("base", "tuned", "base_shuffled", "tuned_shuffled")
     assert list(notes(spec)) == []
     alone = resolved(tmp_path / "alone", flag=False).spec
     assert [note.split(":")[0] for note in notes(alone)] == ["tuned"] and "no control" in next(notes(alone))

@@ -16,8 +16,8 @@ from sessions.jobs.local_launcher import LocalLauncher
 from sessions.jobs.skypilot.skypilot_engine import SkyEngine
 from sessions.run.money.ledger import reserve_job, settle_job
 from sessions.runtime import runtime, wiring
-from specs.system.errors import Blocked, BudgetExceeded
-from specs.system.resources import Resources, attempt_usd, filled, held_hours
+from specs.system.errors import BlockedError, BudgetExceeded
+from specs.system.resources import Resources, attempt_usd, fill_resources, held_hours
 from testing.factories.sessions_on_disk import OnDisk, open_session
 from testing.factories.spec_files import loads, problems_of, write_spec
 
@@ -67,7 +67,7 @@ def test_a_stages_own_values_stand_before_the_sessions(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_stated_is_not_filled(own: Any, other: Any, both: Any) -> None:
-    assert filled(own, other) == both
+    assert fill_resources(own, other) == both
 
 
 # ---- rules ----------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def test_skypilot_has_to_be_told_the_kind_of_gpu(tmp_path: Path) -> None:
     assert loads(write_spec(tmp_path, with_session(f"{rented}, gpu: H200}}\n")))
     # Ray and this machine count them.
     assert loads(write_spec(tmp_path, with_session("launcher: ray\nresources: {gpus: 1}\n")))
-    with pytest.raises(Blocked, match="by the kind of their GPU"):
+    with pytest.raises(BlockedError, match="by the kind of their GPU"):
         SkyEngine("none", {}).task("k", ["true"], Resources(gpus=1, max_usd_per_hour=3.0))
 
 
@@ -173,7 +173,7 @@ def test_an_order_that_asks_for_something_else_is_refused(tmp_path: Path) -> Non
     session = asking(tmp_path / "run", "    resources: {cpus: 1}\n")
     grant = session.mint()
     other = grant.model_copy(update={"resources": Resources(cpus=64)})
-    with pytest.raises(Blocked, match="no such grant"):
+    with pytest.raises(BlockedError, match="no such grant"):
         submit(LocalLauncher(), session.trail, session.run, session.order(other), session.registration)
     session.trail.close()
 
@@ -196,7 +196,7 @@ def test_this_machine_refuses_what_it_lacks(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(machine_capacity, "gpus", lambda: 1)
     monkeypatch.setattr(machine_capacity.psutil, "virtual_memory", lambda: SimpleNamespace(total=64 * 10**9))
     launcher = LocalLauncher()
-    with pytest.raises(Blocked) as found:
+    with pytest.raises(BlockedError) as found:
         submit(launcher, session.trail, session.run, session.order(session.mint()), session.registration)
     said = "this machine has 1 GPUs, asked are 2, 8 cores, asked are 9, 64.0 GB of memory, asked are 70"
     assert said in str(found.value)
@@ -207,7 +207,7 @@ def test_this_machine_refuses_what_it_lacks(tmp_path: Path, monkeypatch: pytest.
 def test_a_session_this_machine_cannot_carry_out_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_capacity, "gpus", lambda: 0)
     path = write_spec(tmp_path, with_session("resources: {gpus: 1}\n"))
-    with pytest.raises(Blocked, match="base: this machine has 0 GPUs, asked are 1"):
+    with pytest.raises(BlockedError, match="base: this machine has 0 GPUs, asked are 1"):
         runtime.start(path, tmp_path / "runs", None, cast(Any, None))
     assert not (tmp_path / "runs").exists()
     # Elsewhere it may be there.

@@ -13,7 +13,7 @@ from reviews.stages.evaluation import answer_checks
 from specs.session.session_spec import ModelSource, SessionSpec, kind_in_order, kind_read
 from specs.stages.base.sampling import END_MARK
 from specs.stages.evaluation.kinds import EVALUATE
-from specs.stages.evaluation.rows import EvaluationRow, Turn
+from specs.stages.evaluation.rows import ConversationTurn, EvaluationRow
 from specs.stages.generation.parameters import GenerateParameters
 from specs.stages.generation.rows import GenerationRow
 from specs.stages.recipes.kinds import RECIPE
@@ -66,10 +66,10 @@ def test_an_order_that_says_nothing_means_instruct_only_where_it_always_did(tmp_
     model.mkdir()
     evaluated = stage_job(tmp_path / "a", "evaluate", {"model": model}, "instruct").order
     unsaid = evaluated.model_copy(update={"model_kind": None})
-    assert "model_kind" not in unsaid.model_dump() and unsaid.declared() == "instruct"
-    assert stage_job(tmp_path / "b", "evaluate", {"model": model}, "base").order.declared() == "base"
+    assert "model_kind" not in unsaid.model_dump() and unsaid.resolve_model_kind() == "instruct"
+    assert stage_job(tmp_path / "b", "evaluate", {"model": model}, "base").order.resolve_model_kind() == "base"
     responding = stage_job(tmp_path / "c", "sample_responses", {"model": model}, "base").order
-    assert responding.model_copy(update={"model_kind": None}).declared() is None
+    assert responding.model_copy(update={"model_kind": None}).resolve_model_kind() is None
 
 
 ROWS: dict[type[Any], dict[str, Any]] = {
@@ -77,7 +77,7 @@ ROWS: dict[type[Any], dict[str, Any]] = {
     GenerationRow: {
         "item": "i", "group": "g", "kind": "k", "sample": 0, "prompt": "p", "completion": "x", "completion_tokens": 1,
     },
-    Turn: {"user": "u", "output": "x", "prompt_tokens": 1, "output_tokens": 1},
+    ConversationTurn: {"user": "u", "output": "x", "prompt_tokens": 1, "output_tokens": 1},
 }  # fmt: skip
 
 

@@ -12,15 +12,15 @@ from sessions.pods.install import bundle_of
 from sessions.pods.pod_file import PodFile
 from sessions.pods.pod_plan import shortfalls
 from sessions.runtime import preflight
-from specs.loading.loading import find_spec, list_profiles, load_spec, shipped
+from specs.loading.loading import find_spec, list_profiles, list_shipped_specs, load_spec
 from specs.session import needed_packages as needed
 from specs.session.needed_packages import NeededPackage, missing_packages, needed_extras, sandboxed_parts
-from specs.system.errors import Blocked, UserError
+from specs.system.errors import BlockedError, UserError
 from specs.system.extras import extra_with
 from testing.factories.spec_files import write_spec
 from testing.fixtures.command_sessions import peergate
 
-SPECS = [(name, profile) for name in shipped() for profile in (list_profiles(find_spec(name)) or (None,))]
+SPECS = [(name, profile) for name in list_shipped_specs() for profile in (list_profiles(find_spec(name)) or (None,))]
 
 
 def modules_of(spec: Any) -> set[str]:
@@ -65,7 +65,7 @@ def test_a_package_that_is_missing_here_is_said_before_anything_runs(monkeypatch
     spec = load_spec(find_spec("cai_preferences"), "gpu80").spec
     monkeypatch.setattr(needed, "find_spec", _without_bitsandbytes)
     assert {package.module for package in missing_packages(spec)} == {"bitsandbytes"}
-    with pytest.raises(Blocked, match="not installed: bitsandbytes") as error:
+    with pytest.raises(BlockedError, match="not installed: bitsandbytes") as error:
         preflight.require_packages(spec)
     assert error.value.hint is not None and "peergate[qlora]" in error.value.hint
     monkeypatch.setattr(needed, "find_spec", str)

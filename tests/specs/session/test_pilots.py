@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from agents.playbook import proposed
+from agents.playbook import propose_plan
 from reviews.checks import pilot_check
-from reviews.checks.definition import Found
+from reviews.checks.definition import CheckOutcome
 from sessions.builder.stage_view import view_of
 from specs.lint.pilot_rules import SIZES
 from specs.loading.loading import find_spec, list_profiles, load_spec
@@ -99,7 +99,7 @@ def test_a_stricter_criterion_holds_what_the_pilot_was_held_to(tmp_path: Path) -
     loads(tmp_path / "spec.yaml")
 
 
-def checked(folder: Path, **moved: float) -> Found:
+def checked(folder: Path, **moved: float) -> CheckOutcome:
     return pilot_check.CHECKS[0].run(piloted(evidence_of(folder, "sample"), **moved), None)
 
 
@@ -160,7 +160,7 @@ def test_what_was_moved_in_the_pilot_is_moved_at_scale(tmp_path: Path) -> None:
     view = view_of(session, resolved.spec.stage("sample"), 1)
     # Not sizes, and not what has no range here.
     assert view.changes == {"temperature": 0.6} and view.parameters["temperature"] == 0.6
-    wish = proposed(view)
+    wish = propose_plan(view)
     assert isinstance(wish, LaunchStage) and wish.changes == {"temperature": 0.6} and "pilot" in wish.reason
     alone = resolved.spec.stage("sample").model_copy(update={"pilot": None})
     assert view_of(session, alone, 1).changes == {}

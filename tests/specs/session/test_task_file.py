@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reviews.checks.definition import guarded
+from reviews.checks.definition import run_guarded
 from reviews.checks.measuring_code import measuring_code, measuring_files
-from reviews.stages.evaluation.scorer_checks import admitted
+from reviews.stages.evaluation.scorer_checks import check_admission
 from sessions.pods.install import bundle_of
 from specs.loading.loading import load_spec, read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.artifacts import Item
 from specs.system import plugins
 from specs.system.confinement import bubblewrap, task_file, verifier_process
-from specs.system.confinement.verifier_process import described
+from specs.system.confinement.verifier_process import describe_task
 from specs.system.digests import digest_file
 from specs.system.errors import PluginFault, SpecError
 from testing.factories.task_files import GOOD, TASK, spec_with
@@ -43,7 +43,7 @@ def told(folder: Path, code: str, *changes: tuple[str, str]) -> list[str]:
 @needs_sandbox
 def test_it_is_registered_with_its_text_and_judges_answers(tmp_path: Path) -> None:
     resolved = load_spec(spec_with(tmp_path, GOOD))
-    assert resolved.spec.task == task_file.pinned("./verify.py", GOOD) and resolved.task_text == GOOD
+    assert resolved.spec.task == task_file.pin_task("./verify.py", GOOD) and resolved.task_text == GOOD
     judge = verifier(resolved.spec.task)
     assert judge(ITEM, "1").passed and not judge(ITEM, "2").passed and not judge(ITEM, "one").passed
     assert [case.good for case in cases_of(resolved.spec.task)] == [True] * 3 + [False] * 3
@@ -229,7 +229,7 @@ def test_a_verifier_is_admitted_on_known_answers_of_both_labels(
 ) -> None:
     """One right answer alone would admit ``return True``, and one given three times is one."""
     resolved = load_spec(spec_with(tmp_path, ANSWERS.replace("VERDICT", verdict).replace("KNOWN", repr(known))))
-    found = guarded(lambda: admitted(resolved.spec, resolved.spec.task, {}))
+    found = run_guarded(lambda: check_admission(resolved.spec, resolved.spec.task, {}))
     assert (found.status, told in found.detail) == (status, True), found
     if status == "BLOCKED":
         assert "(item, answer, right) for 3 right (True) and 3 wrong (False) answers or more" in found.detail
@@ -249,7 +249,7 @@ def test_a_verifier_is_admitted_on_known_answers_of_both_labels(
 def test_a_verifier_that_breaks_is_not_called_one_without_known_answers(tmp_path: Path, broken: str, told: str) -> None:
     resolved = load_spec(spec_with(tmp_path, broken))
     with pytest.raises((KeyError, PluginFault)) as caught:
-        admitted(resolved.spec, resolved.spec.task, {})
+        check_admission(resolved.spec, resolved.spec.task, {})
     assert "no known answers" not in str(caught.value)
     assert told in f"{type(caught.value).__name__}: {caught.value}"
 
@@ -305,11 +305,11 @@ def test_a_known_answer_that_raises_is_a_no_where_it_is_wrong_and_a_fault_where_
     """``int("one")`` raises ValueError; a rule that raises it for right answers has a typo, or wrong labels."""
     wrong = GOOD.replace('("1", " 1", "1 ", "2", "10", "-1")', '("1", " 1", "1 ", "2", "3", "one", "")')
     resolved = load_spec(spec_with(tmp_path, wrong))
-    assert admitted(resolved.spec, resolved.spec.task, {}).status == "PASS"
+    assert check_admission(resolved.spec, resolved.spec.task, {}).status == "PASS"
     (tmp_path / "other").mkdir()
     right = wrong.replace('text.strip() == "1")', 'text.strip() in ("1", "one"))')
     resolved = load_spec(spec_with(tmp_path / "other", right))
-    found = guarded(lambda: admitted(resolved.spec, resolved.spec.task, {}))
+    found = run_guarded(lambda: check_admission(resolved.spec, resolved.spec.task, {}))
     assert found.status == "ERROR"
     assert "verify.py:5: its verifier breaks on the known right answer 'one'" in found.detail
 
@@ -319,7 +319,7 @@ def test_a_known_answer_that_raises_is_a_no_where_it_is_wrong_and_a_fault_where_
 def test_known_answers_of_another_form_are_told(tmp_path: Path, answer: str) -> None:
     code = GOOD.replace("    return [(item, ", f"    return [{answer}] + [(item, ")
     resolved = load_spec(spec_with(tmp_path, code))
-    found = guarded(lambda: admitted(resolved.spec, resolved.spec.task, {}))
+    found = run_guarded(lambda: check_admission(resolved.spec, resolved.spec.task, {}))
     assert found.status == "ERROR" and "which is not (Item, text, True or False)" in found.detail
 
 
@@ -372,7 +372,7 @@ def test_a_task_may_say_which_fields_its_items_have(tmp_path: Path) -> None:
     assert [(case.item.constraint, case.good) for case in cases_of(resolved.spec.task)][:1] == [
         ({"keyword": "elm", "count": 2}, True)
     ]
-    assert admitted(resolved.spec, resolved.spec.task, {}).status == "PASS"
+    assert check_admission(resolved.spec, resolved.spec.task, {}).status == "PASS"
     # A row that does not fit is no wrong answer.
     with pytest.raises(PluginFault, match="item 'i1' has not the fields that its Item asks for"):
         verifier(resolved.spec.task)(item.model_copy(update={"constraint": {"keyword": "oak"}}), "oak")
@@ -392,8 +392,8 @@ def test_a_row_with_other_fields_is_a_problem_with_its_line(tmp_path: Path) -> N
 @needs_sandbox
 def test_an_imported_item_is_no_form_of_its_own(tmp_path: Path) -> None:
     name = load_spec(spec_with(tmp_path, GOOD)).spec.task
-    assert "Item" in GOOD and not described(name).own_items
-    assert described(load_spec(shaped(tmp_path, SHAPED, '{"keyword": "elm", "count": 2}')).spec.task).own_items
+    assert "Item" in GOOD and not describe_task(name).own_items
+    assert describe_task(load_spec(shaped(tmp_path, SHAPED, '{"keyword": "elm", "count": 2}')).spec.task).own_items
 
 
 @needs_sandbox
@@ -433,5 +433,5 @@ def test_without_a_sandbox_the_spec_has_no_task_unless_it_allows_that(
         with pytest.raises(PluginFault, match="would run without a sandbox"):
             load_spec(path, unconfined=unconfined)
     resolved = load_spec(path, unconfined="named")
-    found = admitted(resolved.spec, resolved.spec.task, {})
+    found = check_admission(resolved.spec, resolved.spec.task, {})
     assert found.status == "WARN" and "lets its verifier run without a sandbox" in found.detail

@@ -14,14 +14,14 @@ from specs.stages.recipes.script_file import SCRIPT_BYTES, require_script
 from specs.system.errors import Problem, SpecError
 from specs.trainers import trainer_file
 from specs.trainers.known_keys import Command, known_keys
-from specs.trainers.trainer_file import AsScript, Given, as_script, notes_of
+from specs.trainers.trainer_file import AsScript, TrainingInputs, as_script, notes_of
 from specs.trainers.trainer_keys import DATASET_SETTINGS, EXAMPLE_KEYS, LOSS_SETTINGS, TRAINERS, Held
 from testing.factories.spec_files import loads, write_spec
 from testing.factories.spec_files import problems_of as problems
 from testing.factories.trained_recipe import STAGE, TRAINED
 
-EXAMPLES = Given("start", "train", "examples")
-PAIRS = Given("start", "train", "preferences")
+EXAMPLES = TrainingInputs("start", "train", "examples")
+PAIRS = TrainingInputs("start", "train", "preferences")
 TRL = """\
 model_name_or_path: Qwen/Qwen3-0.6B
 dataset_name: trl-lib/Capybara
@@ -49,7 +49,7 @@ special_tokens: {pad_token: "</s>"}
 """
 
 
-def made(text: str, given: Given = EXAMPLES) -> AsScript:
+def made(text: str, given: TrainingInputs = EXAMPLES) -> AsScript:
     return as_script(Path("sft.yaml"), text.encode(), given)
 
 
@@ -63,7 +63,7 @@ def settings(script: AsScript) -> dict[str, Any]:
     return ast.literal_eval(found)
 
 
-def refused(text: str, given: Given = EXAMPLES) -> list[Problem]:
+def refused(text: str, given: TrainingInputs = EXAMPLES) -> list[Problem]:
     with pytest.raises(SpecError) as caught:
         made(text, given)
     return caught.value.problems
@@ -145,7 +145,7 @@ def test_the_data_say_how_trl_trains() -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_one_error_with_its_place(text: str, given: Given, line: int, told: str) -> None:
+def test_what_cannot_be_is_one_error_with_its_place(text: str, given: TrainingInputs, line: int, told: str) -> None:
     (found,) = refused(text, given)
     assert told in f"{found.message} {found.hint}" and found.line == line and found.path == "sft.yaml", found
 
@@ -166,7 +166,7 @@ def test_what_cannot_be_is_one_error_with_its_place(text: str, given: Given, lin
         ("max_prompt_length: 512", PAIRS, "is not a key of `trl dpo`"),
     ],
 )
-def test_a_key_that_trl_does_not_know_is_told_before_anything_runs(line: str, given: Given, told: str) -> None:
+def test_a_key_that_trl_does_not_know_is_told_before_anything_runs(line: str, given: TrainingInputs, told: str) -> None:
     (found,) = refused(f"{TRL.replace('packing: true', 'bf16: false')}{line}\n", given)
     assert found.line == 10 and told in f"{found.message} {found.hint}", found
 
@@ -241,7 +241,9 @@ def test_every_problem_of_a_file_is_reported_at_once() -> None:
 
 def test_no_key_has_two_fates() -> None:
     for one in TRAINERS:
-        assert not set(one.given) & set(one.off) and not (set(one.given) | set(one.off)) & set(one.refused)
+        assert not set(one.replacements) & set(one.off) and not (set(one.replacements) | set(one.off)) & set(
+            one.refused
+        )
 
 
 def test_only_a_training_files_script_says_what_was_replaced() -> None:

@@ -31,7 +31,7 @@ from testing.factories.critic_evidence import (
 )
 from testing.factories.judged_evidence import results_of, values_of
 from testing.fixtures.critic_jobs import TOPICS
-from training.rules.rubric_prompts import shipped
+from training.rules.rubric_prompts import load_shipped_rubric
 
 # Pairs by a verifier are judged in test_verified_pairs.
 OWN = tuple(check for check in (*critic_checks.CHECKS, *pair_checks.CHECKS) if check.kinds != ("best_of_n_verified",))
@@ -203,7 +203,9 @@ FLAWS: dict[str, tuple[str, Make]] = {
             path,
             "critique_instructions",
             sample=[
-                one.model_copy(update={"prompt": shipped("instruction").examples[0].instruction}) if n == 0 else one
+                one.model_copy(update={"prompt": load_shipped_rubric("instruction").examples[0].instruction})
+                if n == 0
+                else one
                 for n, one in enumerate(labelled_sample("critique_instructions"))
             ],
         ),

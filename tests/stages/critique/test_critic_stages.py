@@ -28,11 +28,11 @@ from training.jobs.critique import (
     revise,
 )
 from training.jobs.critique.critic import Critic
-from training.jobs.job import Done, Job
+from training.jobs.job import Job, StageResult
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
 
-WORK: dict[str, Callable[[Job], Done]] = {
+WORK: dict[str, Callable[[Job], StageResult]] = {
     "critique_instructions": critic_stage.critique_instructions,
     "critique_responses": critic_stage.critique_responses,
     "revise": revise.revise,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reviews.stages.critique.calibration import calibrated
+from reviews.stages.critique.calibration import measure_calibration
 from reviews.stages.critique.critic_checks import samples_of
 from specs.session.session_spec import SessionSpec
 from specs.session.thresholds import Thresholds
@@ -64,7 +64,7 @@ def test_kappa_has_the_value_of_the_formula() -> None:
     """20 yes-yes, 5 yes-no, 10 no-yes, 15 no-no: observed 0.7, by chance 0.5, kappa 0.4 (Cohen 1960, by hand)."""
     ours = [True] * 25 + [False] * 25
     theirs = [True] * 20 + [False] * 5 + [True] * 10 + [False] * 15
-    found = calibrated(ours, theirs)
+    found = measure_calibration(ours, theirs)
     assert (found.n, found.agreed) == (50, 35)
     assert found.kappa == pytest.approx(0.4)
     # Fleiss, Cohen and Everitt give 0.4 +- 0.25; Wilson's limits of 0.7 are 0.562 and 0.809.
@@ -75,14 +75,14 @@ def test_kappa_has_the_value_of_the_formula() -> None:
 @pytest.mark.parametrize(("n", "low"), [(4, 0.02), (30, 0.77), (200, 0.96)])
 def test_full_agreement_of_few_items_is_not_certain(n: int, low: float) -> None:
     labels = [place % 2 == 0 for place in range(n)]
-    found = calibrated(labels, labels)
+    found = measure_calibration(labels, labels)
     assert found.kappa == 1 and found.interval[1] == 1
     assert found.interval[0] == pytest.approx(low, abs=0.01)
 
 
 def test_a_critic_that_says_one_thing_has_no_agreement_beyond_chance() -> None:
-    assert calibrated([True] * 40, [True] * 20 + [False] * 20).kappa == 0
-    alike = calibrated([True] * 40, [True] * 40)
+    assert measure_calibration([True] * 40, [True] * 20 + [False] * 20).kappa == 0
+    alike = measure_calibration([True] * 40, [True] * 40)
     assert (alike.kappa, alike.interval) == (0.0, (-1.0, 1.0))
 
 
@@ -96,6 +96,6 @@ def test_the_interval_holds_kappa_as_often_as_it_says(kappa: float) -> None:
     for _ in range(400):
         shared, coin = rng.random(40) < kappa, rng.random((2, 40)) < 0.5
         one, other = coin[0], np.where(shared, coin[0], coin[1])
-        low, high = calibrated(one.tolist(), other.tolist()).interval
+        low, high = measure_calibration(one.tolist(), other.tolist()).interval
         held += low <= kappa <= high
     assert held >= 0.93 * 400

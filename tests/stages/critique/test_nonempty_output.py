@@ -31,7 +31,7 @@ from training.rules.critique.verified_pairs import verdicts, verified_pairs
 ID = "health.kept"
 GIVEN = "{metric: accepted, at_least: 2}"
 
-KEPT = {name: kind.kept for name, kind in STAGE_KINDS.items() if kind.kept}
+KEPT = {name: kind.required_output for name, kind in STAGE_KINDS.items() if kind.required_output}
 
 
 def refused(_: int) -> tuple[float, float]:
@@ -95,7 +95,7 @@ def prefer_verified(folder: Path, empty: bool) -> Evidence:
     )
     rows = [GenerationRow.model_validate(row | {"truncated": empty}) for row in samples()]
     said = verdicts("format_instructions", prompt_items(), rows)
-    pairs = verified_pairs(rows, said, given).kept
+    pairs = verified_pairs(rows, said, given).pairs
 
     def write(name: str, some: Sequence[Contract]) -> Path:
         return write_rows(folder / f"{name}.jsonl", [one.model_dump(mode="json") for one in some])

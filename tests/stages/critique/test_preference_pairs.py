@@ -20,7 +20,14 @@ from specs.stages.registry import STAGE_KINDS, outputs_of
 from specs.system.digests import digest_value
 from testing.factories.critic_evidence import Scripted, candidates, chains
 from training.rules.critique.hard_negatives import Best, negatives
-from training.rules.critique.pair_selection import balanced, divided, fault_in, length_bias, log_length_ratio, sifted
+from training.rules.critique.pair_selection import (
+    assign_splits,
+    balance_lengths,
+    fault_in,
+    length_bias,
+    log_length_ratio,
+    select_pairs,
+)
 from training.rules.critique.preference_pairs import (
     all_pairs,
     all_revisions,
@@ -89,7 +96,7 @@ def test_margins_of_pairs_are_the_smaller_of_both_orders() -> None:
 def test_pairs_of_very_different_length_are_left_out() -> None:
     rows = compared(responses("one two three four", "one"), 2.0)
     found = [all_pairs(rows, LOOSE.model_copy(update={"max_length_ratio": value})) for value in (4.0, 3.9)]
-    assert [len(some.kept) for some in found] == [1, 0]
+    assert [len(some.pairs) for some in found] == [1, 0]
     assert [some.reasons() for some in found] == [{}, {"length_ratio": 1}]
 
 
@@ -163,7 +170,7 @@ def test_negatives_are_marked_as_made_by_rule_and_are_the_same_every_time() -> N
 @settings(deadline=None, max_examples=60)
 def test_no_group_and_no_prompt_is_divided(places: list[tuple[int, int]], share: float) -> None:
     pairs = [pair(group=f"g{group}", prompt=f"Prompt {prompt}.") for group, prompt in places]
-    found = divided(pairs, share, 3)
+    found = assign_splits(pairs, share, 3)
     for of in (lambda one: one.group, lambda one: one.prompt):  # pyright: ignore[reportUnknownLambdaType]
         sides = [{of(one) for one in found if one.split == side} for side in ("train", "validation")]
         assert not sides[0] & sides[1]
@@ -172,12 +179,12 @@ def test_no_group_and_no_prompt_is_divided(places: list[tuple[int, int]], share:
 
 def test_the_split_takes_its_share_and_does_not_depend_on_the_order() -> None:
     pairs = [pair(group=f"g{n}", prompt=f"Prompt {n}.") for n in range(20)]
-    found = {one.group: one.split for one in divided(pairs, 0.2, 3)}
+    found = {one.group: one.split for one in assign_splits(pairs, 0.2, 3)}
     assert sum(side == "validation" for side in found.values()) == 4
     shuffled = random.Random(0).sample(pairs, 20)
-    assert {one.group: one.split for one in divided(shuffled, 0.2, 3)} == found
-    assert {one.split for one in divided(pairs, 0.0, 3)} == {"train"}
-    assert {one.split for one in divided(pairs[:1], 0.5, 3)} == {"train"}
+    assert {one.group: one.split for one in assign_splits(shuffled, 0.2, 3)} == found
+    assert {one.split for one in assign_splits(pairs, 0.0, 3)} == {"train"}
+    assert {one.split for one in assign_splits(pairs[:1], 0.5, 3)} == {"train"}
 
 
 def test_length_bias_leaves_out_what_is_wrong_by_its_length() -> None:
@@ -192,7 +199,7 @@ def test_length_bias_leaves_out_what_is_wrong_by_its_length() -> None:
 def test_a_stage_keeps_judged_pairs_and_one_negative_a_prompt() -> None:
     given = LOOSE.model_copy(update={"hard_negatives": ("verbosity", "off_topic"), "validation_share": 0.3})
     judge = Scripted("comparison", given, lambda place: (2.0, 2.0))
-    found = all_pairs(judge.comparisons(pairs_to_compare(candidates())), given).kept
+    found = all_pairs(judge.comparisons(pairs_to_compare(candidates())), given).pairs
     assert [one.source for one in found].count("best_of_n") == 12
     assert [one.negative_type for one in found].count("verbosity") == 3
     assert [one.negative_type for one in found].count("off_topic") == 3
@@ -210,26 +217,26 @@ def of_lengths(*lengths: tuple[int, int], **changes: Any) -> list[Preference]:
 def test_the_longest_chosen_go_until_lengths_are_balanced() -> None:
     pairs = of_lengths((8, 1), (2, 2), (4, 2), (8, 1), (2, 4))
     assert log_length_ratio(pairs) == pytest.approx(6 * math.log(2) / 5, abs=1e-6)
-    found = balanced(sifted(pairs, None), 0.3)
+    found = balance_lengths(select_pairs(pairs, None), 0.3)
     # Without the later of the two longest the mean is 0.52, without both it is 0.
-    assert [one.group for one in found.kept] == ["g1", "g2", "g4"] and log_length_ratio(found.kept) == 0
+    assert [one.group for one in found.pairs] == ["g1", "g2", "g4"] and log_length_ratio(found.pairs) == 0
     assert [(one.pair.group, one.reason) for one in found.dropped] == [
         ("g0", "length_balance"),
         ("g3", "length_balance"),
     ]
-    assert [one.group for one in balanced(sifted(pairs, None), 0.55).kept] == ["g0", "g1", "g2", "g4"]
-    assert balanced(sifted(pairs, None), 0.84).dropped == []
+    assert [one.group for one in balance_lengths(select_pairs(pairs, None), 0.55).pairs] == ["g0", "g1", "g2", "g4"]
+    assert balance_lengths(select_pairs(pairs, None), 0.84).dropped == []
 
 
 def test_the_longest_rejected_go_where_those_are_longer() -> None:
-    found = balanced(sifted(of_lengths((1, 8), (2, 2), (1, 8), (2, 2)), None), 0.7)
-    assert [one.group for one in found.kept] == ["g0", "g1", "g3"]
+    found = balance_lengths(select_pairs(of_lengths((1, 8), (2, 2), (1, 8), (2, 2)), None), 0.7)
+    assert [one.group for one in found.pairs] == ["g0", "g1", "g3"]
 
 
 def test_negatives_that_are_wrong_by_length_neither_count_nor_go() -> None:
     padded = of_lengths((1, 9), source="hard_negative", negative_type="verbosity")
     pairs = [*padded, *of_lengths((2, 2))]
-    assert balanced(sifted(pairs, 2.0), 0.01).kept == pairs and log_length_ratio(pairs) == 0
+    assert balance_lengths(select_pairs(pairs, 2.0), 0.01).pairs == pairs and log_length_ratio(pairs) == 0
 
 
 @given(
@@ -242,14 +249,14 @@ def test_balanced_pairs_are_balanced_and_no_more_go_than_the_rule_needs(
     lengths: list[tuple[int, int]], most: float, order: random.Random
 ) -> None:
     pairs = of_lengths(*lengths)
-    found = balanced(sifted(pairs, None), most)
-    assert abs(log_length_ratio(found.kept)) <= most + 1e-9
-    groups = [one.group for one in found.kept] + [one.pair.group for one in found.dropped]
+    found = balance_lengths(select_pairs(pairs, None), most)
+    assert abs(log_length_ratio(found.pairs)) <= most + 1e-9
+    groups = [one.group for one in found.pairs] + [one.pair.group for one in found.dropped]
     assert sorted(groups) == sorted(one.group for one in pairs)
-    assert [one for one in pairs if one in found.kept] == found.kept
+    assert [one for one in pairs if one in found.pairs] == found.pairs
     # As many of each length go in another order, so that the rule does not favour places.
     shuffled = order.sample(pairs, len(pairs))
-    again = balanced(sifted(shuffled, None), most)
+    again = balance_lengths(select_pairs(shuffled, None), most)
     assert sorted(map(ratio_of, again.dropped)) == sorted(map(ratio_of, found.dropped))
     if abs(log_length_ratio(pairs)) <= most - 1e-9:
         assert found.dropped == []
@@ -262,14 +269,14 @@ def ratio_of(one: DroppedPair) -> Fraction:
 def test_rules_of_a_revision_are_those_of_other_pairs() -> None:
     rows = chains(ReviseParameters(revisions=2))
     free = all_revisions(rows, ReviseParameters(revisions=2))
-    assert len(free.kept) == len(rows) and free.dropped == []
-    assert [one.model_copy(update={"split": None}) for one in free.kept] == revision_pairs(rows)
+    assert len(free.pairs) == len(rows) and free.dropped == []
+    assert [one.model_copy(update={"split": None}) for one in free.pairs] == revision_pairs(rows)
     long = [row.model_copy(update={"final": row.final * 4}) if n == 2 else row for n, row in enumerate(rows)]
     limited = all_revisions(long, ReviseParameters(revisions=2, max_length_ratio=3.0))
     assert limited.reasons() == {"length_ratio": 1} and limited.dropped[0].pair.item == long[2].item
     level = all_revisions(long, ReviseParameters(revisions=2, length_balance=0.25))
     assert level.reasons() == {"length_balance": 1} and level.dropped[0].pair.item == long[2].item
-    assert {one.split for one in level.kept} == {"train", "validation"} and level.dropped[0].pair.split is None
+    assert {one.split for one in level.pairs} == {"train", "validation"} and level.dropped[0].pair.split is None
 
 
 def test_rules_that_are_not_set_leave_no_trace_in_a_registration() -> None:

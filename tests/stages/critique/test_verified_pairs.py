@@ -44,7 +44,7 @@ def rows(**changes: Any) -> list[GenerationRow]:
 def test_what_the_verifier_accepts_is_chosen_over_what_it_refuses() -> None:
     given_rows = rows()
     said = verdicts(TASK, prompt_items(), given_rows)
-    pairs = verified_pairs(given_rows, said, GIVEN).kept
+    pairs = verified_pairs(given_rows, said, GIVEN).pairs
     assert [one.verdict for one in said] == ["accepted", "refused"] * 5
     assert len(pairs) == 5 and mixed_prompts(said) == 5
     assert all(one.chosen.islower() and one.rejected == "A Tale In Capitals." for one in pairs)
@@ -56,14 +56,14 @@ def test_what_the_token_limit_ended_is_on_neither_side() -> None:
     given_rows = rows(truncated=True)
     said = verdicts(TASK, prompt_items(), given_rows)
     assert {one.verdict for one in said} == {"truncated"}
-    assert verified_pairs(given_rows, said, GIVEN).kept == [] and mixed_prompts(said) == 0
+    assert verified_pairs(given_rows, said, GIVEN).pairs == [] and mixed_prompts(said) == 0
 
 
 @pytest.mark.parametrize(("most", "left"), [(100.0, 5), (1.5, 0)])
 def test_pairs_of_very_different_lengths_are_left_out(most: float, left: int) -> None:
     given_rows = rows()
     parameters = GIVEN.model_copy(update={"max_length_ratio": most})
-    assert len(verified_pairs(given_rows, verdicts(TASK, prompt_items(), given_rows), parameters).kept) == left
+    assert len(verified_pairs(given_rows, verdicts(TASK, prompt_items(), given_rows), parameters).pairs) == left
 
 
 def test_a_sample_of_another_prompt_is_refused() -> None:
@@ -88,7 +88,7 @@ def test_a_sample_stands_in_one_pair_at_most(texts: list[tuple[int, str]], most:
     ]
     parameters = GIVEN.model_copy(update={"pairs_per_prompt": most})
     said = verdicts(TASK, items, given_rows)
-    pairs = verified_pairs(given_rows, said, parameters).kept
+    pairs = verified_pairs(given_rows, said, parameters).pairs
     accepted = {row.completion.strip() for row, one in zip(given_rows, said, strict=True) if one.verdict == "accepted"}
     refused = {row.completion.strip() for row, one in zip(given_rows, said, strict=True) if one.verdict == "refused"}
     for item in items:
@@ -114,7 +114,7 @@ def test_the_job_writes_what_the_functions_return(tmp_path: Path) -> None:
     done = prefer_verified(job)
     said = verdicts(TASK, prompt_items(), rows())
     kept = (job.out / "preferences.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [Preference.model_validate_json(line) for line in kept] == verified_pairs(rows(), said, GIVEN).kept
+    assert [Preference.model_validate_json(line) for line in kept] == verified_pairs(rows(), said, GIVEN).pairs
     assert done.effective == GIVEN.model_dump(mode="json") and done.facts == {"samples": 10, "pairs": 5, "dropped": {}}
 
 
@@ -124,7 +124,7 @@ def nothing(_: list[VerifiedRow], __: list[Preference]) -> None:
 
 def evidence(folder: Path, change: Callable[[list[VerifiedRow], list[Preference]], None] = nothing) -> Evidence:
     said = verdicts(TASK, prompt_items(), rows())
-    pairs = verified_pairs(rows(), said, GIVEN).kept
+    pairs = verified_pairs(rows(), said, GIVEN).pairs
     change(said, pairs)
     inputs = {
         "samples": lines(folder / "in" / "samples.jsonl", rows()),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reviews.checks.definition import listed
+from reviews.checks.definition import join_names
 from reviews.gate.check_list import CHECKS, run_checks
 from reviews.gate.measurer import measure
 from reviews.stages.evaluation import benchmark
@@ -72,7 +72,7 @@ def test_a_score_of_lm_eval_that_was_edited_in_log_and_rows_is_found(tmp_path: P
 
 def test_every_check_of_the_kind_has_a_flaw() -> None:
     own = {one.id for one in CHECKS if one.id.startswith("benchmark.")}
-    assert own == {check for _, check, _ in FLAWS.values()}, listed(own)
+    assert own == {check for _, check, _ in FLAWS.values()}, join_names(own)
 
 
 @pytest.mark.parametrize("left", [b"", b"no archive", b"PK\x05\x06" + bytes(18)])
@@ -106,4 +106,4 @@ def test_outcomes_are_those_of_the_items_in_order(tmp_path: Path) -> None:
     evidence = benchmark_evidence(tmp_path)
     found = benchmark.outcomes(evidence, evidence.outputs["rows"], "binary")
     assert found == [float(place < RIGHT) for place in range(len(items()))]
-    assert benchmark.shown(evidence)[0]["calls"] == 2
+    assert benchmark.summarise_rows(evidence)[0]["calls"] == 2

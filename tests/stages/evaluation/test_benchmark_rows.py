@@ -13,11 +13,11 @@ from specs.stages.evaluation.rows import BenchmarkRow
 from testing.fixtures.small_text import small_model
 from testing.fixtures.stage_jobs import stage_job
 from testing.fixtures.witnessed_jobs import rewrite, unwritten
-from training.engines.completion_server import Call, CompletionServer, Granted
+from training.engines.completion_server import CompletionLimits, CompletionServer, ServedCall
 from training.engines.engine_factory import make_engine
 from training.jobs.evaluation.benchmark_rows import rows_of, sample_of
 from training.jobs.job import Job
-from training.rules.evaluation.inspect_log import Answer, Log, Sample, Scored
+from training.rules.evaluation.inspect_log import Log, LoggedAnswer, LoggedSample, ScorerValue
 from training.rules.prompt_encoding import dialogue_ids
 
 ITEMS = [
@@ -33,12 +33,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def calls(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Call]:
+def calls(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, ServedCall]:
     """Two requests for each item, the second one with the first answer in it, as the server keeps them."""
     folder = tmp_path_factory.mktemp("served")
     engine = make_engine("batched", model, 4, scratch=folder, share=False)
     server = CompletionServer(
-        engine, lambda said: dialogue_ids(engine.tokenizer, said, "chat").ids, Granted(9, None, 0, 4), folder / "s"
+        engine,
+        lambda said: dialogue_ids(engine.tokenizer, said, "chat").ids,
+        CompletionLimits(9, None, 0, 4),
+        folder / "s",
     )
     with server:
         for item in ITEMS:
@@ -48,16 +51,16 @@ def calls(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ca
     return server.calls
 
 
-def log_of(calls: dict[str, Call], **changes: Any) -> Log:
+def log_of(calls: dict[str, ServedCall], **changes: Any) -> Log:
     samples = [
-        Sample(
+        LoggedSample(
             id=item.id,
             epoch=1,
             error=False,
             target=("x",),
             output=calls[f"call-{2 * n + 1}"].output.text,
-            scores=(Scored("match", "C" if n % 2 else "I"),),
-            answers=tuple(Answer(id, calls[id].output.text) for id in (f"call-{2 * n}", f"call-{2 * n + 1}")),
+            scores=(ScorerValue("match", "C" if n % 2 else "I"),),
+            answers=tuple(LoggedAnswer(id, calls[id].output.text) for id in (f"call-{2 * n}", f"call-{2 * n + 1}")),
             metadata={},
         )
         for n, item in enumerate(ITEMS)
@@ -77,7 +80,7 @@ def left(folder: Path, model: Path, rows: list[BenchmarkRow]) -> Job:
     return job
 
 
-def test_rows_are_in_the_order_of_the_items_and_hold_their_requests(calls: dict[str, Call]) -> None:
+def test_rows_are_in_the_order_of_the_items_and_hold_their_requests(calls: dict[str, ServedCall]) -> None:
     rows = rows_of(log_of(calls), ITEMS, calls, "match")
     assert [row.item for row in rows] == [item.id for item in ITEMS]
     assert [row.correct for row in rows] == [False, True, False, True]
@@ -91,19 +94,25 @@ def test_rows_are_in_the_order_of_the_items_and_hold_their_requests(calls: dict[
         ({"id": "i1"}, "each item has to be one sample"),
         ({"id": "other"}, "each item has to be one sample"),
         ({"answers": ()}, "the log names 6 answers, the model gave 8"),
-        ({"answers": (Answer("call-6", ""), Answer("call-6", ""))}, "the log names 8 answers, the model gave 8"),
-        ({"answers": (Answer("call-6", ""), Answer("made-up", ""))}, "the log names 8 answers, the model gave 8"),
-        ({"scores": (Scored("other", "C"),)}, "'i4' has no score 'match'; it has other"),
+        (
+            {"answers": (LoggedAnswer("call-6", ""), LoggedAnswer("call-6", ""))},
+            "the log names 8 answers, the model gave 8",
+        ),
+        (
+            {"answers": (LoggedAnswer("call-6", ""), LoggedAnswer("made-up", ""))},
+            "the log names 8 answers, the model gave 8",
+        ),
+        ({"scores": (ScorerValue("other", "C"),)}, "'i4' has no score 'match'; it has other"),
     ],
 )
 def test_a_log_that_does_not_fit_what_the_model_was_asked_is_refused(
-    calls: dict[str, Call], changes: dict[str, Any], told: str
+    calls: dict[str, ServedCall], changes: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(ValueError, match=told):
         rows_of(log_of(calls, **changes), ITEMS, calls, "match")
 
 
-def test_a_witness_reads_every_request_again(tmp_path: Path, model: Path, calls: dict[str, Call]) -> None:
+def test_a_witness_reads_every_request_again(tmp_path: Path, model: Path, calls: dict[str, ServedCall]) -> None:
     rows = rows_of(log_of(calls), ITEMS, calls, "match")
     job = left(tmp_path, model, rows)
     assert unwritten(job) == set()

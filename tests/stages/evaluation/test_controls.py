@@ -13,8 +13,8 @@ from testing.fixtures.small_text import small_model
 from testing.fixtures.stage_jobs import stage_job
 from tests.stages.evaluation.test_evaluation_stages import run
 from training.engines.checkpoint import load
-from training.engines.engine import Batched
-from training.engines.token_sampling import Sampling
+from training.engines.engine import BatchedEngine
+from training.engines.token_sampling import TokenSampling
 from training.jobs.evaluation.multi_turn import converse
 from training.jobs.job import Job
 from training.jobs.row_files import GroupedRows
@@ -59,7 +59,7 @@ def test_before_each_turn_stand_turns_of_others_with_what_they_were_answered(tmp
             before = [rows[whose]["turns"][earlier] for earlier, whose in enumerate(shown[place][:number])]
             text = "".join(f"User: {one['user']}\nAssistant: {one['output'].strip()}\n" for one in before)
             ids = list(tokenizer(f"{text}User: {turn['user']}\nAssistant:")["input_ids"])
-            ((output,),) = Batched(weights, tokenizer, 1).complete([ids], Sampling(5))
+            ((output,),) = BatchedEngine(weights, tokenizer, 1).complete([ids], TokenSampling(5))
             said = output.text
             for stop in ("\nUser:", "\nAssistant:"):
                 said = said.split(stop)[0]

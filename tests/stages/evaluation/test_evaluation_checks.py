@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reviews.evidence.evidence import Arm, Evidence
+from reviews.evidence.evidence import ArmEvidence, Evidence
 from reviews.gate.check_list import run_checks
 from reviews.gate.design_checks import design_checks
 from reviews.gate.gate_decision import settle
@@ -16,7 +16,7 @@ from reviews.gate.measurer import measure
 from reviews.gate.packet import build_packet
 from reviews.reviewers.checklist import Checklist
 from reviews.stages.evaluation.scorer_admission import (
-    Verdict,
+    ScorerVerdict,
     admission,
     labelled_cases,
     length_correlation,
@@ -153,7 +153,7 @@ def test_a_sample_on_which_a_ruler_would_agree_admits_nothing(tmp_path: Path) ->
     refused = result(labelled(evidence_of(tmp_path, "base"), tuple(items)), "scorer.admitted")
     assert refused.status == "FAIL" and "a ruler would agree with them too" in refused.detail
     assert admission(verdicts_on(labelled_cases(items), short_enough)).agreement.kappa < 1
-    agreeing = [Verdict(str(n), 400 if n % 2 else 900, bool(n % 2), bool(n % 2)) for n in range(24)]
+    agreeing = [ScorerVerdict(str(n), 400 if n % 2 else 900, bool(n % 2), bool(n % 2)) for n in range(24)]
     assert admission(agreeing).agreement.kappa == 1.0 and admission(agreeing).matched.n == 0
 
 
@@ -166,7 +166,7 @@ def test_what_admits_a_scorer_lies_at_the_registered_thresholds(tmp_path: Path) 
     assert [status(scorer_labelled=least) for least in (21, 22)] == ["PASS", "BLOCKED"]
     assert [status(scorer_sides=least) for least in (0.2, 0.5)] == ["PASS", "FAIL"]
     # Answers of 23 and 34 characters are a pair up to a ratio of 35 / 24.
-    apart = [Verdict(f"{n}", 34 if n % 2 else 23, bool(n % 2), bool(n % 2)) for n in range(24)]
+    apart = [ScorerVerdict(f"{n}", 34 if n % 2 else 23, bool(n % 2), bool(n % 2)) for n in range(24)]
     found = [admission(apart, Thresholds(scorer_matched=ratio)).matched.n for ratio in (1.45, 1.46)]
     assert found == [0, 24]
 
@@ -191,7 +191,7 @@ def test_the_known_answers_themselves_would_refuse_a_ruler(task: str) -> None:
 def test_verdicts_that_lean_on_length_a_little_correlate_a_little() -> None:
     """By hand: within labels, verdicts 1 0 1 0 on ranks 1 2 3 4 have Pearson's r = -1 / sqrt(5)."""
     verdicts = [
-        Verdict(f"{label}{n}", length, label, bool(n % 2 == 0))
+        ScorerVerdict(f"{label}{n}", length, label, bool(n % 2 == 0))
         for label in (True, False)
         for n, length in enumerate((10, 20, 30, 40))
     ]
@@ -201,11 +201,11 @@ def test_verdicts_that_lean_on_length_a_little_correlate_a_little() -> None:
 
 def test_pairs_are_of_nearly_equal_length_and_each_answer_is_used_once() -> None:
     verdicts = [
-        Verdict("g1", 100, True, True),
-        Verdict("g2", 101, True, True),
-        Verdict("b1", 100, False, False),
-        Verdict("b2", 130, False, False),
-        Verdict("b3", 104, False, False),
+        ScorerVerdict("g1", 100, True, True),
+        ScorerVerdict("g2", 101, True, True),
+        ScorerVerdict("b1", 100, False, False),
+        ScorerVerdict("b2", 130, False, False),
+        ScorerVerdict("b3", 104, False, False),
     ]
     assert [(one.name, other.name) for one, other in matched_pairs(verdicts)] == [("g1", "b1"), ("g2", "b3")]
 
@@ -321,7 +321,7 @@ def test_a_stage_that_was_measured_otherwise_is_not_compared(tmp_path: Path) -> 
 def held_against(evidence: Evidence, before: list[Any], folder: Path, margin: float = 0.05) -> CheckResult:
     plan = EvaluationPlan(drift=(Drift(before="base", after=evidence.stage.name, margin=margin),))
     rows = write_rows(folder / "earlier.jsonl", [row(one) for one in before])
-    arm = Arm(rows, evidence.manifest, evidence.parameters)
+    arm = ArmEvidence(rows, evidence.manifest, evidence.parameters)
     return result(replace(with_plan(evidence, plan), arms={"base": arm}), "drift.kept")
 
 

@@ -19,10 +19,10 @@ from testing.fixtures.small_text import WORDS, small_model
 from testing.fixtures.stage_jobs import stage_job
 from testing.fixtures.witnessed_jobs import mis_scored, rewrite, unwritten
 from training.engines.checkpoint import load
-from training.engines.engine import Batched
-from training.engines.token_sampling import Sampling
+from training.engines.engine import BatchedEngine
+from training.engines.token_sampling import TokenSampling
 from training.jobs.evaluation.evaluate import evaluate
-from training.jobs.evaluation.likelihood import Scored, continuation, nats_of, prefix_of, windows_of
+from training.jobs.evaluation.likelihood import TokenWindow, continuation, nats_of, prefix_of, windows_of
 from training.jobs.evaluation.multi_turn import converse
 from training.jobs.evaluation.multiple_choice import choose
 from training.jobs.evaluation.pairwise_judge import compare
@@ -91,7 +91,7 @@ def test_answers_are_byte_for_byte_those_of_one_call_of_the_engine(tmp_path: Pat
     evaluate(job)
     model, tokenizer = load(chat)
     prompts = [prompt_ids(tokenizer, item.prompt, "chat").ids for item in items()]
-    outputs = Batched(model, tokenizer, 3, share=False).complete(prompts, Sampling(12), seed=7)
+    outputs = BatchedEngine(model, tokenizer, 3, share=False).complete(prompts, TokenSampling(12), seed=7)
     expected = b"".join(
         EvaluationRow(
             item=item.id,
@@ -250,9 +250,9 @@ def test_more_context_surprises_less_or_the_window_would_not_matter(tmp_path: Pa
 def test_what_cannot_be_scored_is_refused(base: Path, tmp_path: Path) -> None:
     model, _ = load(base)
     with pytest.raises(ValueError, match="scores no token"):
-        nats_of(model, [Scored((1, 2), 2)], batch_size=1)
+        nats_of(model, [TokenWindow((1, 2), 2)], batch_size=1)
     with pytest.raises(ValueError, match="the model reads"):
-        nats_of(model, [Scored(tuple([1] * 100_000), 1)], batch_size=1)
+        nats_of(model, [TokenWindow(tuple([1] * 100_000), 1)], batch_size=1)
     empty = [items(1)[0].model_copy(update={"prompt": ""})]
     with pytest.raises(ValueError, match="is empty"):
         run(job_of(tmp_path, "perplexity", base, empty))
@@ -324,7 +324,7 @@ def test_a_conversation_goes_on_from_what_was_answered(tmp_path: Path, chat: Pat
                 names = ("user", "assistant")
                 turns = [{"role": r, "content": t} for pair in history for r, t in zip(names, pair, strict=True)]
                 ids = list(dialogue_ids(tokenizer, [*turns, {"role": "user", "content": user}], "chat").ids)
-            ((output,),) = Batched(model, tokenizer, 1).complete([ids], Sampling(8))
+            ((output,),) = BatchedEngine(model, tokenizer, 1).complete([ids], TokenSampling(8))
             text = output.text
             for stop in ("\nUser:", "\nAssistant:"):
                 text = text.split(stop)[0]

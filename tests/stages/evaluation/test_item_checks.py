@@ -58,18 +58,18 @@ NONSENSE: list[tuple[str, Item, str]] = [
 def test_failure_31_an_item_that_nothing_or_everything_meets_is_found(task: str, odd: Item, why: str) -> None:
     found = sound(task, [odd])
     assert found.status == "FAIL" and why in found.detail and not found.repairable, found.detail
-    assert [row["heldout"] for row in found.shown] == ["odd"]
+    assert [row["heldout"] for row in found.rows] == ["odd"]
 
 
 def test_what_is_sound_passes() -> None:
     # The control: every item that is shipped, and every type of instruction there is.
     shipped = load_items(SHIPPED)
     assert sound(FORMAT, shipped).detail == "120 held-out items can be missed, 120 of them are met by a known answer"
-    followed = [item(one.kind, "Say it.", **constraint_of([(one.kind, one.given)])) for one in FOLLOWING]
+    followed = [item(one.kind, "Say it.", **constraint_of([(one.kind, one.arguments)])) for one in FOLLOWING]
     assert sound(FOLLOWS, followed).detail.endswith(
         f"{len(followed)} held-out items can be missed, 0 of them are met by a known answer"
     )
-    assert sound(EXACTLY, [item("x", "What is it?", **one.given) for one in EXACT]).status == "PASS"
+    assert sound(EXACTLY, [item("x", "What is it?", **one.arguments) for one in EXACT]).status == "PASS"
     assert sound(FORMAT, [item("bullets", "List three facts about tea.", count=3)]).status == "PASS"
     # Another wording asks for no kind that is known, and two forms at once for both.
     assert sound(FORMAT, [item("uppercase", "Shout about tea, in capitals.")]).status == "PASS"

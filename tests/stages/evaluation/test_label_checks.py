@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reviews.checks.definition import Found, apply
+from reviews.checks.definition import CheckOutcome, apply
 from reviews.gate.design_checks import design_checks
 from reviews.stages.evaluation import label_checks
 from reviews.stages.evaluation.label_checks import CHECKS, agrees_with_itself, common_answer, told_of
@@ -25,7 +25,7 @@ def asked(prompt: str, answer: str | int = "Paris", **more: str | int) -> Item:
     return Item(id="q", group="g", kind="fact", prompt=prompt, constraint={"answer": answer, **more})
 
 
-def told(folder: Path, *items: Item) -> Found:
+def told(folder: Path, *items: Item) -> CheckOutcome:
     spec = resolved_spec(folder).spec.model_copy(update={"task": "exact_answer"})
     return told_of(spec, items, {})
 
@@ -59,7 +59,7 @@ def test_a_prompt_that_announces_its_answer_stops_the_design(tmp_path: Path, pro
 def test_a_text_that_has_to_hold_the_answer_is_a_warning_at_most(tmp_path: Path, item: Item) -> None:
     found = told(tmp_path, item)
     assert (found.status, found.figure) == ("WARN", 1), found
-    assert found.shown[0]["how"] == "held"
+    assert found.rows[0]["how"] == "held"
 
 
 def test_prompts_without_their_answers_pass_and_part_of_a_word_is_no_answer(tmp_path: Path) -> None:

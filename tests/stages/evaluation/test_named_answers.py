@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reviews.stages.evaluation.scorer_admission import named_answers
-from reviews.stages.evaluation.scorer_checks import admitted
+from reviews.stages.evaluation.scorer_checks import check_admission
 from specs.loading.loading import load_spec
 from specs.stages.base.artifacts import Item
 from specs.system.errors import EvidenceMissing
@@ -28,7 +28,7 @@ def items(*answers: str) -> tuple[Item, ...]:
 def told(folder: Path, verifier: str, heldout: tuple[Item, ...], data: tuple[Item, ...] = ()) -> tuple[str, str]:
     (folder / "verify.py").write_text(verifier, encoding="utf-8")
     spec = load_spec(write_spec(folder, ("task: format_instructions", "task: ./verify.py"), *NO_EXAMPLE)).spec
-    found = admitted(spec, spec.task, {"train": data}, heldout)
+    found = check_admission(spec, spec.task, {"train": data}, heldout)
     return found.status, found.detail.partition("' ")[2]
 
 

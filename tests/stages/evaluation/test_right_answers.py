@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reviews.checks.definition import Found
+from reviews.checks.definition import CheckOutcome
 from reviews.checks.remedies import REMEDIES, remedy_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.right_answers import RightAnswers, relative_limit, right_answers, right_targets
@@ -161,7 +161,7 @@ def test_targets_of_a_benchmark_are_right_answers(tmp_path: Path) -> None:
     assert right_targets(spec, items).common == Fraction(1, 2)
 
 
-def common_of(folder: Path, answers: Sequence[str]) -> Found:
+def common_of(folder: Path, answers: Sequence[str]) -> CheckOutcome:
     spec = resolved_spec(folder).spec.model_copy(update={"task": "exact_answer"})
     return common_answer(spec, items_with(answers), {})
 

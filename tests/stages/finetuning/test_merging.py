@@ -12,7 +12,7 @@ import pytest
 from specs.stages.base.stage import Kind
 from testing.fixtures.needed import need
 from testing.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
-from training.jobs.job import Done, Job
+from training.jobs.job import Job, StageResult
 
 pytestmark = pytest.mark.integration
 
@@ -66,7 +66,7 @@ def job_of(kind: Any, folder: Path, model: Path) -> Job:
     return training_job(folder / "job", kind, model, write_lines(folder / "data.jsonl", rows), **ADAPTER)
 
 
-def run(job: Job) -> Done:
+def run(job: Job) -> StageResult:
     from training.jobs.finetuning.dpo import dpo
     from training.jobs.finetuning.sft import sft
 

@@ -62,7 +62,7 @@ def test_weights_move_as_far_as_the_rates_make_them(tmp_path: Path, share: float
     evidence = moved_by(tmp_path, share * DUE)
     course = course_of(evidence)
     assert course is not None and course.changed == 2
-    assert course.due == pytest.approx(DUE) and course.share == pytest.approx(share, rel=0.05)
+    assert course.expected == pytest.approx(DUE) and course.share == pytest.approx(share, rel=0.05)
     told = results_of(evidence)["training.moved"]
     assert told.status == status
     assert ("not at the granted rate" in told.detail) == (status == "FAIL")

@@ -159,8 +159,8 @@ def test_a_corpus_learned_by_heart_is_overfit(tmp_path: Path, epochs: int, statu
 
 
 def test_loss_on_padding_stops_the_first_step(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from training.jobs.finetuning.loss_comparison import NotAsGranted
-    from training.jobs.finetuning.loss_masks import Unmasked
+    from training.jobs.finetuning.loss_comparison import GrantMismatch
+    from training.jobs.finetuning.loss_masks import MaskFault
 
     def padded(healthy: Callable[..., Any]) -> Any:
         def step(self: Any, network: Any, inputs: Any, *rest: Any) -> Any:
@@ -172,7 +172,7 @@ def test_loss_on_padding_stops_the_first_step(tmp_path: Path, model: Path, monke
 
     trainer_with(monkeypatch, "training_step", padded)
     job = sft_job(tmp_path, model)
-    with pytest.raises((NotAsGranted, Unmasked)):
+    with pytest.raises((GrantMismatch, MaskFault)):
         train(job)
     assert not (job.out / "checkpoint").exists()
 

@@ -16,7 +16,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning import checks as training_checks
 from reviews.stages.finetuning.measure import steps_of
 from reviews.stages.finetuning.replica_checks import CHECKS
-from specs.stages.finetuning.distributed import Distributed
+from specs.stages.finetuning.distributed import DistributedTraining
 from specs.trail.verdict import CheckResult
 from testing.factories.evidence_on_disk import evidence_of, with_manifest
 from testing.fixtures.tiny_training import write_lines
@@ -83,7 +83,7 @@ def _evidence(folder: Path, change: Callable[[Rows], object] = lambda _: None, *
 def _beside(evidence: Evidence, share: float = 1.0, **other: Any) -> Evidence:
     """Return evidence with a training in one process before it, of a share of the tokens."""
     own = evidence.stage
-    distributed = own.parameters.model_copy(update={"distributed": Distributed.model_validate(DISTRIBUTED)})
+    distributed = own.parameters.model_copy(update={"distributed": DistributedTraining.model_validate(DISTRIBUTED)})
     stages = [own.model_copy(update={"name": "single"} | other), own.model_copy(update={"parameters": distributed})]
     resolved = evidence.resolved
     tokens = share * sum(step.tokens for step in steps_of(evidence))

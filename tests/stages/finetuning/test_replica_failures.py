@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from specs.stages.finetuning.distributed import Distributed
+from specs.stages.finetuning.distributed import DistributedTraining
 from testing.fixtures.needed import need
 from testing.fixtures.replica_worker import ROOT, start
 from training.jobs.finetuning.replicas import coordinator
 from training.jobs.finetuning.replicas.coordinator import address_of, apart, lighthouse_of
-from training.jobs.finetuning.replicas.replica_files import AGAIN, arrived, folder_of, rounds_in
+from training.jobs.finetuning.replicas.replica_files import AGAIN, folder_of, make_arrival_path, rounds_in
 
 need("torch", "torchft")
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
-TWO = Distributed(replicas=2, sync_every=2)
+TWO = DistributedTraining(replicas=2, sync_every=2)
 STEPS = 20
 
 
@@ -67,7 +67,7 @@ time.sleep(1000)
 class Lighthouse:
     """A lighthouse that can be killed, as a process of its own."""
 
-    def __init__(self, given: Distributed, bind: str = "127.0.0.1:0") -> None:
+    def __init__(self, given: DistributedTraining, bind: str = "127.0.0.1:0") -> None:
         words = [sys.executable, "-c", LIGHTHOUSE, given.model_dump_json(), bind]
         self._process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
@@ -98,7 +98,7 @@ def test_one_that_waits_when_the_lighthouse_is_lost_asks_the_next(tmp_path: Path
     workers = [
         start(folder_of(tmp_path, one), one, address, TWO, steps=STEPS, until=go if one else None) for one in range(2)
     ]
-    _until(lambda: arrived(folder_of(tmp_path, 0), 1, 5).is_file())
+    _until(lambda: make_arrival_path(folder_of(tmp_path, 0), 1, 5).is_file())
     time.sleep(0.5)
     lighthouse.kill()
     time.sleep(1)
@@ -112,7 +112,7 @@ def test_one_that_waits_when_the_lighthouse_is_lost_asks_the_next(tmp_path: Path
 
 def _three(folder: Path, paces: tuple[float, float, float]) -> tuple[Any, list[subprocess.Popen[str]]]:
     """Start three replicas, two of which suffice, that take so many seconds for a step."""
-    given = Distributed(replicas=3, sync_every=2)
+    given = DistributedTraining(replicas=3, sync_every=2)
     lighthouse = lighthouse_of(given)
     address, ready = address_of(lighthouse), folder / "ready"
     workers = [

@@ -21,7 +21,7 @@ import pytest
 
 from reviews.stages.finetuning.replay_checks import differs
 from specs.stages.base.witness import REPLAYED
-from specs.stages.finetuning.distributed import Distributed, Outer, ReplicaRound
+from specs.stages.finetuning.distributed import DistributedTraining, Outer, ReplicaRound
 from specs.stages.finetuning.rows import TrainingRow
 from specs.system.digests import digest_path
 from testing.fixtures.needed import need
@@ -33,7 +33,7 @@ from training.jobs.finetuning.replicas import coordinator, waits
 from training.jobs.finetuning.replicas.coordinator import address_of, apart, lighthouse_of
 from training.jobs.finetuning.replicas.dispatch import sft
 from training.jobs.finetuning.replicas.replica_files import folder_of, rounds_in
-from training.jobs.job import Done, Job
+from training.jobs.job import Job, StageResult
 from training.jobs.saved_steps import FOLDER, newest_whole
 from training.rules.finetuning.replica_rounds import donor_of
 
@@ -48,7 +48,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, Done]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, StageResult]:
     """Return a training by two replicas: 20 of 21 examples, 10 steps each, the last round of 2."""
     job = replica_job(tmp_path_factory.mktemp("whole"))
     return job, sft(job)
@@ -87,7 +87,9 @@ def _killing(job: Job, replica: int, after: int, *, saved: bool) -> threading.Th
 
 
 @pytest.mark.more
-def test_replicas_differ_before_every_synchronisation_and_are_one_model_after_it(whole: tuple[Job, Done]) -> None:
+def test_replicas_differ_before_every_synchronisation_and_are_one_model_after_it(
+    whole: tuple[Job, StageResult],
+) -> None:
     job, done = whole
     rounds = _by_sync(job)
     assert [[row.replica for row in rows] for rows in rounds.values()] == [[0, 1]] * 3
@@ -113,7 +115,7 @@ def test_replicas_differ_before_every_synchronisation_and_are_one_model_after_it
 
 
 @pytest.mark.slow
-def test_the_merged_checkpoint_is_that_of_the_last_synchronisation(whole: tuple[Job, Done]) -> None:
+def test_the_merged_checkpoint_is_that_of_the_last_synchronisation(whole: tuple[Job, StageResult]) -> None:
     from safetensors.torch import load_file
 
     from training.jobs.finetuning.replicas.replica_files import sha256_of
@@ -125,7 +127,7 @@ def test_the_merged_checkpoint_is_that_of_the_last_synchronisation(whole: tuple[
 
 
 @pytest.mark.slow
-def test_the_gate_passes_what_replicas_leave(whole: tuple[Job, Done], tmp_path: Path) -> None:
+def test_the_gate_passes_what_replicas_leave(whole: tuple[Job, StageResult], tmp_path: Path) -> None:
     job, done = whole
     found = judged(tmp_path, job, done)
     wrong = {id: told for id, told in found.items() if not told.startswith(("PASS", "NOT_APPLICABLE"))}
@@ -136,7 +138,7 @@ def test_the_gate_passes_what_replicas_leave(whole: tuple[Job, Done], tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_witness_trains_rounds_again_and_makes_their_outer_steps(whole: tuple[Job, Done]) -> None:
+def test_a_witness_trains_rounds_again_and_makes_their_outer_steps(whole: tuple[Job, StageResult]) -> None:
     job, _ = whole
     replayed, facts = replayed_by(job)
     rows = _steps(job)
@@ -148,7 +150,7 @@ def test_a_witness_trains_rounds_again_and_makes_their_outer_steps(whole: tuple[
 
 @pytest.mark.more
 def test_a_replica_that_is_killed_comes_back_and_the_model_is_the_same(
-    whole: tuple[Job, Done], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    whole: tuple[Job, StageResult], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waits, "TOLD_AFTER_S", 0.5)
     job = replica_job(tmp_path)
@@ -218,7 +220,7 @@ def test_two_of_three_go_on_and_who_returns_skips_the_steps_of_the_others(tmp_pa
 
 @pytest.mark.slow
 def test_one_of_three_that_is_behind_takes_over_the_weights_of_the_others(tmp_path: Path) -> None:
-    given, steps = Distributed(replicas=3, sync_every=2), 20
+    given, steps = DistributedTraining(replicas=3, sync_every=2), 20
     lighthouse, third = lighthouse_of(given), folder_of(tmp_path, 2) / "began" / "1.json"
     workers = [
         start(folder_of(tmp_path, number), number, address_of(lighthouse), given, steps=steps, until=third)
@@ -256,7 +258,7 @@ def _two_workers(
     folder: Path, outer: Outer = OUTER, fault: str = "", every: int = 2, steps: int = 6
 ) -> list[list[float]]:
     """Return what two replicas without a language model print, each in a process of its own."""
-    given = Distributed(replicas=2, sync_every=every, outer=outer)
+    given = DistributedTraining(replicas=2, sync_every=every, outer=outer)
     lighthouse = lighthouse_of(given)
     processes = [
         start(folder_of(folder, number), number, address_of(lighthouse), given, steps=steps, fault=fault)

@@ -13,14 +13,14 @@ from reviews.checks.definition import apply
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.scaling_checks import CHECKS, REPEATS, planned_tokens, worth
 from specs.session.session_spec import SessionSpec
-from specs.stages.base.stage import Range
+from specs.stages.base.stage import ParameterRange
 from specs.stages.finetuning.parameters import ScalingRule
 from testing.factories.evidence_on_disk import evidence_of, prompt_items, resolved_spec
 
 (CHECK,) = CHECKS
 
 
-def ruled(spec: SessionSpec, rule: ScalingRule | None, **ranges: Range) -> SessionSpec:
+def ruled(spec: SessionSpec, rule: ScalingRule | None, **ranges: ParameterRange) -> SessionSpec:
     """Return the spec whose training follows a rule."""
     stages = [
         one.model_copy(update={"parameters": one.parameters.model_copy(update={"scaling": rule}), "ranges": ranges})
@@ -31,7 +31,7 @@ def ruled(spec: SessionSpec, rule: ScalingRule | None, **ranges: Range) -> Sessi
     return spec.model_copy(update={"stages": tuple(stages)})
 
 
-def planned(folder: Path, share: float, **ranges: Range) -> str:
+def planned(folder: Path, share: float, **ranges: ParameterRange) -> str:
     """Return what the design gate says of a rule of which the data can give this share at the most."""
     folder.mkdir(exist_ok=True)
     spec, data = resolved_spec(folder).spec, {"prompts": prompt_items()}
@@ -49,9 +49,9 @@ def test_the_design_gate_divides_before_anything_is_paid_for(tmp_path: Path, sha
 
 
 def test_passes_that_a_builder_may_add_count_and_are_worth_less_and_less(tmp_path: Path) -> None:
-    assert planned(tmp_path / "a", 0.49, epochs=Range(min=1, max=100)) == "PASS"
+    assert planned(tmp_path / "a", 0.49, epochs=ParameterRange(min=1, max=100)) == "PASS"
     # No number of passes makes up for it.
-    assert planned(tmp_path / "b", 0.004, epochs=Range(min=1, max=100)) == "FAIL"
+    assert planned(tmp_path / "b", 0.004, epochs=ParameterRange(min=1, max=100)) == "FAIL"
     assert worth(100, 1) == 100 and 190 < worth(100, 2) < 200
     assert worth(100, math.inf) == pytest.approx(100 * (1 + REPEATS))
 

@@ -17,7 +17,7 @@ from specs.stages.base.sampling import END_MARK, SHOTS
 from specs.stages.evaluation.parameters import EvaluateParameters
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.generation.parameters import GenerateParameters
-from training.jobs.finetuning.training_texts import Sides, style_of
+from training.jobs.finetuning.training_texts import PromptWithResponses, style_of
 from training.rules.prompt_encoding import bare_ids, form_of, item_ids, sample_ids
 from training.rules.prompt_text import answer_prompt
 from training.rules.tasks.format_instructions import KINDS, prompt_of, worked_example
@@ -58,7 +58,7 @@ def trained(spec: SessionSpec, tokenizer: Any, **changes: Any) -> list[tuple[str
         style = style_of(tokenizer, given.model_copy(update=changes), kind_read(spec, stage))
         for item in ITEMS:
             answer = worked_example(item)[1]
-            encoded = Sides(style, item.prompt, (answer,)).encoded(tokenizer)
+            encoded = PromptWithResponses(style, item.prompt, (answer,)).encode_sides(tokenizer)
             found.append((stage.name, encoded.prompt, encoded.wholes[0], answer))
     return found
 
@@ -102,7 +102,7 @@ def test_what_was_trained_is_what_worked_pairs_showed(tokenizer: Any, name: str,
     # And in the pairs before each instruction that `sample_responses` answers.
     style = style_of(tokenizer, next(p for p in training_parameters(spec)), "base")
     first = SHOTS[0]
-    whole = Sides(style, first.instruction, (first.response,)).encoded(tokenizer).wholes[0]
+    whole = PromptWithResponses(style, first.instruction, (first.response,)).encode_sides(tokenizer).wholes[0]
     shown = list(bare_ids(tokenizer, answer_prompt("next", SHOTS, "completion")).ids)
     assert shown[: len(whole) - 1] == whole[:-1] and END_MARK in tokenizer.decode(whole)
 

@@ -17,7 +17,7 @@ from testing.factories.evidence_on_disk import evidence_of
 from testing.factories.judged_evidence import results_of
 from testing.fixtures.needed import need
 from testing.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, train, training_job, write_lines
-from training.jobs.job import Done, Job
+from training.jobs.job import Job, StageResult
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
 
@@ -155,7 +155,7 @@ def test_failure_07_loss_on_the_prompt_stops_the_first_batch(
 ) -> None:
     from trl.trainer import sft_config
 
-    from training.jobs.finetuning.loss_masks import Unmasked
+    from training.jobs.finetuning.loss_masks import MaskFault
 
     class Everything(sft_config.SFTConfig):
         def __post_init__(self) -> None:
@@ -164,7 +164,9 @@ def test_failure_07_loss_on_the_prompt_stops_the_first_batch(
 
     monkeypatch.setattr(sft_config, "SFTConfig", Everything)
     job = sft_job(tmp_path, model)
-    with pytest.raises(Unmasked, match=r"^step 1: the tokens before the first with loss \(0 of \d+\) are not a prompt"):
+    with pytest.raises(
+        MaskFault, match=r"^step 1: the tokens before the first with loss \(0 of \d+\) are not a prompt"
+    ):
         train(job)
     assert not (job.out / "checkpoint").exists()
 
@@ -172,17 +174,17 @@ def test_failure_07_loss_on_the_prompt_stops_the_first_batch(
 def test_a_mask_that_leaves_out_a_response_token_is_no_mask_either() -> None:
     import torch
 
-    from training.jobs.finetuning.loss_masks import MaskProof, Prompts, Unmasked, key
+    from training.jobs.finetuning.loss_masks import KnownPrompts, MaskFault, MaskProof, key
 
     def batch(*labels: int) -> dict[str, Any]:
         ids = torch.tensor([[5, 6, 7, 8]])
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.tensor([labels])}
 
-    prompts = Prompts(frozenset([key([5, 6])]), 0)
+    prompts = KnownPrompts(frozenset([key([5, 6])]), 0)
     proof = MaskProof(prompts)
     assert proof.see(batch(-100, -100, 7, 8), 1) == (1, 2, 2)
     for wrong in ((-100, 6, 7, 8), (-100, -100, -100, 8), (-100, -100, 7, -100), (-100,) * 4, (5, 6, 7, 8)):
-        with pytest.raises(Unmasked):
+        with pytest.raises(MaskFault):
             MaskProof(prompts).see(batch(*wrong), 1)
 
 
@@ -194,7 +196,7 @@ def test_a_loss_that_is_no_number_stops_where_the_library_goes_on(
     import torch
     from trl.trainer.sft_trainer import SFTTrainer
 
-    from training.jobs.finetuning.trainer_hooks import Diverged
+    from training.jobs.finetuning.trainer_hooks import TrainingDivergence
 
     healthy = SFTTrainer.compute_loss
 
@@ -209,7 +211,7 @@ def test_a_loss_that_is_no_number_stops_where_the_library_goes_on(
     assert len(told) > 3 and all(math.isfinite(loss) for loss in told), "the library hides it"
     assert any(torch.isnan(one).any() for one in trainer.model.parameters()), "and keeps what it did"
     job = sft_job(tmp_path, model)
-    with pytest.raises(Diverged, match=r"^the loss of step 3 is nan"):
+    with pytest.raises(TrainingDivergence, match=r"^the loss of step 3 is nan"):
         train(job)
     assert not (job.out / "checkpoint").exists() and not (job.out / "rows.jsonl").exists()
 
@@ -220,7 +222,7 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights_change(
     import torch
 
     from training.jobs.finetuning import sft as stage
-    from training.jobs.finetuning.trainer_hooks import Diverged
+    from training.jobs.finetuning.trainer_hooks import TrainingDivergence
 
     kept: list[Any] = []
 
@@ -236,7 +238,7 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights_change(
 
     real = stage.prepare
     monkeypatch.setattr(stage, "prepare", prepare)
-    with pytest.raises(Diverged, match=r"^the gradient norm of step 1 is (nan|inf)"):
+    with pytest.raises(TrainingDivergence, match=r"^the gradient norm of step 1 is (nan|inf)"):
         train(sft_job(tmp_path, model))
     parameter, before = kept[0]
     assert torch.equal(parameter, before)
@@ -264,13 +266,13 @@ def test_a_checkpoint_without_a_tokenizer_is_refused_where_the_library_saves_one
 
 
 def test_small_data_is_not_begun_again_unsaid(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from training.jobs.finetuning.loss_comparison import NotAsGranted
+    from training.jobs.finetuning.loss_comparison import GrantMismatch
 
     trainer = plain_trainer(tmp_path, model, max_steps=8, per_device_train_batch_size=8)
     trainer.train()
     assert trainer.state.epoch == 4.0, "the library goes round four times without a word"
     arguments_with(monkeypatch, max_steps=24)
-    with pytest.raises(NotAsGranted, match=r"^epochs is 8, granted was 2$"):
+    with pytest.raises(GrantMismatch, match=r"^epochs is 8, granted was 2$"):
         train(sft_job(tmp_path, model))
 
 
@@ -312,10 +314,10 @@ def test_failure_08_settings_other_than_the_granted_ones_stop_before_the_first_s
     granted: dict[str, Any],
     what: str,
 ) -> None:
-    from training.jobs.finetuning.loss_comparison import NotAsGranted
+    from training.jobs.finetuning.loss_comparison import GrantMismatch
 
     arguments_with(monkeypatch, **told)
-    with pytest.raises(NotAsGranted, match=f"^{what}$"):
+    with pytest.raises(GrantMismatch, match=f"^{what}$"):
         train(sft_job(tmp_path, model, **granted))
 
 
@@ -323,7 +325,7 @@ def test_failure_08_two_modules_instead_of_those_granted_stop_before_the_first_s
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from training.jobs.finetuning import trained_model
-    from training.jobs.finetuning.loss_comparison import NotAsGranted
+    from training.jobs.finetuning.loss_comparison import GrantMismatch
 
     real: Callable[..., Any] = trained_model.adapter
 
@@ -334,7 +336,7 @@ def test_failure_08_two_modules_instead_of_those_granted_stop_before_the_first_s
 
     monkeypatch.setattr(trained_model, "adapter", fewer)
     with pytest.raises(
-        NotAsGranted, match=r"target_modules is \['q_proj', 'v_proj'\], granted was \['q_proj', 'down_proj'\]"
+        GrantMismatch, match=r"target_modules is \['q_proj', 'v_proj'\], granted was \['q_proj', 'down_proj'\]"
     ):
         train(sft_job(tmp_path, model, **ADAPTER))
 
@@ -432,10 +434,10 @@ def test_a_loss_with_the_prompts_in_it_is_not_the_granted_one(
     from trl.experimental.orpo import ORPOTrainer
 
     from training.jobs.finetuning import preference_trainers
-    from training.jobs.finetuning.loss_comparison import NotAsGranted
+    from training.jobs.finetuning.loss_comparison import GrantMismatch
 
     monkeypatch.setattr(preference_trainers, "_response_orpo", lambda: ORPOTrainer)
-    with pytest.raises(NotAsGranted, match=r"^step 1: the trainer's loss is .*; orpo over the response tokens"):
+    with pytest.raises(GrantMismatch, match=r"^step 1: the trainer's loss is .*; orpo over the response tokens"):
         train(dpo_job(tmp_path, model, loss="orpo"))
 
 
@@ -444,7 +446,7 @@ def test_the_dropout_of_adapters_is_not_turned_off_unsaid(
 ) -> None:
     from trl.trainer import dpo_config
 
-    from training.jobs.finetuning.loss_comparison import NotAsGranted
+    from training.jobs.finetuning.loss_comparison import GrantMismatch
 
     class Default(dpo_config.DPOConfig):
         def __post_init__(self) -> None:
@@ -452,11 +454,11 @@ def test_the_dropout_of_adapters_is_not_turned_off_unsaid(
             self.disable_dropout = True
 
     monkeypatch.setattr(dpo_config, "DPOConfig", Default)
-    with pytest.raises(NotAsGranted, match=r"^lora_dropout is 0.0, granted was 0.1$"):
+    with pytest.raises(GrantMismatch, match=r"^lora_dropout is 0.0, granted was 0.1$"):
         train(dpo_job(tmp_path, model, **ADAPTER))
 
 
-def judged(folder: Path, job: Job, done: Done) -> dict[str, str]:
+def judged(folder: Path, job: Job, done: StageResult) -> dict[str, str]:
     """Return what the checks say of a real job, by id; NOT_APPLICABLE ones are left out."""
     (folder / "evidence").mkdir()
     base = evidence_of(folder / "evidence", "train")

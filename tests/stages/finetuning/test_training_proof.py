@@ -91,11 +91,11 @@ def test_the_proof_computes_two_sequences_of_a_job_again(
 
 @pytest.mark.parametrize(("pairs", "epochs", "count"), [(1, 1, 1), (3, 1, 2), (40, 1, 2), (40, 3, 4), (10**6, 1, 16)])
 def test_references_that_are_computed_again_are_a_share_of_the_job(pairs: int, epochs: int, count: int) -> None:
-    from training.jobs.finetuning.dpo import probed
+    from training.jobs.finetuning.dpo import choose_probe_pairs
 
-    places = probed(pairs, epochs, resumed=False)
+    places = choose_probe_pairs(pairs, epochs, resumed=False)
     assert len(places) == count and places[0] == 0 and places[-1] == pairs - 1
-    assert len(probed(pairs, epochs, resumed=True)) == min(16, pairs)
+    assert len(choose_probe_pairs(pairs, epochs, resumed=True)) == min(16, pairs)
 
 
 def swapped(chosen: Any, rejected: Any) -> Any:
@@ -176,7 +176,7 @@ def test_a_loss_from_another_temperature_is_not_the_granted_one(
 ) -> None:
     from trl.trainer import sft_trainer
 
-    from training.jobs.finetuning.loss_comparison import NotAsGranted
+    from training.jobs.finetuning.loss_comparison import GrantMismatch
 
     real: Any = getattr(sft_trainer, "add_fused_lm_head")  # noqa: B009
 
@@ -184,7 +184,7 @@ def test_a_loss_from_another_temperature_is_not_the_granted_one(
         real(*given, **named | {"temperature": 1.05})
 
     monkeypatch.setattr(sft_trainer, "add_fused_lm_head", planted)
-    with pytest.raises(NotAsGranted, match=r"^step 1: the trainer's loss is [\d.]+; sft over the response tokens of"):
+    with pytest.raises(GrantMismatch, match=r"^step 1: the trainer's loss is [\d.]+; sft over the response tokens of"):
         train(sft_job(tmp_path, model))
 
 
@@ -193,7 +193,7 @@ def test_a_loss_that_changes_on_the_way_is_found_on_the_last_step(
 ) -> None:
     from trl.trainer.dpo_trainer import DPOTrainer
 
-    from training.jobs.finetuning.loss_comparison import NotAsGranted
+    from training.jobs.finetuning.loss_comparison import GrantMismatch
 
     real: Any = DPOTrainer.compute_loss
 
@@ -201,7 +201,7 @@ def test_a_loss_that_changes_on_the_way_is_found_on_the_last_step(
         return real(self, *given, **named) + 0.01 * self.state.global_step
 
     monkeypatch.setattr(DPOTrainer, "compute_loss", planted)
-    with pytest.raises(NotAsGranted, match=r"^step 3: the trainer's loss is 0\.\d+; dpo over the response tokens of"):
+    with pytest.raises(GrantMismatch, match=r"^step 3: the trainer's loss is 0\.\d+; dpo over the response tokens of"):
         train(dpo_job(tmp_path, model))
 
 
@@ -210,7 +210,7 @@ def test_a_step_that_is_divided_by_other_tokens_than_its_own_is_found(
 ) -> None:
     from transformers import Trainer
 
-    from training.jobs.finetuning.loss_comparison import NotAsGranted
+    from training.jobs.finetuning.loss_comparison import GrantMismatch
 
     real: Any = Trainer._get_num_items_in_batch  # pyright: ignore[reportPrivateUsage]
 
@@ -220,7 +220,7 @@ def test_a_step_that_is_divided_by_other_tokens_than_its_own_is_found(
     done = train(sft_job(tmp_path / "right", model, gradient_accumulation=2))
     assert done.facts["loss_difference"] < 1e-5
     monkeypatch.setattr(Trainer, "_get_num_items_in_batch", planted)
-    with pytest.raises(NotAsGranted, match=r"^step 1: the loss was divided by \d+, its batches hold \d+ response tok"):
+    with pytest.raises(GrantMismatch, match=r"^step 1: the loss was divided by \d+, its batches hold \d+ response tok"):
         train(sft_job(tmp_path / "wrong", model, gradient_accumulation=2))
 
 
@@ -230,7 +230,7 @@ def test_positions_that_are_not_those_of_the_sequences_are_found(
     import torch
     from trl.trainer.sft_trainer import SFTTrainer
 
-    from training.jobs.finetuning.loss_comparison import NotAsGranted
+    from training.jobs.finetuning.loss_comparison import GrantMismatch
 
     real: Any = SFTTrainer.compute_loss
 
@@ -240,7 +240,7 @@ def test_positions_that_are_not_those_of_the_sequences_are_found(
         return real(self, model, inputs, *given, **named)
 
     monkeypatch.setattr(SFTTrainer, "compute_loss", planted)
-    with pytest.raises(NotAsGranted, match=r"^step 1: the trainer's loss is [\d.]+; sft over the response tokens of"):
+    with pytest.raises(GrantMismatch, match=r"^step 1: the trainer's loss is [\d.]+; sft over the response tokens of"):
         train(sft_job(tmp_path, model))
 
 
@@ -249,7 +249,7 @@ def test_sequences_that_the_model_was_not_given_are_found(
 ) -> None:
     from trl.trainer.sft_trainer import SFTTrainer
 
-    from training.jobs.finetuning.loss_comparison import NotAsGranted
+    from training.jobs.finetuning.loss_comparison import GrantMismatch
 
     real: Any = SFTTrainer.compute_loss
 
@@ -259,7 +259,7 @@ def test_sequences_that_the_model_was_not_given_are_found(
         return real(self, model, inputs | {"attention_mask": mask}, *given, **named)
 
     monkeypatch.setattr(SFTTrainer, "compute_loss", planted)
-    with pytest.raises(NotAsGranted, match=r"^step 1: the model was not given the 4 sequences of the batch as"):
+    with pytest.raises(GrantMismatch, match=r"^step 1: the model was not given the 4 sequences of the batch as"):
         train(sft_job(tmp_path, model))
 
 

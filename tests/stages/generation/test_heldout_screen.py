@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.heldout_screen import is_screened, screened
+from reviews.evidence.heldout_screen import is_screened, screen_items
 from reviews.trail.chain.store import Store
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.artifacts import Item
@@ -44,7 +44,7 @@ class Kept:
         )
 
     def screened(self, *lines: bytes) -> bytes | None:
-        return screened(self.store, self.resolved, self.store.put(b"".join(lines)))
+        return screen_items(self.store, self.resolved, self.store.put(b"".join(lines)))
 
 
 def line(id: str, prompt: str) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from reviews.audit.verify import verify_run
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.nodes import act
@@ -93,7 +93,7 @@ def read_by(run: Path, key: str, role: str) -> list[str]:
     return [row["prompt"] for row in lines(run / order["inputs"][role]["path"])]
 
 
-def entry(run: Path, key: str) -> Recorded:
+def entry(run: Path, key: str) -> RecordedEntry:
     return next(one for one in read_entries(run / "trail.sqlite") if one.entry.key == key)
 
 
@@ -159,7 +159,7 @@ def test_without_the_screen_or_with_another_file_in_its_place_a_later_gate_stays
         kept = [line for line in _all(run).splitlines(keepends=True) if other.encode() not in line]
         return b"".join(kept) if tampered else None
 
-    monkeypatch.setattr(act, "screened", nothing)
+    monkeypatch.setattr(act, "screen_items", nothing)
     launcher = go(run)
     assert launcher.ran[-1] == READS and overview(run).decision == "reject"
     assert any("text.overlap is FAIL" in one for one in overview(run).reasons)

@@ -11,10 +11,13 @@ from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import SelfInstructRow
 from training.jobs.row_files import GroupedRows
 from training.rules.generation.instruction_harvest import Shard, harvest, rounds_of
-from training.rules.prompt_text import Shown
+from training.rules.prompt_text import ExampleInstruction
 from training.rules.similarity import NearIndex, near_repeats
 
-SEEDS = [Shown("seed0", "Write a poem about the sea."), Shown("seed1", "Name three kinds of tea.")]
+SEEDS = [
+    ExampleInstruction("seed0", "Write a poem about the sea."),
+    ExampleInstruction("seed1", "Name three kinds of tea."),
+]
 
 
 def call(*items: str, shard: int = 0, round: int = 0, number: int = 0, **changes: object) -> SelfInstructRow:

@@ -17,11 +17,11 @@ from testing.fixtures.critic_jobs import CONSTITUTION, labelled_items, lines, li
 from testing.fixtures.stage_jobs import stage_job
 from training.jobs.critique import best_of_n, revise
 from training.jobs.generation import generate
-from training.jobs.job import Done, Job
+from training.jobs.job import Job, StageResult
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
 
-WORK: dict[Kind, Callable[[Job], Done]] = {
+WORK: dict[Kind, Callable[[Job], StageResult]] = {
     "generate": generate.generate,
     "revise": revise.revise,
     "best_of_n": best_of_n.prefer,

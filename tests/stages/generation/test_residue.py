@@ -8,7 +8,14 @@ import sys
 
 import pytest
 
-from reviews.stages.generation.residue import DELIMITERS, REFUSALS, Kept, frequent_edges, marks_in, repeats
+from reviews.stages.generation.residue import (
+    DELIMITERS,
+    REFUSALS,
+    AcceptedCompletion,
+    frequent_edges,
+    marks_in,
+    repeats,
+)
 from specs.stages.base.artifacts import Item
 from training.items.format_items import TRAIN_TOPICS, build_items
 from training.rules.tasks import worked_example
@@ -18,8 +25,10 @@ PROMPT = "Write one sentence about bees."
 
 def kept(
     text: str, prompt: str = PROMPT, kind: str = "lowercase", group: str = "bees", **constraint: str | int
-) -> Kept:
-    return Kept(Item(id=f"{group}-{kind}", group=group, kind=kind, prompt=prompt, constraint=constraint), text)
+) -> AcceptedCompletion:
+    return AcceptedCompletion(
+        Item(id=f"{group}-{kind}", group=group, kind=kind, prompt=prompt, constraint=constraint), text
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,7 +127,9 @@ def test_ordinary_text_is_no_refusal(text: str) -> None:
 def test_the_formats_of_the_task_are_no_residue() -> None:
     """Every kind, answered in its form for every topic, with wording that differs as topics do."""
     every = [
-        Kept(item, worked_example("format_instructions", item)[1].replace("Bread", item.group).replace("oven", item.id))
+        AcceptedCompletion(
+            item, worked_example("format_instructions", item)[1].replace("Bread", item.group).replace("oven", item.id)
+        )
         for item in build_items("t", TRAIN_TOPICS)
     ]
     assert [one.text for one in every if marks_in(one, (*DELIMITERS, *REFUSALS))] == []
@@ -155,7 +166,7 @@ def test_a_text_at_the_similarity_repeats_its_source() -> None:
     assert repeats(f"{EIGHT[:-4]} now", EIGHT[:-4], 5 / 6) and not repeats(f"{EIGHT[:-4]} now", EIGHT[:-4], 0.84)
 
 
-def sentences(count: int, text: str = "{n} bees went out to find {n} flowers in field {n}") -> list[Kept]:
+def sentences(count: int, text: str = "{n} bees went out to find {n} flowers in field {n}") -> list[AcceptedCompletion]:
     words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
     return [kept(text.format(n=word), group=word) for word in words[:count]]
 

@@ -31,7 +31,7 @@ from testing.factories.evidence_on_disk import evidence_of, samples
 from testing.factories.text_evidence import instruct_rows, respond_rows, text_evidence
 from training.rules.sampling_quality import (
     Rates,
-    Sample,
+    SampleFaults,
     Tally,
     group_size,
     of_calls,
@@ -40,8 +40,8 @@ from training.rules.sampling_quality import (
     why_low,
 )
 
-FINE = Sample(("a", "tale"), empty=False, runaway=False, truncated=False, leaked=False)
-FAULTS: dict[str, Callable[[int], Sample]] = {
+FINE = SampleFaults(("a", "tale"), empty=False, runaway=False, truncated=False, leaked=False)
+FAULTS: dict[str, Callable[[int], SampleFaults]] = {
     "empty": lambda _: FINE._replace(words=(), empty=True),
     "runaway": lambda n: FINE._replace(words=(str(n),), runaway=True),
     "truncated": lambda n: FINE._replace(words=(str(n),), truncated=True),
@@ -50,11 +50,11 @@ FAULTS: dict[str, Callable[[int], Sample]] = {
 }
 
 
-def fine(n: int) -> Sample:
+def fine(n: int) -> SampleFaults:
     return FINE._replace(words=("tale", str(n)))
 
 
-def rates_of(rows: Iterable[Sample]) -> Rates:
+def rates_of(rows: Iterable[SampleFaults]) -> Rates:
     tally = Tally(Quality())
     tally.add(rows)
     return tally.rates

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from reviews.stages.generation.base_model_check import encoding_fault, followed
+from reviews.stages.generation.base_model_check import count_followed_commands, encoding_fault
 from sessions.runtime.wiring import cache_folder
 from specs.session.thresholds import Thresholds
 from specs.stages.base.sampling import SHOTS
 from specs.stages.generation.parameters import BaseModelCheckParameters, SampleResponsesParameters
 from specs.stages.generation.rows import BaseModelCheckRow
 from training.engines.checkpoint import load
-from training.engines.engine import Batched
-from training.engines.token_sampling import Sampling
+from training.engines.engine import BatchedEngine
+from training.engines.token_sampling import TokenSampling
 from training.jobs.generation.base_model_check import rows_of
 from training.rules.prompt_encoding import prompt_ids
 from training.rules.prompt_text import answer_prompt
@@ -47,9 +47,9 @@ def rows(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Bas
 
 
 def test_an_instruct_model_trips_the_sentinels_with_its_template(rows: list[BaseModelCheckRow]) -> None:
-    met, of = followed([row for row in rows if row.form == "chat"])
+    met, of = count_followed_commands([row for row in rows if row.form == "chat"])
     assert met / of >= Thresholds().control_follows
-    bare, _ = followed([row for row in rows if row.form == "completion"])
+    bare, _ = count_followed_commands([row for row in rows if row.form == "completion"])
     assert bare < met
 
 
@@ -64,7 +64,7 @@ def test_worked_pairs_and_stops_end_answers_where_they_should(checkpoint: Path) 
     stops = SampleResponsesParameters().stops
     texts = [answer_prompt(text, SHOTS, "completion") for text in ("Name a sea.", "Say what a bee does.")]
     prompts = [prompt_ids(tokenizer, text, "completion").ids for text in texts]
-    outputs = Batched(model, tokenizer, 2).complete(prompts, Sampling(40, stops=stops, keep_special=True))
+    outputs = BatchedEngine(model, tokenizer, 2).complete(prompts, TokenSampling(40, stops=stops, keep_special=True))
     for (output,) in outputs:
         assert output.finish == "stop" and output.stop in stops
         assert output.text.strip() and not any(stop in output.text for stop in stops)

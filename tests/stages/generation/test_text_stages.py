@@ -23,12 +23,12 @@ from training.engines.checkpoint import load, save
 from training.jobs.generation.base_model_check import check_base_model
 from training.jobs.generation.sample_responses import respond
 from training.jobs.generation.self_instruct import instruct
-from training.jobs.job import Done, Job
-from training.jobs.witness.asked import NotAsked
+from training.jobs.job import Job, StageResult
+from training.jobs.witness.asked import UnusableRow
 from training.rules.generation.instruction_harvest import harvest
 from training.rules.generation.sentinels import SENTINELS
 from training.rules.prompt_encoding import EncodingFault
-from training.rules.prompt_text import Shown
+from training.rules.prompt_text import ExampleInstruction
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
 
@@ -65,7 +65,7 @@ def read(path: Path, model: Any) -> list[Any]:
     return [model.model_validate_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def run(folder: Path, kind: Kind, inputs: dict[str, Path], **settings: Any) -> tuple[Done, Job]:
+def run(folder: Path, kind: Kind, inputs: dict[str, Path], **settings: Any) -> tuple[StageResult, Job]:
     made = job(folder, kind, inputs, **settings)
     return STAGES[kind](made), made
 
@@ -73,7 +73,7 @@ def run(folder: Path, kind: Kind, inputs: dict[str, Path], **settings: Any) -> t
 class Written(NamedTuple):
     """What a self_instruct stage left."""
 
-    done: Done
+    done: StageResult
     folder: Path
     rows: list[SelfInstructRow]
     items: list[Item]
@@ -131,7 +131,7 @@ def test_the_seed_decides_what_is_written(tmp_path: Path, writer: Path, whole: W
 def test_shards_have_seeds_of_their_own_and_share_no_instruction(whole: Written) -> None:
     assert len({row.seed for row in whole.work}) == 4 and {row.shard for row in whole.work} == {0, 1}
     assert len({item.prompt for item in whole.items}) == len(whole.items)
-    shown = [Shown(item.id, item.prompt) for item in seed_items(6)]
+    shown = [ExampleInstruction(item.id, item.prompt) for item in seed_items(6)]
     again = harvest(whole.rows, shown, SelfInstructParameters.model_validate(SMALL | WHOLE))
     assert list(again.items) == whole.items
     # Shards of one small model repeat each other; without the merge the repeats would be kept.
@@ -178,7 +178,9 @@ def test_a_template_token_in_a_seed_stops_a_base_model_before_it_writes(tmp_path
     assert not (tmp_path / "job" / "out" / "rows.jsonl").exists()
 
 
-def answered(folder: Path, model: Path, **settings: Any) -> tuple[Done, Job, list[SampleResponsesRow], list[Example]]:
+def answered(
+    folder: Path, model: Path, **settings: Any
+) -> tuple[StageResult, Job, list[SampleResponsesRow], list[Example]]:
     inputs = {"model": model, "instructions": seeds(folder, 7)}
     given = {"max_new_tokens": 16, "shard_size": 3, "samples_per_instruction": 2, "temperature": 0.9} | settings
     done, made = run(folder / "job", "sample_responses", inputs, **given)
@@ -321,5 +323,5 @@ def test_a_witness_reads_the_sentinels_of_both_models(tmp_path: Path, chatty: Pa
     def other_prompt(rows: list[dict[str, Any]]) -> None:
         rows[0]["ids"] = rows[0]["ids"][:-1]
 
-    with pytest.raises(NotAsked, match="row 0 is not what"):
+    with pytest.raises(UnusableRow, match="row 0 is not what"):
         witnessed(made, edit=other_prompt, folder="edited")

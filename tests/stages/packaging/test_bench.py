@@ -12,7 +12,7 @@ from reviews.checks.definition import apply
 from reviews.evidence.evidence import Evidence
 from reviews.gate.measurer import measure
 from reviews.stages.packaging import bench_checks
-from specs.jobs.job_records import Observed
+from specs.jobs.job_records import ObservedRuntime
 from specs.stages.packaging.kinds import BENCH
 from specs.stages.packaging.rows import BenchRow
 from testing.factories.evaluation_evidence import evidence_with, texts
@@ -40,7 +40,7 @@ HEALTHY = rounds([100, 102, 98], [50, 51, 49])
 def bench_evidence(folder: Path, rows: list[BenchRow] = HEALTHY, **parameters: Any) -> Evidence:
     given = {"rounds": 3, **parameters}
     stage = BENCH.stage(name="bench", kind="bench", inputs={"model": "model", "items": "heldout"}, parameters=given)
-    return replace(evidence_with(folder, stage, texts(), rows), observed=Observed(at_least_s=1, at_most_s=60))
+    return replace(evidence_with(folder, stage, texts(), rows), observed=ObservedRuntime(at_least_s=1, at_most_s=60))
 
 
 def results(evidence: Evidence) -> dict[str, str]:

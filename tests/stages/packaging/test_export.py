@@ -140,7 +140,7 @@ def test_another_models_numbers_and_rows_in_another_order_are_found(
     def unturned(values: Any, _: int) -> Any:
         return values
 
-    monkeypatch.setattr("training.engines.gguf_weights._interleaved", unturned)
+    monkeypatch.setattr("training.engines.gguf_weights._interleave_heads", unturned)
     write_gguf(checkpoints["llama"], tmp_path / "rows.gguf", format, vocabulary=True)
     found = list(gguf_values(CheckpointFolder(checkpoints["llama"]), tmp_path / "rows.gguf"))
     assert found and all(".attn_q." in one.told or ".attn_k." in one.told for one in found)

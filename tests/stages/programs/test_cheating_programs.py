@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specs.system.confinement.program_process import Limits, Program, run_all
-from specs.system.confinement.program_runner import packed, unpacked
+from specs.system.confinement.program_process import Program, ProgramLimits, run_all
+from specs.system.confinement.program_runner import pack_value, unpack_value
 from testing.fixtures.sandbox import needs_sandbox
 
 NAIVE = """
@@ -94,7 +94,7 @@ CHEATS = {
 
 
 def judged(text: str, tests: str = TESTS) -> tuple[str, str]:
-    (found,) = run_all([Program(text, "f", tests, PROMPT)], Limits(2, 128))
+    (found,) = run_all([Program(text, "f", tests, PROMPT)], ProgramLimits(2, 128))
     return found
 
 
@@ -158,7 +158,7 @@ SENT = st.recursive(
 @given(VALUES)
 @settings(max_examples=100, deadline=None)
 def test_a_value_is_the_same_on_the_other_side(value: Any) -> None:
-    again = unpacked(json.loads(json.dumps(packed(value))))
+    again = unpack_value(json.loads(json.dumps(pack_value(value))))
     assert repr(again) == repr(value) or (again == value and type(again) is type(value))
 
 
@@ -166,10 +166,10 @@ def test_a_value_is_the_same_on_the_other_side(value: Any) -> None:
 @settings(max_examples=200, deadline=None)
 def test_whatever_is_sent_is_plain_or_refused(sent: Any) -> None:
     try:
-        found = unpacked(sent)
+        found = unpack_value(sent)
     except Exception:
         return
-    packed(found)  # It refuses what is not of a type of Python's own.
+    pack_value(found)  # It refuses what is not of a type of Python's own.
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from sessions.runtime.wiring import cache_folder
 from specs.stages.programs.parameters import CodeEvalParameters
 from specs.stages.programs.rows import CodeRow
 from specs.system.confinement import program_process
-from specs.system.confinement.program_process import Limits, Program, run_all
+from specs.system.confinement.program_process import Program, ProgramLimits, run_all
 from specs.system.errors import EvidenceMissing
 from testing.factories.programs_evidence import SHIPPED, code_evidence, code_row, problems, solution_of
 from testing.fixtures.critic_jobs import lines
@@ -50,7 +50,7 @@ RIGHT = "def f(x):\n    return x * x\n"
 
 
 def ran(text: str, seconds: int = 1) -> str:
-    (found,) = run_all([Program(text, "f", TESTS)], Limits(seconds, 128))
+    (found,) = run_all([Program(text, "f", TESTS)], ProgramLimits(seconds, 128))
     return f"{found.step} {found.why}".strip()
 
 
@@ -174,7 +174,7 @@ def test_healthy_answers_are_counted_and_pass(tmp_path: Path) -> None:
     }
     assert measure(evidence).metrics["pass_at_k"].n == 3, "problems, not answers"
     assert set(results(evidence).values()) == {"PASS"}
-    assert [one["ended"] for one in judge.shown(evidence)] == [
+    assert [one["ended"] for one in judge.summarise_rows(evidence)] == [
         "passed",
         "invalid",
         *["invalid"] * 2,
@@ -198,7 +198,7 @@ def test_problems_that_were_left_out_are_found(tmp_path: Path) -> None:
 def test_a_row_of_no_problem_is_no_evidence(tmp_path: Path) -> None:
     rows = [code_row(problems(4)[3], "x")]
     with pytest.raises(EvidenceMissing, match="which is no problem"):
-        judge.tried(code_evidence(tmp_path, rows))
+        judge.run_programs(code_evidence(tmp_path, rows))
 
 
 @needs_sandbox

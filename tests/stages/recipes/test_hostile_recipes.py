@@ -20,10 +20,10 @@ import pytest
 
 from sessions.jobs.launcher import submit
 from sessions.jobs.local_launcher import LocalLauncher
-from sessions.jobs.process_usage import Watched
+from sessions.jobs.process_usage import ProcessTree
 from sessions.jobs.sandbox.code_admission import keep_recipe
 from sessions.jobs.sandbox.recipe_job import SCRIPT
-from sessions.jobs.sandbox.sandbox import Work, arguments, why_not
+from sessions.jobs.sandbox.sandbox import RecipeFiles, arguments, why_not
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.system.confinement.bubblewrap import Host, find_program, refused_calls, this_host
 from testing.factories.recipe_session import RecipeSession, recipe_session
@@ -208,7 +208,9 @@ def test_no_path_leads_to_what_must_not_be_seen(seen: dict[str, Any]) -> None:
 def walled(host: Host, script: str) -> subprocess.CompletedProcess[str]:
     """Run a line of Python in the sandbox, without anything that watches it."""
     with refused_calls() as refusing:
-        command = arguments(host, Work(Path(__file__), Path(__file__), {}), RecipeParameters(output_mb=1), (), refusing)
+        command = arguments(
+            host, RecipeFiles(Path(__file__), Path(__file__), {}), RecipeParameters(output_mb=1), (), refusing
+        )
         return subprocess.run(
             [*command[:-1], "-c", script], capture_output=True, text=True, env={}, check=False, pass_fds=(refusing,)
         )
@@ -378,13 +380,15 @@ def test_a_sandbox_is_watched_without_a_look_at_every_process_of_the_machine(mon
     held = "import time; x = bytearray(50_000_000)[::4096]; print(flush=True); y = b'x' * 50_000_000; time.sleep(60)"
     with ExitStack() as stack:
         refusing = stack.enter_context(refused_calls())
-        command = arguments(host, Work(Path(__file__), Path(__file__), {}), RecipeParameters(output_mb=1), (), refusing)
+        command = arguments(
+            host, RecipeFiles(Path(__file__), Path(__file__), {}), RecipeParameters(output_mb=1), (), refusing
+        )
         process = stack.enter_context(
             subprocess.Popen([*command[:-1], "-c", held], stdout=subprocess.PIPE, env={}, pass_fds=(refusing,))
         )
         assert process.stdout is not None
         process.stdout.readline()
-        watched = Watched(process)
+        watched = ProcessTree(process)
         watched.usage(99, 1 << 40)
         children = psutil.Process.children
 

@@ -22,7 +22,7 @@ from sessions.runtime import human_actions
 from specs.jobs.job_records import JobOrder
 from specs.system.confinement import bubblewrap
 from specs.system.digests import digest_bytes, digest_path
-from specs.system.errors import Blocked
+from specs.system.errors import BlockedError
 from specs.trail.builder_tools import LaunchStage, WriteRecipe
 from specs.trail.verdict import Packet
 from testing.factories.recipe_session import RECIPE
@@ -134,7 +134,7 @@ def test_without_a_sandbox_the_session_waits_for_a_person_who_allows_it(
     for name, value in hide_bubblewrap(tmp_path).items():
         monkeypatch.setitem(job_environment._SET, name, value)  # pyright: ignore[reportPrivateUsage]
     run = open_quick(tmp_path, *RECIPE)
-    with pytest.raises(Blocked, match="without a sandbox"):
+    with pytest.raises(BlockedError, match="without a sandbox"):
         play(run)
     assert "look" not in outcomes(run)
     human_actions.lift_check(run, "recipe.sandbox", "look", "ada", "a machine that is thrown away", None)

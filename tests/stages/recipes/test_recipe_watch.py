@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from sessions.jobs.process_usage import Usage, Watched
+from sessions.jobs.process_usage import ProcessTree, ProcessUsage
 from sessions.jobs.sandbox import recipe_job
 from specs.stages.recipes.parameters import RecipeParameters
 
@@ -17,15 +17,15 @@ def test_a_look_that_took_long_leaves_no_time_to_hold_much(monkeypatch: pytest.M
     ends: list[float] = []
     rests: list[float] = []
 
-    def usage(*_: object) -> Usage:
+    def usage(*_: object) -> ProcessUsage:
         rests.extend(time.monotonic() - one for one in ends)
         end = time.thread_time() + 0.4
         while time.thread_time() < end:
             pass
         ends.append(time.monotonic())
-        return Usage(0, 1) if len(ends) == 1 else Usage(1 << 50, 1)
+        return ProcessUsage(0, 1) if len(ends) == 1 else ProcessUsage(1 << 50, 1)
 
-    monkeypatch.setattr(Watched, "usage", usage)
+    monkeypatch.setattr(ProcessTree, "usage", usage)
     monkeypatch.setattr(recipe_job, "HURRY", 0)
     with subprocess.Popen(["sleep", "60"]) as process:
         _, _, broken = recipe_job._watch(process, RecipeParameters())  # pyright: ignore[reportPrivateUsage]

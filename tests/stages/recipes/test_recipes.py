@@ -24,7 +24,7 @@ from specs.stages.recipes.script_file import SCRIPT_BYTES
 from specs.stages.registry import STAGE_KINDS, resolve_parameters
 from specs.system.confinement import bubblewrap
 from specs.system.digests import digest_bytes
-from specs.system.errors import AuditDamage, Blocked, EvidenceMissing, GrantRefused, PeergateError, UserError
+from specs.system.errors import AuditDamage, BlockedError, EvidenceMissing, InvalidGrant, PeergateError, UserError
 from testing.factories.evidence_on_disk import evidence_of
 from testing.factories.recipe_session import RECIPE, STAGE, RecipeSession, recipe_session
 from testing.factories.spec_files import loads, told, write_spec
@@ -233,7 +233,7 @@ def test_code_changed_after_the_grant_is_refused(session: RecipeSession, why: Ca
     order = session.look(SCRIPT)
     other = keep_recipe(session.store, "print('another script')\n")
     changed = order.model_copy(update={"parameters": order.parameters | {"code": other}})
-    assert "parameters" in refused(session, changed, GrantRefused)
+    assert "parameters" in refused(session, changed, InvalidGrant)
 
 
 def test_code_that_was_never_handed_in_is_refused(session: RecipeSession, why: Callable[[str], None]) -> None:
@@ -251,7 +251,7 @@ def test_a_second_grant_for_other_code_is_refused(session: RecipeSession) -> Non
     session.look(SCRIPT)
     other = keep_recipe(session.store, "print('another script')\n")
     artifacts = session.inputs()
-    with pytest.raises(GrantRefused, match="another grant is already recorded"):
+    with pytest.raises(InvalidGrant, match="another grant is already recorded"):
         mint(
             session.trail,
             session.resolved,
@@ -265,7 +265,7 @@ def test_a_second_grant_for_other_code_is_refused(session: RecipeSession) -> Non
 def test_held_out_items_under_another_name_are_not_granted_to_code(session: RecipeSession) -> None:
     session.look(SCRIPT)
     held = session.resolved.data_digests["heldout"]
-    with pytest.raises(GrantRefused, match="held-out items"):
+    with pytest.raises(InvalidGrant, match="held-out items"):
         mint(
             session.trail,
             session.resolved,
@@ -280,7 +280,7 @@ def test_without_a_sandbox_nothing_starts_and_a_person_is_told_how(
     session: RecipeSession, why: Callable[[str], None]
 ) -> None:
     why("bubblewrap (bwrap) is not installed")
-    said = refused(session, session.look(SCRIPT), Blocked)
+    said = refused(session, session.look(SCRIPT), BlockedError)
     assert "without a sandbox: bubblewrap (bwrap) is not installed" in said
     assert "peergate override small " in said and "--check recipe.sandbox --stage look --reason WHY" in said
 
@@ -302,7 +302,7 @@ def test_only_an_override_of_the_check_for_the_stage_allows_it(
     order = session.look(SCRIPT)
     session.append("override", "override/1", **({"expires": None} | override), reason="a throwaway machine")
     if not allowed:
-        refused(session, order, Blocked)
+        refused(session, order, BlockedError)
         return
     folder = launch(session, order)
     assert (folder / code_admission.ALLOWED).read_text() == "ada: a throwaway machine"
@@ -323,7 +323,7 @@ def test_a_run_folder_that_the_sandbox_would_show_is_refused(
     session: RecipeSession, why: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bubblewrap, "this_host", lambda: HOST._replace(environment=(str(session.run.parents[1]),)))
-    said = refused(session, session.look(SCRIPT), Blocked)
+    said = refused(session, session.look(SCRIPT), BlockedError)
     assert f"the sandbox would show {session.run.parent}" in said and "heldout.jsonl" in said
 
 

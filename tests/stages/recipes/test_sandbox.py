@@ -14,7 +14,7 @@ import pytest
 
 from sessions.jobs.sandbox import sandbox
 from sessions.jobs.sandbox.recipe_job import limits_of
-from sessions.jobs.sandbox.sandbox_outputs import MOST_FILES, CutShort, Received, Refused, receive
+from sessions.jobs.sandbox.sandbox_outputs import MOST_FILES, CutShort, OutputStreamError, ReceivedFiles, receive
 from specs.jobs.job_records import Artifact, JobOrder
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.system.confinement import bubblewrap, seccomp
@@ -30,7 +30,9 @@ HOST = bubblewrap.Host(
     hidden=("/opt/env/site/specs",),
     devices=("/dev/nvidia0", "/dev/nvidiactl"),
 )
-WORK = sandbox.Work(Path("/run/job/recipe.py"), Path("/opt/start.py"), {"rows": Path("/s/ab/cd"), "model": Path("/m")})
+WORK = sandbox.RecipeFiles(
+    Path("/run/job/recipe.py"), Path("/opt/start.py"), {"rows": Path("/s/ab/cd"), "model": Path("/m")}
+)
 
 
 def command(**parameters: object) -> list[str]:
@@ -125,7 +127,7 @@ def test_this_host_covers_peergate_where_it_is_installed_in_the_environment(monk
 
 def test_what_lies_in_a_mounted_folder_and_is_not_covered_is_told() -> None:
     kept = [Path("/opt/env/runs"), Path("/home/ada"), Path("/opt/env/site/specs/held.jsonl"), Path("/usr/held.jsonl")]
-    assert bubblewrap.uncovered(HOST, kept) == [Path("/opt/env/runs"), Path("/usr/held.jsonl")]
+    assert bubblewrap.find_uncovered(HOST, kept) == [Path("/opt/env/runs"), Path("/usr/held.jsonl")]
 
 
 # ---- is there one -------------------------------------------------------------------------------------------
@@ -328,7 +330,7 @@ def found_in(folder: Path) -> dict[str, bytes]:
 
 def test_files_arrive_as_they_were_sent(folder: Path) -> None:
     stream = sent(("rows.jsonl", b"{}\n"), ("a/b.txt", b"hi"), ("x/rows.jsonl", b"z"), ("empty", b""))
-    assert receive(stream, folder, 100) == Received(4, 6, 0)
+    assert receive(stream, folder, 100) == ReceivedFiles(4, 6, 0)
     assert found_in(folder) == {
         "rows.jsonl": b"{}\n",
         "files/a/b.txt": b"hi",
@@ -361,7 +363,7 @@ def test_files_arrive_as_they_were_sent(folder: Path) -> None:
     ],
 )
 def test_a_name_that_could_lead_elsewhere_is_refused(folder: Path, path: object) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(OutputStreamError):
         receive(sent((path, b"x")), folder, 100)
     assert found_in(folder.parent) == {}
 
@@ -388,7 +390,7 @@ def test_a_name_that_could_lead_elsewhere_is_refused(folder: Path, path: object)
     ],
 )
 def test_a_stream_in_another_form_is_refused(folder: Path, data: bytes) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(OutputStreamError):
         receive(io.BytesIO(data), folder, 100)
 
 
@@ -398,16 +400,16 @@ def test_a_stream_that_breaks_off_is_told_from_one_that_lies(folder: Path) -> No
 
 
 def test_too_much_is_refused_before_it_is_written(folder: Path) -> None:
-    with pytest.raises(Refused, match=r"101 bytes or more, allowed are 100"):
+    with pytest.raises(OutputStreamError, match=r"101 bytes or more, allowed are 100"):
         receive(sent(("a", b"x" * 100), ("b", b"y")), folder, 100)
     assert list(found_in(folder)) == ["files/a"]
 
 
 def test_too_many_files_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sessions.jobs.sandbox.sandbox_outputs.MOST_FILES", 2)
-    with pytest.raises(Refused, match="more than 2 files and folders"):
+    with pytest.raises(OutputStreamError, match="more than 2 files and folders"):
         receive(sent(("a", b""), ("b", b""), ("c", b"")), folder, 100)
-    with pytest.raises(Refused, match="more than 2 files and folders"):
+    with pytest.raises(OutputStreamError, match="more than 2 files and folders"):
         receive(sent(("x/y/c", b"")), folder, 100)
     assert MOST_FILES == 10_000
 
@@ -434,7 +436,7 @@ def test_only_regular_files_are_sent_and_links_are_not_followed(tmp_path: Path, 
     stream = io.BytesIO()
     send(str(left), stream)
     stream.seek(0)
-    assert receive(stream, folder, 100) == Received(1, 4, 5)
+    assert receive(stream, folder, 100) == ReceivedFiles(1, 4, 5)
     assert found_in(folder) == {"files/deep/kept.txt": b"kept"}
 
 

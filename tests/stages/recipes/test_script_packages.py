@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sessions.jobs.sandbox.sandbox import script_host
-from specs.stages.recipes.script_file import PACKAGES, installed, lacking, packages
-from specs.system.errors import Blocked
+from specs.stages.recipes.script_file import PACKAGES, find_installed_versions, lacking, packages
+from specs.system.errors import BlockedError
 from specs.system.home import HOME
 from testing.factories.recipe_session import RecipeSession, recipe_session
 from testing.fixtures.recipe_process import run
@@ -42,9 +42,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_what_lies_there_is_installed_for_scripts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lacking(("acme-loud>=2",)) == ["acme-loud>=2"] and "packaging" in installed(("packaging>=20",))
+    assert lacking(("acme-loud>=2",)) == ["acme-loud>=2"] and "packaging" in find_installed_versions(("packaging>=20",))
     monkeypatch.setenv(PACKAGES, str(folder))
-    assert installed(("acme-loud>=2", "packaging")) == {"acme-loud": "2.1", "packaging": "0.1"}
+    assert find_installed_versions(("acme-loud>=2", "packaging")) == {"acme-loud": "2.1", "packaging": "0.1"}
     assert lacking(("packaging>=20", "pydantic")) == ["packaging>=20"], "the folder's is the one that would be imported"
 
 
@@ -52,7 +52,7 @@ def test_what_lies_there_is_installed_for_scripts(folder: Path, monkeypatch: pyt
 def test_a_folder_that_cannot_be_given_is_one_error(named: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PACKAGES, named)
     for asked in (packages, script_host):
-        with pytest.raises(Blocked, match=told):
+        with pytest.raises(BlockedError, match=told):
             asked()
 
 

@@ -21,7 +21,7 @@ from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from specs.jobs.job_records import Manifest
 from specs.stages.recipes.script_file import PACKAGES
-from specs.trainers.trainer_file import Given
+from specs.trainers.trainer_file import TrainingInputs
 from specs.trainers.trainer_keys import AXOLOTL, EXAMPLE_KEYS, PREFERENCE_KEYS, TRL, Trainer
 from testing.fixtures.sandbox import needs_sandbox
 from testing.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, write_lines
@@ -58,7 +58,7 @@ def answer(code: str, path: str = "") -> Any:
 
 def strangers(trainer: Trainer, keys: set[str]) -> tuple[set[str], set[str]]:
     """Return the keys of a table that the tool does not have, and the tool's keys that the table should name."""
-    named = {*trainer.given, *trainer.off, *trainer.refused, *trainer.harmless}
+    named = {*trainer.replacements, *trainer.off, *trainer.refused, *trainer.harmless}
     return named - keys, {one for one in keys - named if OUTWARD.search(one)}
 
 
@@ -68,7 +68,7 @@ def test_the_table_of_trl_names_its_keys_and_all_that_lead_outside() -> None:
     unknown, missing = strangers(TRL, sft | dpo)
     # Of its command, of accelerate, and of transformers before its fifth version.
     assert unknown == {"env", "accelerate_config", "num_processes", "num_machines", "logging_dir"} and not missing
-    given = set(TRL.given) | set(TRL.refused) | set(TRL.harmless)
+    given = set(TRL.replacements) | set(TRL.refused) | set(TRL.harmless)
     assert sft - dpo - given == EXAMPLE_KEYS and dpo - sft - given == PREFERENCE_KEYS
 
 
@@ -93,15 +93,20 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ("", Given("start", "rows", "examples")),
-        ("adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\n", Given("start", "rows", "examples")),
-        ("rl: dpo\n", Given("start", "pairs", "preferences")),
-        ("", Given("start", "texts", "texts")),
-        ("", Given("start", "rows", "examples", "rows")),
+        ("", TrainingInputs("start", "rows", "examples")),
+        (
+            "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\n",
+            TrainingInputs("start", "rows", "examples"),
+        ),
+        ("rl: dpo\n", TrainingInputs("start", "pairs", "preferences")),
+        ("", TrainingInputs("start", "texts", "texts")),
+        ("", TrainingInputs("start", "rows", "examples", "rows")),
     ],
     ids=["sft", "lora", "dpo", "texts", "eval"],
 )
-def test_axolotl_trains_and_leaves_what_is_taken_over(more: str, told: Given, given: Path, tmp_path: Path) -> None:
+def test_axolotl_trains_and_leaves_what_is_taken_over(
+    more: str, told: TrainingInputs, given: Path, tmp_path: Path
+) -> None:
     # Longer rows are left out, and of the tiny model's tokenizer each letter is a token.
     ran = trained(tmp_path, given, FILE.replace("sequence_len: 64", "sequence_len: 256") + more, told, FOLDER)
     assert ran.code == 0, ran.log

@@ -22,10 +22,10 @@ from sessions.jobs.job_environment import JOB_VARIABLES
 from sessions.jobs.sandbox.recipe_job import progress_in
 from sessions.runtime.wiring import require_machine
 from specs.jobs.job_records import Manifest
-from specs.system.errors import Blocked
+from specs.system.errors import BlockedError
 from specs.trail.verdict import Packet
 from specs.trainers import trainer_file
-from specs.trainers.trainer_file import Given, as_script, notes_of
+from specs.trainers.trainer_file import TrainingInputs, as_script, notes_of
 from testing.factories.spec_files import loads
 from testing.factories.trained_recipe import TRAINED
 from testing.fixtures.collected import collected
@@ -65,7 +65,7 @@ wandb_project: mine
 class Ran:
     """How a script ended, outside of a sandbox."""
 
-    def __init__(self, folder: Path, text: str, given: Given, path: str = "") -> None:
+    def __init__(self, folder: Path, text: str, given: TrainingInputs, path: str = "") -> None:
         script = folder / "script.py"
         script.write_text(as_script(Path("file.yaml"), text.encode(), given).text, encoding="utf-8")
         self.out = folder / "out"
@@ -107,7 +107,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trained(folder: Path, given: Path, text: str, told: Given, path: str = "") -> Ran:
+def trained(folder: Path, given: Path, text: str, told: TrainingInputs, path: str = "") -> Ran:
     (folder / "in").symlink_to(given / "in")
     return Ran(folder, text, told, path)
 
@@ -149,15 +149,15 @@ def test_a_trl_file_trains_in_the_sandbox_and_through_its_gate(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ("", Given("start", "rows", "examples")),
-        ("use_peft: true\nlora_r: 4\n", Given("start", "rows", "examples")),
-        ("beta: 0.2\n", Given("start", "pairs", "preferences")),
-        ("", Given("start", "rows", "examples", "rows")),
-        ("eval_strategy: epoch\n", Given("start", "rows", "examples", "rows")),
+        ("", TrainingInputs("start", "rows", "examples")),
+        ("use_peft: true\nlora_r: 4\n", TrainingInputs("start", "rows", "examples")),
+        ("beta: 0.2\n", TrainingInputs("start", "pairs", "preferences")),
+        ("", TrainingInputs("start", "rows", "examples", "rows")),
+        ("eval_strategy: epoch\n", TrainingInputs("start", "rows", "examples", "rows")),
     ],
     ids=["sft", "lora", "dpo", "eval unsaid", "eval"],
 )
-def test_trl_trains_and_leaves_what_is_taken_over(more: str, told: Given, given: Path, tmp_path: Path) -> None:
+def test_trl_trains_and_leaves_what_is_taken_over(more: str, told: TrainingInputs, given: Path, tmp_path: Path) -> None:
     ran = trained(tmp_path, given, TRL + more, told)
     assert ran.code == 0, ran.log
     assert ran.last is not None and ran.last[:2] == (12, 12) and float(ran.last[2]["loss"]) > 0, ran.log
@@ -174,17 +174,19 @@ def test_a_key_that_trl_does_not_know_ends_the_script(
 ) -> None:
     # TRL's own command trains without it, and `spec check` refuses it where its layout is known.
     monkeypatch.setattr(trainer_file, "known_keys", {}.get)
-    ran = trained(tmp_path, given, f"{TRL}learning_rat: 1.0e-4\n", Given("start", "rows", "examples"))
+    ran = trained(tmp_path, given, f"{TRL}learning_rat: 1.0e-4\n", TrainingInputs("start", "rows", "examples"))
     assert ran.code != 0 and "learning_rat" in ran.log and not (ran.out / "checkpoint").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "told"),
-    [("", Given("start", "rows", "examples")), ("rl: dpo\n", Given("start", "pairs", "preferences"))],
+    [("", TrainingInputs("start", "rows", "examples")), ("rl: dpo\n", TrainingInputs("start", "pairs", "preferences"))],
     ids=["sft", "dpo"],
 )
-def test_axolotl_is_handed_a_file_that_it_can_read(more: str, told: Given, given: Path, tmp_path: Path) -> None:
+def test_axolotl_is_handed_a_file_that_it_can_read(
+    more: str, told: TrainingInputs, given: Path, tmp_path: Path
+) -> None:
     ran = trained(tmp_path, given, AXOLOTL + more, told, str(STAND_IN))
     assert ran.code == 0, ran.log
     read = json.loads((ran.out / "read.json").read_text(encoding="utf-8"))
@@ -198,6 +200,6 @@ def test_axolotl_is_handed_a_file_that_it_can_read(more: str, told: Given, given
 def test_axolotl_is_asked_for_before_the_start(tmp_path: Path) -> None:
     (tmp_path / "axolotl.yaml").write_text(AXOLOTL, encoding="utf-8")
     spec = spec_with(tmp_path, YAML_STAGE.replace("sft.yaml", "axolotl.yaml"))
-    with pytest.raises(Blocked, match="needs what is not installed: axolotl") as caught:
+    with pytest.raises(BlockedError, match="needs what is not installed: axolotl") as caught:
         require_machine(loads(spec).spec)
     assert "pip install --target script-packages axolotl && export PEERGATE_SCRIPT_PACKAGES=" in str(caught.value.hint)

@@ -14,7 +14,7 @@ from testing.factories.trace_evidence import GIVEN, transcripts
 from testing.fixtures.stage_jobs import stage_job
 from testing.fixtures.tiny_training import tiny_checkpoint, write_lines
 from testing.fixtures.witnessed_jobs import unwritten
-from training.jobs.job import Done, Job
+from training.jobs.job import Job, StageResult
 from training.jobs.traces.replay_traces import replay_traces
 from training.rules.traces.local_replay import pairs_of, states_in
 
@@ -42,12 +42,14 @@ def rows_in(job: Job[Any]) -> list[TraceAnswer]:
 
 
 @pytest.fixture(scope="module")
-def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job[Any], Done]:
+def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job[Any], StageResult]:
     job = job_of(tmp_path_factory.mktemp("replay"))
     return job, replay_traces(job)
 
 
-def test_every_state_that_the_seed_draws_is_answered_and_the_pairs_follow(answered: tuple[Job[Any], Done]) -> None:
+def test_every_state_that_the_seed_draws_is_answered_and_the_pairs_follow(
+    answered: tuple[Job[Any], StageResult],
+) -> None:
     job, done = answered
     states, rows = states_in(transcripts(), job.parameters), rows_in(job)
     asked = [(one.id, one.prompt) for one in states.items()]
@@ -60,14 +62,14 @@ def test_every_state_that_the_seed_draws_is_answered_and_the_pairs_follow(answer
 
 
 def test_a_witness_finds_that_these_weights_wrote_the_answers_and_others_did_not(
-    answered: tuple[Job[Any], Done], tmp_path: Path
+    answered: tuple[Job[Any], StageResult], tmp_path: Path
 ) -> None:
     job, _ = answered
     assert unwritten(job) == set()
     assert unwritten(job, tiny_checkpoint(tmp_path / "other", seed=5), "other")
 
 
-def test_the_seed_decides_what_is_written(answered: tuple[Job[Any], Done], tmp_path: Path) -> None:
+def test_the_seed_decides_what_is_written(answered: tuple[Job[Any], StageResult], tmp_path: Path) -> None:
     again = job_of(tmp_path)
     replay_traces(again)
     assert (again.out / "rows.jsonl").read_bytes() == (answered[0].out / "rows.jsonl").read_bytes()

@@ -31,7 +31,7 @@ def test_healthy_evidence_passes_every_check(tmp_path: Path) -> None:
 
 
 def test_metrics_by_hand(tmp_path: Path) -> None:
-    count = len(states().shown)
+    count = len(states().shown_states)
     found = measure(trace_evidence(tmp_path)).metrics
     values = {id: one.value for id, one in found.items()}
     assert (values["trace_states"], values["trace_answers"]) == (count, 2 * count)
@@ -40,7 +40,7 @@ def test_metrics_by_hand(tmp_path: Path) -> None:
     assert values["trace_calls"] == pytest.approx(6 / (2 * count))
     assert values["trace_agreement"] == pytest.approx((count - 2) / count)
     # Of the states in which the answers agree, those in which the trace did something else.
-    did_text = [all(part.type != "tool_use" for part in one.state.parts) for one in states().shown]
+    did_text = [all(part.type != "tool_use" for part in one.state.parts) for one in states().shown_states]
     assert values["trace_pairs"] == count - 2 - sum(did_text[4:])
 
 

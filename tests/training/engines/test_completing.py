@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from testing.fixtures.small_text import small_model
-from training.engines.batched import Output, shared_beginning
+from training.engines.batched import Completion, shared_beginning
 from training.engines.checkpoint import load
-from training.engines.engine import Batched
-from training.engines.token_sampling import Penalty, Sampling
+from training.engines.engine import BatchedEngine
+from training.engines.token_sampling import Penalty, TokenSampling
 
 pytestmark = pytest.mark.integration
 
@@ -29,23 +29,25 @@ def ids(loaded: tuple[Any, Any]) -> list[list[int]]:
     return [loaded[1](text)["input_ids"] for text in PROMPTS]
 
 
-def outputs(loaded: tuple[Any, Any], ids: list[list[int]], sampling: Sampling, **settings: Any) -> list[Output]:
-    rows = Batched(*loaded, 8, share=False).complete(ids, sampling, **settings)
+def outputs(
+    loaded: tuple[Any, Any], ids: list[list[int]], sampling: TokenSampling, **settings: Any
+) -> list[Completion]:
+    rows = BatchedEngine(*loaded, 8, share=False).complete(ids, sampling, **settings)
     return [output for row in rows for output in row]
 
 
 def test_the_same_seed_draws_the_same_answers(loaded: tuple[Any, Any], ids: list[list[int]]) -> None:
-    sampling = Sampling(LIMIT, 0.9, 0.8)
+    sampling = TokenSampling(LIMIT, 0.9, 0.8)
     sampled, again, other = (outputs(loaded, ids, sampling, samples=2, seed=seed) for seed in (3, 3, 4))
     assert sampled == again != other
 
 
 def test_a_stop_cuts_the_same_text_and_says_which_one_it_was(loaded: tuple[Any, Any], ids: list[list[int]]) -> None:
-    whole = outputs(loaded, ids, Sampling(LIMIT, keep_special=True))
+    whole = outputs(loaded, ids, TokenSampling(LIMIT, keep_special=True))
     # Parts of what the model writes anyway: from the middle of one token to the middle of another.
     stops = tuple(output.text[9:13] for output in whole[:2])
     assert all(stops)
-    cut = outputs(loaded, ids, Sampling(LIMIT, stops=stops, keep_special=True))
+    cut = outputs(loaded, ids, TokenSampling(LIMIT, stops=stops, keep_special=True))
     ended = {"stop": 0, "length": 0, "eos": 0}
     for before, after in zip(whole, cut, strict=True):
         at, stop = (
@@ -63,22 +65,22 @@ def test_a_stop_cuts_the_same_text_and_says_which_one_it_was(loaded: tuple[Any, 
 
 
 def test_rows_that_stopped_do_not_change_the_others(loaded: tuple[Any, Any], ids: list[list[int]]) -> None:
-    whole = outputs(loaded, ids, Sampling(LIMIT))
+    whole = outputs(loaded, ids, TokenSampling(LIMIT))
     stop = whole[0].text[3:7]
-    cut = outputs(loaded, ids, Sampling(LIMIT, stops=(stop,)))
+    cut = outputs(loaded, ids, TokenSampling(LIMIT, stops=(stop,)))
     others = [place for place, output in enumerate(whole) if stop not in output.text]
     assert others and [cut[place] for place in others] == [whole[place] for place in others]
 
 
 def test_each_way_to_end_is_told(loaded: tuple[Any, Any], ids: list[list[int]]) -> None:
     model, _ = loaded
-    (first, *_) = outputs(loaded, ids, Sampling(6))
+    (first, *_) = outputs(loaded, ids, TokenSampling(6))
     assert (first.finish, first.truncated, first.stop, len(first.ids)) == ("length", True, None, 6)
     # The third token becomes the end token.
     before = model.generation_config.eos_token_id
     model.generation_config.eos_token_id = [before, first.ids[2]]
     try:
-        (ended, *_) = outputs(loaded, ids[:1], Sampling(6))
+        (ended, *_) = outputs(loaded, ids[:1], TokenSampling(6))
     finally:
         model.generation_config.eos_token_id = before
     assert (ended.finish, ended.truncated, ended.ids) == ("eos", False, first.ids[: first.ids.index(first.ids[2])])
@@ -106,23 +108,23 @@ def test_greedy_with_a_penalty_is_what_generate_writes(loaded: tuple[Any, Any], 
     import torch
 
     model, _ = loaded
-    ours = outputs(loaded, ids, Sampling(LIMIT, repetition_penalty=1.2))
+    ours = outputs(loaded, ids, TokenSampling(LIMIT, repetition_penalty=1.2))
     for prompt, output in zip(ids, ours, strict=True):
         given = torch.tensor([prompt])
         theirs: Any = model.generate(
             given, attention_mask=torch.ones_like(given), max_new_tokens=LIMIT, do_sample=False, repetition_penalty=1.2
         )
         assert list(output.ids) == theirs[0, len(prompt) :].tolist()
-    assert [one.ids for one in ours] != [one.ids for one in outputs(loaded, ids, Sampling(LIMIT))]
+    assert [one.ids for one in ours] != [one.ids for one in outputs(loaded, ids, TokenSampling(LIMIT))]
 
 
 def test_special_tokens_stay_visible_where_they_are_asked_for(loaded: tuple[Any, Any], tmp_path: Path) -> None:
-    from training.engines.stop_strings import Watch
+    from training.engines.stop_strings import StopWatcher
 
     _, tokenizer = loaded
     ids = tokenizer("tell <|start|>user")["input_ids"]
-    assert "<|start|>" in Watch(tokenizer, (), keep_special=True).text_of(ids)
-    assert "<|start|>" not in Watch(tokenizer, (), keep_special=False).text_of(ids)
+    assert "<|start|>" in StopWatcher(tokenizer, (), keep_special=True).text_of(ids)
+    assert "<|start|>" not in StopWatcher(tokenizer, (), keep_special=False).text_of(ids)
 
 
 BEGINNING = "tell a short tale about the sea and the sky and the owl and the bee and the rain and the old house "
@@ -140,11 +142,13 @@ def test_a_common_beginning_is_read_once_and_changes_nothing(loaded: tuple[Any, 
     hook = model.register_forward_pre_hook(note, with_kwargs=True)
     try:
         for samples, penalty in ((1, 1.0), (2, 1.2)):
-            results: list[list[list[Output]]] = []
+            results: list[list[list[Completion]]] = []
             for share in (False, True):
-                sampling = Sampling(LIMIT, repetition_penalty=penalty)
+                sampling = TokenSampling(LIMIT, repetition_penalty=penalty)
                 read.clear()
-                results.append(Batched(model, tokenizer, 16, share=share).complete(prompts, sampling, samples=samples))
+                results.append(
+                    BatchedEngine(model, tokenizer, 16, share=share).complete(prompts, sampling, samples=samples)
+                )
                 read_first = sum(read[: 1 + share])
                 assert read_first < 0.6 * sum(map(len, prompts)) if share else read_first >= sum(map(len, prompts))
             assert results[0] == results[1]

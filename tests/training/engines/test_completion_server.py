@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from testing.fixtures.tiny_training import tiny_checkpoint
-from training.engines.completion_server import PATH, CompletionServer, Granted
-from training.engines.engine import Batched, Engine
+from training.engines.completion_server import PATH, CompletionLimits, CompletionServer
+from training.engines.engine import BatchedEngine, CompletionEngine
 from training.engines.engine_factory import make_engine
-from training.engines.token_sampling import Sampling
+from training.engines.token_sampling import TokenSampling
 from training.rules.prompt_encoding import dialogue_ids
 
 
@@ -35,7 +35,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+def engine(tmp_path_factory: pytest.TempPathFactory) -> CompletionEngine:
     folder = tmp_path_factory.mktemp("served")
     return make_engine("batched", tiny_checkpoint(folder / "model"), 4, scratch=folder, share=False)
 
@@ -46,9 +46,12 @@ def place() -> Iterator[Path]:
         yield Path(name) / "socket"
 
 
-def serve(engine: Engine, place: Path, temperature: float | None = None) -> CompletionServer:
+def serve(engine: CompletionEngine, place: Path, temperature: float | None = None) -> CompletionServer:
     return CompletionServer(
-        engine, lambda said: dialogue_ids(engine.tokenizer, said, "chat").ids, Granted(12, temperature, 0, 4), place
+        engine,
+        lambda said: dialogue_ids(engine.tokenizer, said, "chat").ids,
+        CompletionLimits(12, temperature, 0, 4),
+        place,
     )
 
 
@@ -65,7 +68,7 @@ def user(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 
 
-def test_answers_are_those_of_the_engine_and_are_kept(engine: Engine, place: Path) -> None:
+def test_answers_are_those_of_the_engine_and_are_kept(engine: CompletionEngine, place: Path) -> None:
     texts = [f"word {'x' * n}" for n in range(1, 8)]
     with serve(engine, place) as server:
         found: dict[str, Any] = {}
@@ -83,7 +86,7 @@ def test_answers_are_those_of_the_engine_and_are_kept(engine: Engine, place: Pat
         status, told = found[text]
         call = server.calls[told["id"]]
         prompt = dialogue_ids(engine.tokenizer, user(text), "chat").ids
-        ((alone,),) = engine.complete([prompt], Sampling(9))
+        ((alone,),) = engine.complete([prompt], TokenSampling(9))
         assert status == 200 and call.prompt == prompt and call.messages == tuple(user(text))
         assert call.output == alone and told["choices"][0]["message"]["content"] == alone.text
         assert told["usage"]["completion_tokens"] == len(alone.ids)
@@ -106,7 +109,7 @@ def test_answers_are_those_of_the_engine_and_are_kept(engine: Engine, place: Pat
     ],
 )
 def test_what_is_not_granted_is_refused_and_not_answered(
-    engine: Engine, place: Path, request_: dict[str, Any], why: str
+    engine: CompletionEngine, place: Path, request_: dict[str, Any], why: str
 ) -> None:
     with serve(engine, place) as server:
         whole: dict[str, Any] = {"messages": user("hi")} | request_
@@ -115,7 +118,7 @@ def test_what_is_not_granted_is_refused_and_not_answered(
         assert server.calls == {}
 
 
-def test_only_who_has_the_key_is_answered(engine: Engine, place: Path) -> None:
+def test_only_who_has_the_key_is_answered(engine: CompletionEngine, place: Path) -> None:
     with serve(engine, place) as server:
         assert ask(place, "", messages=user("hi"))[0] == 401
         assert ask(place, f"{server.key}x", messages=user("hi"))[0] == 401
@@ -125,7 +128,7 @@ def test_only_who_has_the_key_is_answered(engine: Engine, place: Path) -> None:
         assert ask(place, server.key, messages=user("hi"))[0] == 200
 
 
-def test_what_is_no_request_is_refused(engine: Engine, place: Path) -> None:
+def test_what_is_no_request_is_refused(engine: CompletionEngine, place: Path) -> None:
     with serve(engine, place) as server:
         for body, status in ((b"[]", 400), (b"{", 400), (b"[" * 5000, 400)):
             connection = _Connection(place)
@@ -134,7 +137,7 @@ def test_what_is_no_request_is_refused(engine: Engine, place: Path) -> None:
             connection.close()
 
 
-def test_samples_depend_on_seed_and_prompt_and_not_on_the_order(engine: Engine, place: Path) -> None:
+def test_samples_depend_on_seed_and_prompt_and_not_on_the_order(engine: CompletionEngine, place: Path) -> None:
     def sampled(texts: list[str]) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         with serve(engine, place, 1.0) as server:
@@ -147,11 +150,13 @@ def test_samples_depend_on_seed_and_prompt_and_not_on_the_order(engine: Engine, 
     assert one == other and one["a"][0] != one["a"][1]
 
 
-def test_an_engine_that_gives_up_is_a_refusal(place: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_gives_up_is_a_refusal(
+    place: Path, engine: CompletionEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(Batched, "_complete", broken)
+    monkeypatch.setattr(BatchedEngine, "_complete", broken)
     with serve(engine, place) as server:
         status, told = ask(place, server.key, messages=user("hi"))
     assert status == 400 and "out of memory" in told["error"]["message"] and server.calls == {}

@@ -16,8 +16,8 @@ from testing.fixtures.small_text import small_model
 from training.engines import checkpoint as checkpoint_module
 from training.engines.batched import Batch
 from training.engines.checkpoint import load, save
-from training.engines.engine import Batched, without_plans
-from training.engines.token_sampling import Sampling
+from training.engines.engine import BatchedEngine, without_plans
+from training.engines.token_sampling import TokenSampling
 from training.rules.prompt_encoding import prompt_ids
 
 pytestmark = pytest.mark.integration
@@ -68,7 +68,7 @@ def test_greedy_answers_are_those_of_decoding_one_by_one_without_a_cache(
     import torch
 
     model, tokenizer = loaded
-    outputs = Batched(model, tokenizer, 5, share=False).complete(prompts, Sampling(20))
+    outputs = BatchedEngine(model, tokenizer, 5, share=False).complete(prompts, TokenSampling(20))
     for prompt, (output,) in zip(prompts, outputs, strict=True):
         ids, written = list(prompt), list[int]()
         with torch.inference_mode():
@@ -87,9 +87,9 @@ def test_answers_end_at_different_times_and_in_the_order_of_the_prompts(
     loaded: tuple[Any, Any], prompts: list[list[int]]
 ) -> None:
     # The control of the test above: without rows that end early nothing would be dropped from the batch.
-    outputs = Batched(*loaded, 5, share=False).complete(prompts, Sampling(20))
+    outputs = BatchedEngine(*loaded, 5, share=False).complete(prompts, TokenSampling(20))
     assert len({len(output.ids) for (output,) in outputs}) > 2
-    backward = Batched(*loaded, 5, share=False).complete(prompts[::-1], Sampling(20))
+    backward = BatchedEngine(*loaded, 5, share=False).complete(prompts[::-1], TokenSampling(20))
     assert [row[0].text for row in backward[::-1]] == [row[0].text for row in outputs]
 
 
@@ -97,8 +97,8 @@ def test_sampling_repeats_with_its_seed_and_differs_between_samples_and_seeds(
     loaded: tuple[Any, Any], prompts: list[list[int]]
 ) -> None:
     def sample(seed: int) -> list[list[str]]:
-        engine = Batched(*loaded, 8, share=False)
-        outputs = engine.complete(prompts[:2], Sampling(16, 1.0, 0.9), samples=4, seed=seed)
+        engine = BatchedEngine(*loaded, 8, share=False)
+        outputs = engine.complete(prompts[:2], TokenSampling(16, 1.0, 0.9), samples=4, seed=seed)
         return [[output.text for output in row] for row in outputs]
 
     first = sample(1)
@@ -107,9 +107,9 @@ def test_sampling_repeats_with_its_seed_and_differs_between_samples_and_seeds(
 
 
 def test_a_tiny_nucleus_is_greedy(loaded: tuple[Any, Any], prompts: list[list[int]]) -> None:
-    engine = Batched(*loaded, 2, share=False)
-    greedy = engine.complete(prompts[:2], Sampling(8))
-    nucleus = engine.complete(prompts[:2], Sampling(8, 1.0, 1e-6), seed=3)
+    engine = BatchedEngine(*loaded, 2, share=False)
+    greedy = engine.complete(prompts[:2], TokenSampling(8))
+    nucleus = engine.complete(prompts[:2], TokenSampling(8, 1.0, 1e-6), seed=3)
     assert [row[0].ids for row in nucleus] == [row[0].ids for row in greedy]
 
 
@@ -165,7 +165,7 @@ def test_attention_is_without_cudnn_while_answers_are_written(
 
     monkeypatch.setattr(Batch, "read", watched)
     before = torch.backends.cuda.cudnn_sdp_enabled()
-    Batched(*loaded, 8).complete(prompts[:1], Sampling(1))
+    BatchedEngine(*loaded, 8).complete(prompts[:1], TokenSampling(1))
     assert seen == [False] and torch.backends.cuda.cudnn_sdp_enabled() == before
     with pytest.raises(ValueError, match="stop"), without_plans():
         raise ValueError("stop")

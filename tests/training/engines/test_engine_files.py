@@ -14,11 +14,11 @@ import pytest
 
 from testing.fixtures.small_text import small_model
 from training.engines.checkpoint import load
-from training.engines.engine import EngineMissing, NotWhole, ends_of
+from training.engines.engine import EngineMissing, IncompleteCompletion, ends_of
 from training.engines.engine_factory import make_engine
 from training.engines.gguf_file import write_gguf
 from training.engines.gguf_weights import NoGguf
-from training.engines.token_sampling import Sampling
+from training.engines.token_sampling import TokenSampling
 from training.engines.vllm import SETTINGS
 
 
@@ -113,7 +113,7 @@ def stand_in(folder: Path, ways: list[str]) -> Any:
         def one(self, asked: dict[str, Any], drawn: Any) -> Any:
             assert asked.keys() == {"prompt_token_ids"}
             module.asked.append(drawn)
-            sampling = Sampling(drawn.max_tokens, drawn.temperature or None, drawn.top_p, stops=tuple(drawn.stop))
+            sampling = TokenSampling(drawn.max_tokens, drawn.temperature or None, drawn.top_p, stops=tuple(drawn.stop))
             (outputs,) = self.engine.complete([asked["prompt_token_ids"]], sampling, samples=drawn.n, seed=drawn.seed)
             given: list[Any] = []
             for index, output in enumerate(outputs):
@@ -154,12 +154,12 @@ def test_answers_of_vllm_become_the_outputs_of_every_engine(folder: Path, ways: 
     engine = make_engine("vllm", folder, 4, scratch=folder)
     batched = make_engine("batched", folder, 4, scratch=folder)
     prompts = prompts_of(engine.tokenizer)
-    (first, *_) = [output for (output,) in batched.complete(prompts, Sampling(12))]
+    (first, *_) = [output for (output,) in batched.complete(prompts, TokenSampling(12))]
     stops = (batched.tokenizer.decode(list(first.ids[:4]))[1:-1],)
-    for sampling in (Sampling(12), Sampling(12, stops=stops)):
+    for sampling in (TokenSampling(12), TokenSampling(12, stops=stops)):
         found = engine.complete(prompts, sampling)
         assert found == batched.complete(prompts, sampling)
-    both = engine.complete(prompts, Sampling(6, 1.0, 0.9), samples=2, seed=3)
+    both = engine.complete(prompts, TokenSampling(6, 1.0, 0.9), samples=2, seed=3)
     assert [len(some) for some in both] == [2, 2, 2]
     opened, *drawn = sys.modules["vllm"].asked
     assert (opened["dtype"], opened["generation_config"], opened["max_num_seqs"]) == ("float32", "vllm", 4)
@@ -170,7 +170,7 @@ def test_answers_of_vllm_become_the_outputs_of_every_engine(folder: Path, ways: 
     assert len({one.seed for one in drawn[-3:]}) == 3
     # It takes no several greedy answers to a prompt.
     for answers, alone in zip(
-        engine.complete(prompts, Sampling(6), samples=2), engine.complete(prompts, Sampling(6)), strict=True
+        engine.complete(prompts, TokenSampling(6), samples=2), engine.complete(prompts, TokenSampling(6)), strict=True
     ):
         assert answers == alone * 2
     engine.close()
@@ -208,8 +208,8 @@ def test_a_vllm_that_is_damaged_is_not_taken_for_one_that_needs_a_gpu(
 def test_an_answer_that_is_not_whole_is_an_error(folder: Path, ways: list[str], way: str, told: str) -> None:
     ways.append(way)
     engine = make_engine("vllm", folder, 4, scratch=folder)
-    with pytest.raises(NotWhole, match=told):
-        engine.complete(prompts_of(engine.tokenizer), Sampling(6))
+    with pytest.raises(IncompleteCompletion, match=told):
+        engine.complete(prompts_of(engine.tokenizer), TokenSampling(6))
 
 
 @pytest.mark.skipif(find_spec("vllm") is None, reason="vllm is not installed")

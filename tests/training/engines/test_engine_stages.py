@@ -28,7 +28,7 @@ from training.jobs.generation import (
     sample_responses,
     self_instruct,
 )
-from training.jobs.job import Done, Job
+from training.jobs.job import Job, StageResult
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
 
@@ -113,7 +113,7 @@ def device_of_engine(name: str) -> dict[str, Any]:
 def test_greedy_rows_do_not_show_the_engine(tmp_path: Path, model: Path, kind: str, name: str) -> None:
     device = device_of_engine(name)
     ours = job_of(tmp_path / "ours", kind, model, engine=name, **SMALL, **device)
-    done: Done = WORK[kind](ours)
+    done: StageResult = WORK[kind](ours)
     assert done.effective["engine"] == name and done.facts["engine"]
     assert name == "batched" or ours.order.parameters["engine"] == name
     theirs = job_of(tmp_path / "theirs", kind, model, **SMALL)

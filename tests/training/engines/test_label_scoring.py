@@ -15,7 +15,7 @@ from training.engines import prefix_reading
 from training.engines.checkpoint import load
 from training.engines.label_scoring import Labels, NoLabels, encode_prompt, labels_of, score
 from training.rules.prompt_encoding import EncodingFault
-from training.rules.rubric_prompts import prompts_of_comparison, prompts_of_instruction, shipped
+from training.rules.rubric_prompts import load_shipped_rubric, prompts_of_comparison, prompts_of_instruction
 
 # Short, so that a context of 512 bytes holds it.
 RUBRIC = Rubric(
@@ -162,16 +162,16 @@ def test_a_chat_prompt_ends_with_the_beginning_of_the_answer(loaded: tuple[Any, 
 
 
 def test_the_shipped_rubrics_have_labels_for_every_example() -> None:
-    text = prompts_of_instruction(shipped("instruction"), "Sing.")
+    text = prompts_of_instruction(load_shipped_rubric("instruction"), "Sing.")
     for order, good in ((text.plain, "A"), (text.swapped, "B")):
         answers = [line for line in order.splitlines() if line.startswith("Label: ")]
-        examples = shipped("instruction").examples
+        examples = load_shipped_rubric("instruction").examples
         assert [line[-1] == good for line in answers] == [one.good for one in examples]
         assert order.endswith("Instruction: Sing.\nLabel:")
 
 
 def test_compared_responses_change_places_and_the_labels_stay() -> None:
-    one, other = prompts_of_comparison(shipped("comparison"), "Say it.", "First {second}.", "Second.")
+    one, other = prompts_of_comparison(load_shipped_rubric("comparison"), "Say it.", "First {second}.", "Second.")
     assert one.endswith("Response A: First {second}.\nResponse B: Second.\nLabel:")
     assert other.endswith("Response A: Second.\nResponse B: First {second}.\nLabel:")
     assert one.partition("Instruction: Say it.")[0] == other.partition("Instruction: Say it.")[0]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from training.engines import prefix_reading
-from training.engines.prefix_reading import keeps_apart, last_logits, passes, planted
+from training.engines.prefix_reading import build_prompt_tree, keeps_apart, last_logits, passes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -71,7 +71,7 @@ def read(model: Any, prompts: list[list[int]], shared: int, tree: bool, most: in
 
 
 def test_a_tree_holds_each_beginning_once() -> None:
-    tree = planted([[1, 2], [1, 2, 3, 4], [1, 2, 3, 5], [6]])
+    tree = build_prompt_tree([[1, 2], [1, 2, 3, 4], [1, 2, 3, 5], [6]])
     assert tree.ids == [1, 2, 3, 4, 5, 6]
     assert tree.depths == [0, 1, 2, 3, 3, 0]
     assert tree.ends == [1, 3, 4, 5]
@@ -87,7 +87,7 @@ def test_passes_hold_every_prompt_once_and_no_more_than_they_may(monkeypatch: py
     for one in found:
         in_order = [prompts[number] for number in one]
         assert in_order == sorted(in_order)
-        assert len(one) == 1 or len(planted(in_order).ids) <= 24
+        assert len(one) == 1 or len(build_prompt_tree(in_order).ids) <= 24
     assert len(passes(prompts, 100)) < len(found)
 
 

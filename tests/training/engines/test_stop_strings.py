@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specs.stages.base.sampling import ROLE_STOPS
 from testing.fixtures.small_text import word_tokenizer
-from training.engines.stop_strings import Found, Watch, find_stop
+from training.engines.stop_strings import StopMatch, StopWatcher, find_stop
 
 HOLDS_THEIR_CHARACTERS = (
     "Note: three ways.\n### A heading? No: a line.\n\nQuestion: is Q: a stop? User: no. "
@@ -26,7 +26,7 @@ def tokenizer() -> Any:
 
 def stopped_at(tokenizer: Any, text: str, stops: tuple[str, ...]) -> tuple[int, str | None]:
     """Feed a text token by token, as decoding does; return how many tokens were read and the stop."""
-    watch = Watch(tokenizer, stops, keep_special=True)
+    watch = StopWatcher(tokenizer, stops, keep_special=True)
     ids = tokenizer(text)["input_ids"]
     for count in range(1, len(ids) + 1):
         if watch.has_stopped(ids[:count]):
@@ -55,15 +55,15 @@ def test_a_stop_is_found_across_the_borders_of_tokens(tokenizer: Any, stop: str)
 
 
 def test_the_stop_that_begins_first_counts_and_at_one_place_the_first_declared() -> None:
-    assert find_stop("a\n\nb###", ("###", "\n\n")) == Found(1, "\n\n")
-    assert find_stop("a\n\nb", ("\n", "\n\n")) == Found(1, "\n")
-    assert find_stop("a\n\nb", ("\n\n", "\n")) == Found(1, "\n\n")
+    assert find_stop("a\n\nb###", ("###", "\n\n")) == StopMatch(1, "\n\n")
+    assert find_stop("a\n\nb", ("\n", "\n\n")) == StopMatch(1, "\n")
+    assert find_stop("a\n\nb", ("\n\n", "\n")) == StopMatch(1, "\n\n")
     assert find_stop("a: b", ("\nQ:",)) is None
 
 
 def test_an_empty_stop_is_refused(tokenizer: Any) -> None:
     with pytest.raises(ValueError, match="empty stop string"):
-        Watch(tokenizer, ("\n", ""), keep_special=False)
+        StopWatcher(tokenizer, ("\n", ""), keep_special=False)
 
 
 @settings(max_examples=60, deadline=None)

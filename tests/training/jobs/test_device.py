@@ -13,7 +13,7 @@ from specs.stages.registry import STAGE_KINDS
 from testing.factories.evidence_on_disk import evidence_of, with_manifest
 from testing.factories.judged_evidence import results_of
 from training.jobs import job
-from training.jobs.job import Done
+from training.jobs.job import StageResult
 
 
 @pytest.fixture
@@ -59,9 +59,9 @@ def test_a_granted_gpu_that_torch_does_not_find_is_refused(
 def test_the_gate_compares_where_it_ran_with_where_it_had_to(tmp_path: Path) -> None:
     granted = {"batch_size": 4, "device": "cuda"}
     echoed = {"batch_size": 4, "device": "cuda"}
-    assert job.read_back(granted, Done("cpu", "float32", 0, echoed))["device"] == "cpu"
-    assert job.read_back(granted, Done("cuda:0", "bfloat16", 0, echoed))["device"] == "cuda"
-    assert "device" not in job.read_back({"batch_size": 4}, Done("cpu", "float32", 0, {"batch_size": 4}))
+    assert job.read_back(granted, StageResult("cpu", "float32", 0, echoed))["device"] == "cpu"
+    assert job.read_back(granted, StageResult("cuda:0", "bfloat16", 0, echoed))["device"] == "cuda"
+    assert "device" not in job.read_back({"batch_size": 4}, StageResult("cpu", "float32", 0, {"batch_size": 4}))
     evidence = evidence_of(tmp_path, "base")
     held = replace(evidence, parameters=evidence.parameters | {"device": "cuda"})
     for found, status in (("cuda", "PASS"), ("cpu", "FAIL")):

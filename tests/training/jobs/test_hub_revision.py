@@ -9,7 +9,7 @@ import pytest
 
 from sessions.nodes.job_order import prepare_model
 from specs.loading.loading import load_spec
-from specs.trail.session_bodies import Model
+from specs.trail.session_bodies import ModelEntry
 from testing.factories.spec_files import write_spec
 from testing.fixtures.tiny_training import tiny_checkpoint
 from training.jobs.base_model import revision_of
@@ -37,8 +37,8 @@ def test_the_commit_of_hub_weights_is_recorded(hub: Path, tmp_path: Path) -> Non
     model = prepare_model(resolved, resolved.spec.model, tmp_path / "cache", lambda _: None)
     assert model.revision == COMMIT
     body = {"source": "hub:owner/tiny", "kind": "instruct", "path": str(model.path), "digest": model.digest}
-    assert Model.model_validate(body | {"revision": COMMIT}).revision == COMMIT
-    assert "revision" not in Model.model_validate(body).model_dump(), "older trails read as they were written"
+    assert ModelEntry.model_validate(body | {"revision": COMMIT}).revision == COMMIT
+    assert "revision" not in ModelEntry.model_validate(body).model_dump(), "older trails read as they were written"
 
 
 def test_other_sources_have_no_commit(hub: Path, tmp_path: Path) -> None:

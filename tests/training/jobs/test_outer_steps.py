@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specs.stages.finetuning.distributed import Distributed, ReplicaRound
+from specs.stages.finetuning.distributed import DistributedTraining, ReplicaRound
 from testing.fixtures.needed import need
 
 need("torch")
@@ -21,8 +21,8 @@ from training.jobs.finetuning.replicas.outer_weights import (  # noqa: E402
     save_outer,
 )
 from training.jobs.finetuning.replicas.replica_replay import (  # noqa: E402
-    Start,
-    Trained,
+    RoundPart,
+    RoundStart,
     _outer_step,  # pyright: ignore[reportPrivateUsage]
 )
 
@@ -34,18 +34,22 @@ def _row(replica: int, before: str, *, healed: bool = False) -> ReplicaRound:
     return ReplicaRound.model_validate({"replica": replica, "healed": healed} | digests | counts | rest)
 
 
-def _given(lr: float, momentum: float) -> Distributed:
-    return Distributed.model_validate({"replicas": 2, "sync_every": 1, "outer": {"lr": lr, "momentum": momentum}})
+def _given(lr: float, momentum: float) -> DistributedTraining:
+    return DistributedTraining.model_validate(
+        {"replicas": 2, "sync_every": 1, "outer": {"lr": lr, "momentum": momentum}}
+    )
 
 
-def _after(state: Any, begun: float, moves: dict[int, float], rows: list[ReplicaRound], given: Distributed) -> float:
+def _after(
+    state: Any, begun: float, moves: dict[int, float], rows: list[ReplicaRound], given: DistributedTraining
+) -> float:
     import torch
 
     made = {
-        replica: Trained({"w": torch.tensor([begun])}, {"w": torch.tensor([begun + move])}, [], [])
+        replica: RoundPart({"w": torch.tensor([begun])}, {"w": torch.tensor([begun + move])}, [], [])
         for replica, move in moves.items()
     }
-    return float(_outer_step(state and Start(state, {}), made, rows, given)["w"])
+    return float(_outer_step(state and RoundStart(state, {}), made, rows, given)["w"])
 
 
 @pytest.mark.parametrize(
@@ -82,12 +86,12 @@ def test_masters_keep_what_bfloat16_would_round_away(tmp_path: Path) -> None:
     masters = masters_of(weights, None)
     begun = weights["w"].detach().clone()
     for _ in range(10):
-        made = {0: Trained({"w": begun}, {"w": begun + 1}, [], [])}
+        made = {0: RoundPart({"w": begun}, {"w": begun + 1}, [], [])}
         save_outer(saved, outer, masters)
-        start = Start(outer.state_dict(), read_masters(saved))
+        start = RoundStart(outer.state_dict(), read_masters(saved))
         begun = _outer_step(start, made, [_row(0, "a")], given)["w"]
         # What the replica does, as DiLoCo has it.
-        masters["w"].data.sub_(given.outer.lr * moved_back(made[0].begun["w"], made[0].ended["w"]))
+        masters["w"].data.sub_(given.outer.lr * moved_back(made[0].initial_weights["w"], made[0].final_weights["w"]))
     assert begun.dtype == torch.bfloat16 and float(begun) == float(masters["w"].detach().bfloat16()) > 1.0
     assert float(masters["w"].detach()) == pytest.approx(1.01, abs=1e-3)
     assert float(masters_of(weights, saved)["w"].detach()) == pytest.approx(1.009, abs=1e-3)

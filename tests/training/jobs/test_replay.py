@@ -57,7 +57,7 @@ def _trained(folder: Path, kind: Kind, **parameters: Any) -> Job:
 def replayed_by(job: Job) -> tuple[list[ReplayedStep], dict[str, Any]]:
     """Have a witness replay what a challenge of this job names; return its rows and facts."""
     witness = witness_of(job)
-    module, _, function = (STAGE_KINDS[job.order.kind].replayed or "").partition(":")
+    module, _, function = (STAGE_KINDS[job.order.kind].replay_job or "").partition(":")
     facts = getattr(import_module(module), function)(witness).facts
     return _rows(witness, "witness", ReplayedStep), facts
 

@@ -13,7 +13,7 @@ from training.jobs.finetuning.replicas import replica_files
 from training.jobs.finetuning.replicas.coordinator import apart, environment
 from training.jobs.finetuning.replicas.replica_files import (
     OUTER,
-    Round,
+    RoundRecord,
     folder_of,
     newest_state,
     own_newest,
@@ -32,9 +32,9 @@ def _row(sync: int, replica: int, start: str, after: str) -> ReplicaRound:
     return ReplicaRound.model_validate({"sync": sync, "replica": replica, "healed": False} | digests | counts | rest)
 
 
-def _rounds(folder: Path, *rows: ReplicaRound) -> dict[int, list[Round]]:
+def _rounds(folder: Path, *rows: ReplicaRound) -> dict[int, list[RoundRecord]]:
     for row in rows:
-        write_round(folder_of(folder, row.replica), Round(row, [], {}))
+        write_round(folder_of(folder, row.replica), RoundRecord(row, [], {}))
     return {number: rounds_in(folder_of(folder, number)) for number in range(2)}
 
 

@@ -19,7 +19,7 @@ from testing.fixtures.witnessed_jobs import Edit, witnessed
 from training.jobs.evaluation.evaluate import evaluate
 from training.jobs.generation.generate import generate
 from training.jobs.job import Job
-from training.jobs.witness.asked import Asked, NotAsked
+from training.jobs.witness.asked import PromptedAnswer, UnusableRow
 
 pytestmark = pytest.mark.integration
 
@@ -126,11 +126,11 @@ def test_a_greedy_answer_with_one_other_token_is_told(tmp_path: Path, model: Pat
 
 
 def test_another_item_s_answer_and_a_row_without_ids_are_refused(tmp_path: Path, model: Path) -> None:
-    with pytest.raises(NotAsked, match="no answer to item 0"):
+    with pytest.raises(UnusableRow, match="no answer to item 0"):
         witnessed(greedy(tmp_path / "a" / "job", model), edit=first("item", "i1"))
-    with pytest.raises(NotAsked, match="row 0 has no token ids"):
+    with pytest.raises(UnusableRow, match="row 0 has no token ids"):
         witnessed(greedy(tmp_path / "b" / "job", model), edit=first("answer_ids", None))
-    with pytest.raises(NotAsked, match="does not know"):
+    with pytest.raises(UnusableRow, match="does not know"):
         witnessed(greedy(tmp_path / "c" / "job", model), edit=first("answer_ids", unknown))
 
 
@@ -149,17 +149,17 @@ def test_tokens_of_a_wider_nucleus_lie_outside(tmp_path: Path, model: Path) -> N
 
 def test_a_penalty_for_repeats_is_part_of_what_was_granted(tmp_path: Path, model: Path) -> None:
     from training.engines.checkpoint import load
-    from training.engines.engine import Batched
-    from training.engines.token_sampling import Sampling
+    from training.engines.engine import BatchedEngine
+    from training.engines.token_sampling import TokenSampling
     from training.jobs.witness.asked import answer
     from training.jobs.witness.reading import read
 
     loaded, tokenizer = load(model)
     prompts = [tokenizer(f"{word} a tale", add_special_tokens=False)["input_ids"] for word in WORDS[:4]]
-    sampling = Sampling(12, repetition_penalty=1.3)
-    outputs = [one for (one,) in Batched(loaded, tokenizer, 4).complete(prompts, sampling)]
+    sampling = TokenSampling(12, repetition_penalty=1.3)
+    outputs = [one for (one,) in BatchedEngine(loaded, tokenizer, 4).complete(prompts, sampling)]
 
-    def gaps(read_with: Sampling) -> list[float]:
+    def gaps(read_with: TokenSampling) -> list[float]:
         asked = [
             answer(place, prompt, read_with, ids=one.ids, text=one.text, finish=one.finish)
             for place, (prompt, one) in enumerate(zip(prompts, outputs, strict=True))
@@ -173,13 +173,13 @@ def test_a_token_at_the_border_of_the_nucleus_is_its_last() -> None:
     """Where sums in another order put it just outside, it is unlikely and not impossible."""
     import torch
 
-    from training.jobs.witness.reading import _drawn  # pyright: ignore[reportPrivateUsage]
+    from training.jobs.witness.reading import _locate_draws  # pyright: ignore[reportPrivateUsage]
 
     logits = torch.tensor([[0.6, 0.3, 0.1]]).log()
-    beyond, (last,) = _drawn(logits, [2], 1.0, 0.8999)
+    beyond, (last,) = _locate_draws(logits, [2], 1.0, 0.8999)
     assert beyond == pytest.approx(1e-4, abs=1e-6)
     assert (last.before, last.own) == (pytest.approx(0.9), pytest.approx(0.1))
-    _, (inner,) = _drawn(logits, [1], 1.0, 0.8999)
+    _, (inner,) = _locate_draws(logits, [1], 1.0, 0.8999)
     assert (inner.before, inner.own) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
     assert inner.tilted == pytest.approx([math.log((2 / 3) ** tilt + (1 / 3) ** tilt) for tilt in TILTS])
 
@@ -200,11 +200,11 @@ def test_copies_among_all_rows_of_a_job_are_counted_once_each(tmp_path: Path, mo
 
 
 def test_a_copy_counts_wherever_it_is_and_only_among_answers_drawn_alike() -> None:
-    from training.engines.token_sampling import Sampling
+    from training.engines.token_sampling import TokenSampling
     from training.jobs.witness.asked import answer, copies_of
 
-    def asked(row: int, ids: tuple[int, ...], prompt: int = 1, temperature: float = 1.0) -> Asked:
-        drawn = Sampling(9, temperature)
+    def asked(row: int, ids: tuple[int, ...], prompt: int = 1, temperature: float = 1.0) -> PromptedAnswer:
+        drawn = TokenSampling(9, temperature)
         return answer(row, (prompt,), drawn, ids=ids, text="", finish="eos")
 
     every = [
@@ -230,14 +230,14 @@ def test_a_copy_counts_wherever_it_is_and_only_among_answers_drawn_alike() -> No
 
 def test_a_prompt_as_long_as_the_context_can_be_scored_and_a_longer_one_cannot(model: Path) -> None:
     from training.engines.checkpoint import load
-    from training.jobs.witness.scoring import Scoring, Stated, Text, score
+    from training.jobs.witness.scoring import ScoredSpan, Scoring, StatedLogprob, score
 
     loaded, _ = load(model)
     limit = loaded.config.max_position_embeddings
 
     def scored(tokens: int) -> float:
-        text = Text((*(number % 40 + 7 for number in range(tokens)), 7), tokens)
-        (row,) = score(loaded, "rows", [Scoring(0, {"label": Stated(-1.0, (text,))})])
+        text = ScoredSpan((*(number % 40 + 7 for number in range(tokens)), 7), tokens)
+        (row,) = score(loaded, "rows", [Scoring(0, {"label": StatedLogprob(-1.0, (text,))})])
         return row.scores["label"].read
 
     assert scored(limit) < 0
@@ -251,12 +251,12 @@ def test_answers_to_prompts_that_begin_alike_are_read_as_each_of_them_alone(
 ) -> None:
     """Together are answers to one prompt, to prompts with a common beginning, and to others of other lengths."""
     from training.engines.checkpoint import load
-    from training.engines.token_sampling import Sampling
+    from training.engines.token_sampling import TokenSampling
     from training.jobs.witness.asked import answer
     from training.jobs.witness.reading import read
 
     loaded, tokenizer = load(model)
-    sampling, head = Sampling(9, temperature), [number % 40 + 7 for number in range(40)]
+    sampling, head = TokenSampling(9, temperature), [number % 40 + 7 for number in range(40)]
     prompts = (
         [head] * 3 + [[*head, *range(30, 34 + n)] for n in range(3)] + [list(range(9, 12 + 7 * n)) for n in (0, 1)]
     )
@@ -286,18 +286,18 @@ def test_answers_to_prompts_that_begin_alike_are_read_as_each_of_them_alone(
 def test_texts_that_begin_alike_are_scored_as_each_of_them_alone(model: Path) -> None:
     """Together are labels after one prompt, long texts with a common beginning, and short ones of other lengths."""
     from training.engines.checkpoint import load
-    from training.jobs.witness.scoring import Scoring, Stated, Text, score
+    from training.jobs.witness.scoring import ScoredSpan, Scoring, StatedLogprob, score
 
     loaded, _ = load(model)
     head = tuple(number % 40 + 7 for number in range(50))
     texts = [
-        *(Text((*head, *range(10, 12 + n), label), 52 + n) for n in range(4) for label in (20, 21)),
-        *(Text((*head, *range(30, 40 + n)), 45) for n in range(3)),
-        *(Text(tuple(range(9 + n, 30 + 7 * n)), 1 + n) for n in range(3)),
+        *(ScoredSpan((*head, *range(10, 12 + n), label), 52 + n) for n in range(4) for label in (20, 21)),
+        *(ScoredSpan((*head, *range(30, 40 + n)), 45) for n in range(3)),
+        *(ScoredSpan(tuple(range(9 + n, 30 + 7 * n)), 1 + n) for n in range(3)),
     ]
 
-    def read(some: list[Text]) -> list[float]:
-        found = score(loaded, "rows", [Scoring(n, {"text": Stated(0.0, (one,))}) for n, one in enumerate(some)])
+    def read(some: list[ScoredSpan]) -> list[float]:
+        found = score(loaded, "rows", [Scoring(n, {"text": StatedLogprob(0.0, (one,))}) for n, one in enumerate(some)])
         return [row.scores["text"].read for row in found]
 
     together = read(texts)

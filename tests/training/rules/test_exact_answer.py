@@ -14,7 +14,7 @@ from sessions.commands.starters.starter import make_starter
 from specs.stages.base.artifacts import Item
 from specs.system.errors import UserError
 from testing.factories.evidence_on_disk import resolved_spec
-from training.rules.tasks.exact_answer import contains_answer, final_answer, last_number, reduced, verify
+from training.rules.tasks.exact_answer import contains_answer, final_answer, last_number, reduce_answer, verify
 
 
 def item_with(answer: str, **more: str) -> Item:
@@ -76,7 +76,7 @@ def test_how_an_answer_is_written_does_not_count(right: str, written: str) -> No
 
 @pytest.mark.parametrize("text", ["the", "A", ".", "...", "%", "a an the", "“", "*", "?!"])
 def test_nothing_is_reduced_to_nothing(text: str) -> None:
-    assert reduced(text)
+    assert reduce_answer(text)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_the_last_number_is_a_value(text: str, value: Fraction | int | None) -> 
 def test_answers_of_any_length_are_read_at_once() -> None:
     began = time.monotonic()
     for text in ("1," * 50_000, "(" * 100_000, "= " * 50_000, "*a" * 50_000, "9^" * 50_000):
-        for read in (reduced, last_number, final_answer):
+        for read in (reduce_answer, last_number, final_answer):
             read(text)
     assert time.monotonic() - began < 5
 
@@ -168,13 +168,13 @@ def rows_of(folder: Path, completion: str) -> Path:
 
 def test_init_compares_the_last_numbers_of_rationales_or_refuses_them(tmp_path: Path) -> None:
     starter = make_starter("gsm", data=rows_of(tmp_path, RATIONALE))
-    assert any("last number" in line for line in starter.told)
+    assert any("last number" in line for line in starter.choices)
     heldout = [json.loads(line) for line in starter.files["heldout.jsonl"].splitlines()]
     assert {row["find"] for row in heldout} == {"last_number"}
     with pytest.raises(UserError, match="rationales"):
         make_starter("colours", data=rows_of(tmp_path, "It is painted by {0} people.\n#### blue"))
     plain = make_starter("plain", data=rows_of(tmp_path, "{1}"))
-    assert not any("last number" in line for line in plain.told)
+    assert not any("last number" in line for line in plain.choices)
 
 
 def test_an_answer_that_holds_the_right_one_is_recognised() -> None:

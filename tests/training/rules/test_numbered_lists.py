@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from specs.stages.generation.parameters import SelfInstructParameters
 from training.engines.stop_strings import find_stop
-from training.rules.numbered_lists import Listed, fate_of, parse, render
-from training.rules.prompt_text import Shown, answer_prompt, calls_of_round, seed_of, stops_of_round
+from training.rules.numbered_lists import ListItem, fate_of, parse, render
+from training.rules.prompt_text import ExampleInstruction, answer_prompt, calls_of_round, seed_of, stops_of_round
 
 ITEMS = ("Write a poem about rain.", "Name 3 birds, and 2. their colours.", "Is 4 > 3? Say why.")
 
@@ -24,7 +24,7 @@ def test_what_follows_the_number_at_the_end_of_the_prompt_is_the_first_item(firs
     prompt, answer = whole[: len(f"{first}.")], whole[len(f"{first}.") :]
     assert prompt == f"{first}."
     found = parse(answer, first=first, primed=True, cut=False)
-    assert found == tuple(Listed(first + n, text, "candidate") for n, text in enumerate(ITEMS))
+    assert found == tuple(ListItem(first + n, text, "candidate") for n, text in enumerate(ITEMS))
     # The control: a parser that looks for the number loses the first item.
     assert [one.text for one in parse(answer, first=first, primed=False, cut=False)] != list(ITEMS)
 
@@ -89,16 +89,18 @@ def test_lines_before_the_first_number_are_no_items() -> None:
     ]
 
 
-SEEDS = [Shown(f"seed{n}", f"Tell a tale of number {n}.") for n in range(9)]
+SEEDS = [ExampleInstruction(f"seed{n}", f"Tell a tale of number {n}.") for n in range(9)]
 
 
 def test_the_prompt_of_a_base_model_ends_in_the_number_it_goes_on_with() -> None:
     parameters = SelfInstructParameters(shown=7, per_call=3, calls_per_round=4, topics=("music", "ethics"))
     for number, call in enumerate(calls_of_round(parameters, "completion", 0, 0, SEEDS, [])):
-        assert call.text.endswith("\n8.") and call.first == 8 and len(call.shown) == 7
+        assert call.text.endswith("\n8.") and call.first == 8 and len(call.examples) == 7
         assert call.topic == ("music", "ethics")[number % 2] and call.topic in call.text
         lines = call.text.split("\n\n", 1)[1].removesuffix("\n8.")
-        assert [one.text for one in parse(lines, first=1, primed=False, cut=False)] == [one.text for one in call.shown]
+        assert [one.text for one in parse(lines, first=1, primed=False, cut=False)] == [
+            one.text for one in call.examples
+        ]
         stops = stops_of_round(parameters, "completion", call.first)
         # It ends with the number after the last one asked for, not with the ones before.
         assert find_stop(" a\n9. b\n10. c\n11. d", stops) == (len(" a\n9. b\n10. c"), "\n11.")
@@ -107,15 +109,15 @@ def test_the_prompt_of_a_base_model_ends_in_the_number_it_goes_on_with() -> None
 def test_the_prompt_of_an_instruct_model_asks_for_a_list() -> None:
     (call, *_) = calls_of_round(SelfInstructParameters(shown=2, per_call=4), "chat", 0, 0, SEEDS, [])
     assert "Write 4 new instructions" in call.text and "from 1 to 4" in call.text and call.first == 1
-    assert all(one.text in call.text for one in call.shown)
+    assert all(one.text in call.text for one in call.examples)
 
 
 def test_half_of_what_is_shown_is_new_once_there_is_enough() -> None:
-    grown = [Shown(f"s0-{n}", f"Describe the house number {n}.") for n in range(20)]
+    grown = [ExampleInstruction(f"s0-{n}", f"Describe the house number {n}.") for n in range(20)]
     for growing, wanted in ((True, 3), (False, 0)):
         parameters = SelfInstructParameters(shown=7, growing=growing)
         for call in calls_of_round(parameters, "completion", 0, 1, SEEDS, grown):
-            assert sum(one in grown for one in call.shown) == wanted
+            assert sum(one in grown for one in call.examples) == wanted
 
 
 def test_shards_and_rounds_draw_differently_and_always_alike() -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from specs.stages.base.artifacts import Item, Turn
+from specs.stages.base.artifacts import DialogueTurn, Item
 from specs.stages.evaluation.parameters import EvaluateParameters
 from testing.fixtures.small_text import WORDS, word_tokenizer
 from testing.fixtures.tiny_training import CHAT
 from training.rules.prompt_encoding import (
-    Encoded,
+    EncodedPrompt,
     EncodingFault,
     dialogue_ids,
     encode_bare,
@@ -114,7 +114,7 @@ def test_a_completion_prompt_that_is_more_than_its_text_is_refused(tokenizer: An
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_the_guard_writes_down_shows_the_fault_without_the_tokenizer(tokenizer: Any, fault: type[Wrapped]) -> None:
-    written = Encoded(*encode_bare(fault(tokenizer), TEXT))
+    written = EncodedPrompt(*encode_bare(fault(tokenizer), TEXT))
     assert fault_in(written.text, written.ids, written.ids_with_special, written.decoded, written.template_ids)
 
 
@@ -180,7 +180,11 @@ def test_the_declared_kind_says_the_form() -> None:
 
 
 def test_an_item_is_asked_with_the_turns_before_it(tokenizer: Any) -> None:
-    before = (Turn(role="system", content="write"), Turn(role="user", content="a"), Turn(role="assistant", content="b"))
+    before = (
+        DialogueTurn(role="system", content="write"),
+        DialogueTurn(role="user", content="a"),
+        DialogueTurn(role="assistant", content="b"),
+    )
     item = Item(id="i", group="g", kind="k", prompt="short poem", constraint={}, before=before)
     asked = [*(turn.model_dump() for turn in before), {"role": "user", "content": "short poem"}]
     assert item_ids(tokenizer, item, EvaluateParameters(), "chat") == list(dialogue_ids(tokenizer, asked, "chat").ids)

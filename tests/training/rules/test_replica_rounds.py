@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specs.stages.finetuning.distributed import Distributed, ReplicaRound
+from specs.stages.finetuning.distributed import DistributedTraining, ReplicaRound
 from training.rules.finetuning.replica_rounds import Merging, Share, donor_of, merged_sketch, merged_step, shard_of
 from training.rules.finetuning.schedules import steps_of
 
@@ -64,16 +64,16 @@ def test_a_replica_that_took_over_weights_contributes_those_of_its_donor() -> No
 
 @pytest.mark.parametrize(("replicas", "quorum"), [(2, 2), (3, 2), (4, 3), (5, 3)])
 def test_more_than_half_of_the_replicas_must_take_part(replicas: int, quorum: int) -> None:
-    assert Distributed(replicas=replicas, sync_every=4).quorum == quorum
-    assert Distributed(replicas=replicas, sync_every=4, min_replicas=replicas).quorum == replicas
+    assert DistributedTraining(replicas=replicas, sync_every=4).quorum == quorum
+    assert DistributedTraining(replicas=replicas, sync_every=4, min_replicas=replicas).quorum == replicas
     if quorum > 2:
         with pytest.raises(ValueError, match="two halves could each train a model of its own"):
-            Distributed(replicas=replicas, sync_every=4, min_replicas=quorum - 1)
+            DistributedTraining(replicas=replicas, sync_every=4, min_replicas=quorum - 1)
     with pytest.raises(ValueError, match=f"it must be {quorum} to {replicas}"):
-        Distributed(replicas=replicas, sync_every=4, min_replicas=replicas + 1)
+        DistributedTraining(replicas=replicas, sync_every=4, min_replicas=replicas + 1)
 
 
 def test_the_last_round_may_have_fewer_steps() -> None:
-    given = Distributed(replicas=2, sync_every=4)
+    given = DistributedTraining(replicas=2, sync_every=4)
     assert given.rounds_of(10) == 3 and [given.last_step(sync, 10) for sync in (1, 2, 3)] == [4, 8, 10]
     assert given.rounds_of(8) == 2 and given.last_step(2, 8) == 8

@@ -23,7 +23,7 @@ from training.rules.tasks.instruction_following import (
     sentences_of,
 )
 from training.rules.tasks.languages import language_of
-from training.rules.tasks.verifier_cases import Case, cases_of
+from training.rules.tasks.verifier_cases import VerifierCase, cases_of
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "ifeval.yaml"
 TASKS = ("format_instructions", "instruction_following", "exact_answer")
@@ -67,7 +67,7 @@ def following(*instructions: tuple[str, Mapping[str, object]]) -> Item:
 
 
 @pytest.mark.parametrize(("task", "case"), EVERY)
-def test_a_verifier_judges_its_known_answers_as_they_are_labelled(task: str, case: Case) -> None:
+def test_a_verifier_judges_its_known_answers_as_they_are_labelled(task: str, case: VerifierCase) -> None:
     verdict = verifier(task)(case.item, case.output)
     assert verdict.passed == case.good, (case.output[:80], verdict.reason)
     assert bool(verdict.reason) == (not case.good)

@@ -13,14 +13,14 @@ from specs.stages.base.answer_end import Form
 from specs.stages.base.artifacts import Item
 from specs.stages.critique.parameters import BestOfNParameters
 from specs.stages.critique.rows import CandidateRow
-from training.engines.engine import Engine
+from training.engines.engine import CompletionEngine
 from training.engines.engine_factory import make_engine
-from training.engines.token_sampling import Sampling
+from training.engines.token_sampling import TokenSampling
 from training.jobs.critique.best_of_n_verified import write_pairs
 from training.jobs.critique.pair_judge import ask_judge, judge_scored, labelled_sample
-from training.jobs.job import Done, Job, batches_of
+from training.jobs.job import Job, StageResult, batches_of
 from training.jobs.row_files import read_rows
-from training.jobs.witness.asked import Asked, left_rows, of_items
+from training.jobs.witness.asked import PromptedAnswer, left_rows, of_items
 from training.jobs.witness.scoring import Scoring
 from training.rules.critique.preference_pairs import all_pairs, pairs_to_compare
 from training.rules.prompt_encoding import form_of, prompt_ids
@@ -31,7 +31,7 @@ from training.rules.tasks import load_items, spread
 PROMPTS_A_GROUP = 64
 
 
-def prefer(job: Job[BestOfNParameters]) -> Done:
+def prefer(job: Job[BestOfNParameters]) -> StageResult:
     """Write ``rows`` (every response), ``comparisons`` and ``calibration`` (log-probabilities) and ``preferences``."""
     parameters = job.parameters
     sample = labelled_sample(job)
@@ -54,17 +54,17 @@ def prefer(job: Job[BestOfNParameters]) -> Done:
     job.write_rows("rows", rows)
     pairs = all_pairs(statement.comparisons, parameters)
     write_pairs(job, parameters, pairs)
-    facts = statement.facts | {"prompts": len(items), "dropped": pairs.reasons()} | engine.stated(why)
+    facts = statement.facts | {"prompts": len(items), "dropped": pairs.reasons()} | engine.describe_for_manifest(why)
     effective = parameters.model_dump(mode="json") | {"engine": engine.name}
-    return Done(statement.device, statement.dtype, sum(row.tokens for row in rows), effective, facts)
+    return StageResult(statement.device, statement.dtype, sum(row.tokens for row in rows), effective, facts)
 
 
-def _sampling(parameters: BestOfNParameters, form: Form) -> Sampling:
+def _sampling(parameters: BestOfNParameters, form: Form) -> TokenSampling:
     stops = parameters.stops if form == "completion" else ()
-    return Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_p, stops=stops)
+    return TokenSampling(parameters.max_new_tokens, parameters.temperature, parameters.top_p, stops=stops)
 
 
-def asked(job: Job[BestOfNParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+def build_witness_prompts(job: Job[BestOfNParameters], tokenizer: Any, places: Sequence[int]) -> list[PromptedAnswer]:
     """Return what the model was asked for these rows, the items' prompts; raises NotAsked and EncodingFault."""
     parameters, form = job.parameters, form_of(job.order.model_kind)
 
@@ -76,14 +76,14 @@ def asked(job: Job[BestOfNParameters], tokenizer: Any, places: Sequence[int]) ->
     return of_items(rows, items, prompt, lambda row: row.response, _sampling(parameters, form))
 
 
-def scored(job: Job[BestOfNParameters], output: str, places: Sequence[int]) -> list[Scoring]:
+def build_scorings(job: Job[BestOfNParameters], output: str, places: Sequence[int]) -> list[Scoring]:
     """Return what the judge scored for these rows: the pairs of the sampled responses, or the labelled ones."""
     pairs = pairs_to_compare(read_rows(job.inputs[f"{LEFT}rows"], CandidateRow))
     return judge_scored(job, job.parameters.rubric, job.parameters, pairs, output, places)
 
 
 def _group(
-    engine: Engine, number: int, items: Sequence[Item], parameters: BestOfNParameters, form: Form
+    engine: CompletionEngine, number: int, items: Sequence[Item], parameters: BestOfNParameters, form: Form
 ) -> list[CandidateRow]:
     prompts = [answer_prompt(item.prompt, parameters.shots, form) for item in items]
     ids = [prompt_ids(engine.tokenizer, prompt, form).ids for prompt in prompts]

@@ -17,11 +17,11 @@ from specs.stages.critique.rows import (
     contradiction,
 )
 from training.engines.label_scoring import labels_of, score_both
-from training.jobs.witness.label_scores import Judge, judgement
+from training.jobs.witness.label_scores import LabelJudge, judgement
 from training.jobs.witness.scoring import Scoring
-from training.rules.critique.subjects import Pair, Subject
+from training.rules.critique.subjects import ResponsePair, Subject
 from training.rules.rubric_prompts import (
-    Prompts,
+    JudgementPrompts,
     prompts_of_comparison,
     prompts_of_instruction,
     prompts_of_response,
@@ -41,7 +41,7 @@ class Critic:
     def critiques(self, subjects: Sequence[Subject]) -> list[CritiqueRow]:
         """Return one row for each instruction or response, in their order."""
         parameters = self._parameters
-        pairs = [_asked(self._rubric, parameters, subject) for subject in subjects]
+        pairs = [_build_prompts(self._rubric, parameters, subject) for subject in subjects]
         texts, prompts = [text for text, _ in pairs], [both for _, both in pairs]
         return [
             CritiqueRow(
@@ -55,12 +55,12 @@ class Critic:
             for subject, text, (plain, swapped) in zip(subjects, texts, self._ask(prompts), strict=True)
         ]
 
-    def calibrated(self, sample: Sequence[tuple[Subject, Any]]) -> list[CalibrationRow]:
+    def judge_labelled_sample(self, sample: Sequence[tuple[Subject, Any]]) -> list[CalibrationRow]:
         """Return the rows of a labelled sample, each with its label."""
         rows = self.critiques([subject for subject, _ in sample])
         return [CalibrationRow(**dict(row), label=label) for row, (_, label) in zip(rows, sample, strict=True)]
 
-    def comparisons(self, pairs: Sequence[Pair]) -> list[ComparisonRow]:
+    def comparisons(self, pairs: Sequence[ResponsePair]) -> list[ComparisonRow]:
         """Return one row for each pair, in their order."""
         shown_response = _showing(self._parameters)
         requested_pairs = [_asked_to_compare(self._rubric, shown_response, pair) for pair in pairs]
@@ -81,7 +81,7 @@ class Critic:
             )
         ]
 
-    def calibrated_pairs(self, sample: Sequence[tuple[Pair, Any]]) -> list[JudgeCalibrationRow]:
+    def calibrated_pairs(self, sample: Sequence[tuple[ResponsePair, Any]]) -> list[JudgeCalibrationRow]:
         """Return the rows of a labelled sample of pairs, each with its label."""
         rows = self.comparisons([pair for pair, _ in sample])
         return [JudgeCalibrationRow(**dict(row), label=label) for row, (_, label) in zip(rows, sample, strict=True)]
@@ -90,14 +90,16 @@ class Critic:
         """Return the digest of the rubric, the form of the prompts and the ids of the labels."""
         return {"rubric": self.rubric, "form": self._form, "label_tokens": list(labels_of(self._tokenizer))}
 
-    def _ask(self, prompts: Sequence[Prompts], *, alike: bool = False) -> list[tuple[Arrangement, Arrangement]]:
+    def _ask(
+        self, prompts: Sequence[JudgementPrompts], *, alike: bool = False
+    ) -> list[tuple[Arrangement, Arrangement]]:
         size, margin = self._parameters.batch_size, self._parameters.margin
         model, tokenizer = self._model, self._tokenizer
         return score_both(model, tokenizer, prompts, form=self._form, batch_size=size, alike=alike, margin=margin)
 
 
 def subjects_scored(
-    judge: Judge,
+    judge: LabelJudge,
     rubric: Rubric,
     parameters: CriticParameters,
     rows: Sequence[tuple[int, CritiqueRow]],
@@ -110,7 +112,7 @@ def subjects_scored(
             scorings.append(Scoring(place, {}, ("item",), judge.weights))
             continue
         subject, label = pairs[place]
-        text, prompts = _asked(rubric, parameters, subject)
+        text, prompts = _build_prompts(rubric, parameters, subject)
         fields = subject._asdict() | label | {"shown": text, "rubric": rubric.content_digest()}
         follows = contradiction(row, parameters.agreement, parameters.margin) is None
         scorings.append(judgement(judge, place, row, prompts, fields, follows=follows))
@@ -118,11 +120,11 @@ def subjects_scored(
 
 
 def pairs_scored(
-    judge: Judge,
+    judge: LabelJudge,
     rubric: Rubric,
     parameters: ShownResponse,
     rows: Sequence[tuple[int, ComparisonRow]],
-    pairs: Sequence[tuple[Pair, dict[str, Any]]],
+    pairs: Sequence[tuple[ResponsePair, dict[str, Any]]],
 ) -> list[Scoring]:
     """Return what a judge of pairs scored for rows, as :func:`subjects_scored`."""
     scorings: list[Scoring] = []
@@ -139,7 +141,9 @@ def pairs_scored(
     return scorings
 
 
-def _asked(rubric: Rubric, parameters: CriticParameters, subject: Subject) -> tuple[str | None, Prompts]:
+def _build_prompts(
+    rubric: Rubric, parameters: CriticParameters, subject: Subject
+) -> tuple[str | None, JudgementPrompts]:
     """Return what a critic is shown of a subject's response, and its prompts."""
     if subject.response is None:
         return None, prompts_of_instruction(rubric, subject.instruction)
@@ -147,7 +151,9 @@ def _asked(rubric: Rubric, parameters: CriticParameters, subject: Subject) -> tu
     return text, prompts_of_response(rubric, subject.instruction, text)
 
 
-def _asked_to_compare(rubric: Rubric, shown_response: ShownResponse, pair: Pair) -> tuple[tuple[str, str], Prompts]:
+def _asked_to_compare(
+    rubric: Rubric, shown_response: ShownResponse, pair: ResponsePair
+) -> tuple[tuple[str, str], JudgementPrompts]:
     """Return what a judge is shown of two responses, and its prompts."""
     displayed_pair = shown_of(pair.first, shown_response), shown_of(pair.second, shown_response)
     return displayed_pair, prompts_of_comparison(rubric, pair.instruction, *displayed_pair)

@@ -12,9 +12,9 @@ from training.engines.checkpoint import device_of, load, tokenizer_in
 from training.jobs.critique.critic import Critic, pairs_scored
 from training.jobs.job import Job, batches_of
 from training.jobs.witness.asked import left_rows
-from training.jobs.witness.label_scores import Judge
+from training.jobs.witness.label_scores import LabelJudge
 from training.jobs.witness.scoring import Scoring
-from training.rules.critique.subjects import Pair, Unlabelled, labelled_pairs
+from training.rules.critique.subjects import LabelFault, ResponsePair, labelled_pairs
 from training.rules.prompt_encoding import form_of
 from training.rules.rubric_prompts import rubric_for
 from training.rules.tasks import load_items
@@ -22,10 +22,10 @@ from training.rules.tasks import load_items
 GROUP = 256
 """Pairs compared together and written as a whole."""
 
-Labelled = list[tuple[Pair, Any]]
+Labelled = list[tuple[ResponsePair, Any]]
 
 
-class Said(NamedTuple):
+class JudgeRun(NamedTuple):
     """A judge's comparisons, and what it ran on."""
 
     comparisons: list[ComparisonRow]
@@ -38,13 +38,13 @@ def labelled_sample(job: Job) -> Labelled:
     """Return the labelled sample of a job's judge; exits before anything is sampled if an item is not labelled."""
     try:
         return list(labelled_pairs(load_items(job.inputs["calibration"])))
-    except Unlabelled as error:
+    except LabelFault as error:
         raise SystemExit(f"the labelled sample cannot be used: {error}") from error
 
 
 def ask_judge(
-    job: Job, rubric: Rubric | None, parameters: ShownResponse, sample: Labelled, pairs: Sequence[Pair]
-) -> Said:
+    job: Job, rubric: Rubric | None, parameters: ShownResponse, sample: Labelled, pairs: Sequence[ResponsePair]
+) -> JudgeRun:
     """Judge the labelled sample and all pairs; write ``comparisons`` and ``calibration``."""
     model, tokenizer = load(job.inputs["judge"])
     form = form_of(job.order.model_kind)
@@ -59,14 +59,14 @@ def ask_judge(
     job.write_rows("calibration", calibration.rows())
     device, dtype = device_of(model)
     facts = judge.facts() | {"comparisons": len(comparisons), "labelled": len(sample)}
-    return Said(comparisons, device, dtype, facts)
+    return JudgeRun(comparisons, device, dtype, facts)
 
 
 def judge_scored(
     job: Job,
     rubric: Rubric | None,
     parameters: ShownResponse,
-    pairs: Sequence[Pair],
+    pairs: Sequence[ResponsePair],
     output: str,
     places: Sequence[int],
 ) -> list[Scoring]:
@@ -77,5 +77,5 @@ def judge_scored(
     else:
         due_pairs = [(pair, {}) for pair in pairs]
         rows = left_rows(job, ComparisonRow, places, output)
-    judge = Judge(tokenizer_in(job.inputs["judge"]), form_of(job.order.model_kind), "judge")
+    judge = LabelJudge(tokenizer_in(job.inputs["judge"]), form_of(job.order.model_kind), "judge")
     return pairs_scored(judge, rubric_for("comparison", rubric), parameters, rows, due_pairs)

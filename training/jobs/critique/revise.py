@@ -16,17 +16,17 @@ from specs.stages.base.artifacts import Example
 from specs.stages.critique.parameters import ReviseParameters
 from specs.stages.critique.rows import RevisionRound, RevisionRow
 from specs.system.digests import digest_value
-from training.engines.batched import Output
-from training.engines.engine import Engine
+from training.engines.batched import Completion
+from training.engines.engine import CompletionEngine
 from training.engines.engine_factory import make_engine
-from training.engines.token_sampling import Sampling
+from training.engines.token_sampling import TokenSampling
 from training.jobs.critique.best_of_n_verified import write_pairs
 from training.jobs.critique.pair_judge import ask_judge, judge_scored, labelled_sample
-from training.jobs.job import Done, Job, batches_of
+from training.jobs.job import Job, StageResult, batches_of
 from training.jobs.row_files import read_rows
-from training.jobs.witness.asked import Asked, answer, left_rows
+from training.jobs.witness.asked import PromptedAnswer, answer, left_rows
 from training.jobs.witness.scoring import Scoring
-from training.rules.critique.preference_pairs import all_revisions, revised, revisions_to_compare
+from training.rules.critique.preference_pairs import all_revisions, collect_revised_examples, revisions_to_compare
 from training.rules.critique.revision_chains import (
     STOPS,
     Rounds,
@@ -47,7 +47,7 @@ GROUP = 128
 """Chains that go through their rounds together."""
 
 
-def revise(job: Job[ReviseParameters]) -> Done:
+def revise(job: Job[ReviseParameters]) -> StageResult:
     """Write ``rows`` (every chain), ``preferences`` (revision over original) and ``examples`` (final revisions)."""
     parameters, judge = job.parameters, job.parameters.judge
     sample = labelled_sample(job) if judge else []
@@ -64,13 +64,13 @@ def revise(job: Job[ReviseParameters]) -> Done:
     rows = shard.rows()
     job.write_rows("rows", rows)
     engine.close()
-    facts, comparisons = engine.stated(why), None
+    facts, comparisons = engine.describe_for_manifest(why), None
     if judge:
         statement = ask_judge(job, judge.rubric, judge.as_critic(), sample, revisions_to_compare(rows, parameters))
         comparisons, facts = statement.comparisons, facts | statement.facts
     pairs = all_revisions(rows, parameters, comparisons)
     write_pairs(job, parameters, pairs)
-    job.write_rows("examples", revised(rows))
+    job.write_rows("examples", collect_revised_examples(rows))
     tokens = sum(
         revision_round.critique_tokens + revision_round.revision_tokens for row in rows for revision_round in row.rounds
     )
@@ -82,20 +82,20 @@ def revise(job: Job[ReviseParameters]) -> Done:
         "prompts": digest_value(chain_prompts().model_dump()),
     }
     effective = parameters.model_dump(mode="json") | reviser.read_back() | {"engine": engine.name}
-    return Done(engine.device, engine.dtype, tokens, effective, facts)
+    return StageResult(engine.device, engine.dtype, tokens, effective, facts)
 
 
-def _samplings(revise_parameters: ReviseParameters, form: Form) -> tuple[Sampling, Sampling]:
+def _samplings(revise_parameters: ReviseParameters, form: Form) -> tuple[TokenSampling, TokenSampling]:
     """Return how critiques and how revisions are drawn."""
     stops = STOPS[form]
     return (
-        Sampling(
+        TokenSampling(
             revise_parameters.critique_tokens,
             revise_parameters.critique_temperature,
             revise_parameters.top_p,
             stops=stops,
         ),
-        Sampling(
+        TokenSampling(
             revise_parameters.revision_tokens,
             revise_parameters.revision_temperature,
             revise_parameters.top_p,
@@ -104,14 +104,14 @@ def _samplings(revise_parameters: ReviseParameters, form: Form) -> tuple[Samplin
     )
 
 
-def asked(job: Job[ReviseParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+def build_witness_prompts(job: Job[ReviseParameters], tokenizer: Any, places: Sequence[int]) -> list[PromptedAnswer]:
     """Return what the model was asked in each round; that prompts are due is checked elsewhere (``revise.prompts``)."""
     form = form_of(job.order.model_kind)
     critique, revision = _samplings(job.parameters, form)
-    results: list[Asked] = []
+    results: list[PromptedAnswer] = []
     for place, row in left_rows(job, RevisionRow, places):
         for number, revision_round in enumerate(row.rounds, 1):
-            both: tuple[tuple[str, Sampling, str, Ids | None, str, Finish], ...] = (
+            both: tuple[tuple[str, TokenSampling, str, Ids | None, str, Finish], ...] = (
                 (
                     "critique",
                     critique,
@@ -137,7 +137,7 @@ def asked(job: Job[ReviseParameters], tokenizer: Any, places: Sequence[int]) -> 
     return results
 
 
-def scored(job: Job[ReviseParameters], output: str, places: Sequence[int]) -> list[Scoring]:
+def build_scorings(job: Job[ReviseParameters], output: str, places: Sequence[int]) -> list[Scoring]:
     """Return what the judge scored for these rows: revisions beside their originals, or the labelled pairs."""
     judge = job.parameters.judge
     assert judge is not None
@@ -148,7 +148,7 @@ def scored(job: Job[ReviseParameters], output: str, places: Sequence[int]) -> li
 class Reviser:
     """Takes groups of chains through their rounds."""
 
-    def __init__(self, engine: Engine, parameters: ReviseParameters, form: Form, constitution: str) -> None:
+    def __init__(self, engine: CompletionEngine, parameters: ReviseParameters, form: Form, constitution: str) -> None:
         self._engine, self._tokenizer, self._parameters = engine, engine.tokenizer, parameters
         self._form: Form = form
         self._constitution = constitution
@@ -209,7 +209,7 @@ class Reviser:
             )
         ]
 
-    def _complete(self, prompts: Sequence[str], sampling: Sampling, seed: int) -> list[Output]:
+    def _complete(self, prompts: Sequence[str], sampling: TokenSampling, seed: int) -> list[Completion]:
         ids = [prompt_ids(self._tokenizer, prompt, self._form).ids for prompt in prompts]
         return [output for (output,) in self._engine.complete(ids, sampling, seed=seed)]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from specs.stages.base.artifacts import Item
-from specs.stages.evaluation.rows import BenchmarkRow, ModelCall, Said
+from specs.stages.evaluation.rows import BenchmarkRow, ModelCall, RequestMessage
 from specs.stages.registry import STAGE_KINDS
-from training.engines.completion_server import Call
-from training.engines.token_sampling import Sampling
+from training.engines.completion_server import ServedCall
+from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job
-from training.jobs.witness.asked import Asked, answer, left_rows
-from training.rules.evaluation.inspect_log import Log, Sample
+from training.jobs.witness.asked import PromptedAnswer, answer, left_rows
+from training.rules.evaluation.inspect_log import Log, LoggedSample
 from training.rules.evaluation.inspect_scores import is_right
 from training.rules.prompt_encoding import bare_ids, dialogue_ids, form_of
 from training.rules.tasks.choices import answer_of, choices_of
@@ -38,7 +38,7 @@ def sample_of(item: Item) -> dict[str, Any]:
     return results | {"metadata": {"group": item.group, "kind": item.kind, **item.constraint}}
 
 
-def rows_of(log: Log, items: Sequence[Item], calls: Mapping[str, Call], score: str) -> list[BenchmarkRow]:
+def rows_of(log: Log, items: Sequence[Item], calls: Mapping[str, ServedCall], score: str) -> list[BenchmarkRow]:
     """Return one row an item, in their order.
 
     Raises:
@@ -55,7 +55,7 @@ def rows_of(log: Log, items: Sequence[Item], calls: Mapping[str, Call], score: s
     return [_row(by_id[item.id], calls, score) for item in items]
 
 
-def _row(sample: Sample, calls: Mapping[str, Call], score: str) -> BenchmarkRow:
+def _row(sample: LoggedSample, calls: Mapping[str, ServedCall], score: str) -> BenchmarkRow:
     scores = {score.name: score.value for score in sample.scores}
     if score not in scores:
         raise ValueError(f"'{sample.id}' has no score '{score}'; it has {', '.join(scores) or 'none'}")
@@ -71,9 +71,9 @@ def _row(sample: Sample, calls: Mapping[str, Call], score: str) -> BenchmarkRow:
     )
 
 
-def _call(call: Call) -> ModelCall:
+def _call(call: ServedCall) -> ModelCall:
     return ModelCall(
-        messages=tuple(Said.model_validate(message) for message in call.messages),
+        messages=tuple(RequestMessage.model_validate(message) for message in call.messages),
         prompt_tokens=len(call.prompt),
         max_new_tokens=call.sampling.max_new_tokens,
         stops=call.sampling.stops,
@@ -87,23 +87,23 @@ def encoder_of(job: Job[Any], tokenizer: Any) -> Callable[[Sequence[dict[str, st
 
     lm-eval sends one text: a base model continues it as it is.
     """
-    form = form_of(job.order.declared())
+    form = form_of(job.order.resolve_model_kind())
     if form == "completion" and STAGE_KINDS[job.order.kind].environment == "lm_eval":
         return lambda messages: bare_ids(tokenizer, "".join(message["content"] for message in messages)).ids
     return lambda messages: dialogue_ids(tokenizer, messages, form).ids
 
 
-def asked(job: Job[Any], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+def build_witness_prompts(job: Job[Any], tokenizer: Any, places: Sequence[int]) -> list[PromptedAnswer]:
     """Return what the model was asked for these rows, each of its requests; raises NotAsked and EncodingFault.
 
     The messages are the row's own, which the gate compares with the item; the ids are made of them here.
     """
     encode, temperature = encoder_of(job, tokenizer), job.parameters.temperature
-    results: list[Asked] = []
+    results: list[PromptedAnswer] = []
     for place, row in left_rows(job, BenchmarkRow, places):
         for number, call in enumerate(row.calls):
             messages = [{"role": message.role, "content": message.content} for message in call.messages]
-            sampling = Sampling(call.max_new_tokens, temperature, stops=call.stops)
+            sampling = TokenSampling(call.max_new_tokens, temperature, stops=call.stops)
             prompt = encode(messages)
             part = f"call_{number}"
             value = answer(

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from training.engines.batched import common, padded
+from training.engines.batched import common, pad_rows
 
 
-class Scored(NamedTuple):
+class TokenWindow(NamedTuple):
     """Token ids, of which those from ``start`` on are scored; the ones before are context."""
 
     ids: tuple[int, ...]
     start: int
 
 
-def windows_of(tokens: Sequence[int], prefix: int, window: int, stride: int) -> Iterator[Scored]:
+def windows_of(tokens: Sequence[int], prefix: int, window: int, stride: int) -> Iterator[TokenWindow]:
     """Cut a text into overlapping windows so that every token is scored once, with as much context as possible.
 
     The first window holds the prefix token, so that the first token has a context, and ``window - 1`` tokens, all
@@ -31,7 +31,7 @@ def windows_of(tokens: Sequence[int], prefix: int, window: int, stride: int) -> 
     while done < len(whole):
         end = min(len(whole), window if done == 1 else done + stride)
         begin = max(0, end - window)
-        yield Scored(whole[begin:end], done - begin)
+        yield TokenWindow(whole[begin:end], done - begin)
         done = end
 
 
@@ -43,7 +43,7 @@ def prefix_of(tokenizer: Any) -> int:
     raise ValueError("the tokenizer has neither a begin-of-text nor an end-of-text token to put before a text")
 
 
-def continuation(tokenizer: Any, context: str, text: str) -> Scored:
+def continuation(tokenizer: Any, context: str, text: str) -> TokenWindow:
     """Return context and text as one sequence, of which the tokens of the text are scored.
 
     Both are encoded together. A token that joins the border is scored as part of the text.
@@ -52,10 +52,10 @@ def continuation(tokenizer: Any, context: str, text: str) -> Scored:
     whole = list(tokenizer(context + text)["input_ids"])
     same = common(before, whole)
     # A text is at least one token, and its first token needs one before it.
-    return Scored(tuple(whole), max(1, min(same, len(whole) - 1)))
+    return TokenWindow(tuple(whole), max(1, min(same, len(whole) - 1)))
 
 
-def nats_of(model: Any, rows: Sequence[Scored], *, batch_size: int) -> list[float]:
+def nats_of(model: Any, rows: Sequence[TokenWindow], *, batch_size: int) -> list[float]:
     """Return the negative log-likelihood of each row's scored tokens, in nats, ``batch_size`` rows at once.
 
     Raises ValueError if a row is longer than the model's context, or scores nothing.
@@ -72,7 +72,7 @@ def nats_of(model: Any, rows: Sequence[Scored], *, batch_size: int) -> list[floa
     values = [0.0] * len(rows)
     for begin in range(0, len(order), batch_size):
         chosen = order[begin : begin + batch_size]
-        ids, mask = padded([rows[index].ids for index in chosen], model.device)
+        ids, mask = pad_rows([rows[index].ids for index in chosen], model.device)
         with torch.inference_mode():
             logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
             for place, index in enumerate(chosen):

@@ -11,49 +11,51 @@ from typing import Any
 from specs.jobs.job_records import LEFT
 from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.parameters import MultiTurnParameters
-from specs.stages.evaluation.rows import ConversationRow, Turn
+from specs.stages.evaluation.rows import ConversationRow, ConversationTurn
 from training.engines.engine_factory import make_engine
-from training.engines.token_sampling import Sampling
-from training.jobs.job import Done, Job
+from training.engines.token_sampling import TokenSampling
+from training.jobs.job import Job, StageResult
 from training.jobs.row_files import GroupedRows, read_rows
-from training.jobs.witness.asked import Asked, NotAsked, answer
+from training.jobs.witness.asked import PromptedAnswer, UnusableRow, answer
 from training.rules.prompt_encoding import Message, conversation_ids, form_of
 from training.rules.tasks import load_items
 from training.rules.tasks.conversation import donors, turns_of
 
 
-def converse(job: Job[MultiTurnParameters]) -> Done:
+def converse(job: Job[MultiTurnParameters]) -> StageResult:
     """Write ``rows``: one for each conversation, with all of its turns.
 
     Raises ValueError if an item is no conversation or no history can replace its own, EncodingFault as every stage.
     """
     parameters = job.parameters
-    form = form_of(job.order.declared())
+    form = form_of(job.order.resolve_model_kind())
     items = load_items(job.inputs["items"])
     turns = [turns_of(item) for item in items]
-    counts = _shown(items, turns, parameters)
+    counts = _choose_histories(items, turns, parameters)
     size, folder = parameters.batch_size, job.inputs["model"]
     engine = make_engine(parameters.engine, folder, size, scratch=job.folder, share=False)
-    sampling = Sampling(parameters.max_new_tokens, stops=parameters.stops)
-    grouped_rows = job.shard("rounds", Turn)
+    sampling = TokenSampling(parameters.max_new_tokens, stops=parameters.stops)
+    grouped_rows = job.shard("rounds", ConversationTurn)
     rounds = [
         [place for place, some in enumerate(turns) if number < len(some)]
         for number in range(max(len(some) for some in turns))
     ]
 
-    def held(number: int, going: Sequence[int]) -> list[Turn]:
-        def said(whose: int, earlier: int) -> str:
+    def answer_turns(number: int, going: Sequence[int]) -> list[ConversationTurn]:
+        def get_output(whose: int, earlier: int) -> str:
             return _turn(whose, earlier, turns, grouped_rows).output
 
-        messages = [_messages(place, number, turns, said, counts[place]) for place in going]
+        messages = [_messages(place, number, turns, get_output, counts[place]) for place in going]
         prompts = [conversation_ids(engine.tokenizer, some, parameters.prompting, form) for some in messages]
         outputs = engine.complete(prompts, sampling, seed=parameters.seed)
         return [
-            Turn(user=turns[place][number], prompt_tokens=len(prompt), truncated=output.truncated, **output.as_row())
+            ConversationTurn(
+                user=turns[place][number], prompt_tokens=len(prompt), truncated=output.truncated, **output.as_row()
+            )
             for place, prompt, (output,) in zip(going, prompts, outputs, strict=True)
         ]
 
-    job.fill(grouped_rows, rounds, held, "turns")
+    job.fill(grouped_rows, rounds, answer_turns, "turns")
     rows = [
         ConversationRow(
             item=item.id, turns=tuple(_turn(place, number, turns, grouped_rows) for number in range(len(turns[place])))
@@ -63,16 +65,20 @@ def converse(job: Job[MultiTurnParameters]) -> Done:
     job.write_rows("rows", rows)
     tokens = sum(turn.output_tokens for row in rows for turn in row.turns)
     effective = parameters.model_dump(mode="json") | {"engine": engine.name, "decoding": "greedy", "form": form}
-    return Done(engine.device, engine.dtype, tokens, effective, engine.stated())
+    return StageResult(engine.device, engine.dtype, tokens, effective, engine.describe_for_manifest())
 
 
-def _turn(place: int, number: int, turns: list[tuple[str, ...]], grouped_rows: GroupedRows[Turn]) -> Turn:
+def _turn(
+    place: int, number: int, turns: list[tuple[str, ...]], grouped_rows: GroupedRows[ConversationTurn]
+) -> ConversationTurn:
     """Return a turn: a round holds the turns of the conversations that are long enough, in their order."""
     before = sum(number < len(some) for some in turns[:place])
     return grouped_rows.groups[number][before]
 
 
-def _shown(items: list[Item], turns: list[tuple[str, ...]], parameters: MultiTurnParameters) -> list[tuple[int, ...]]:
+def _choose_histories(
+    items: list[Item], turns: list[tuple[str, ...]], parameters: MultiTurnParameters
+) -> list[tuple[int, ...]]:
     """Return for each conversation whose turns its history shows: its own, none, or those of others."""
     if parameters.history == "shuffled":
         return donors(items, parameters.seed)
@@ -94,16 +100,19 @@ def _messages(
     return [*messages, {"role": "user", "content": turns[place][number]}]
 
 
-def asked(job: Job[MultiTurnParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+def build_witness_prompts(job: Job[MultiTurnParameters], tokenizer: Any, places: Sequence[int]) -> list[PromptedAnswer]:
     """Return what the model was asked in each turn of these rows; raises NotAsked and EncodingFault."""
-    parameters, form = job.parameters, form_of(job.order.declared())
+    parameters, form = job.parameters, form_of(job.order.resolve_model_kind())
     items, rows = load_items(job.inputs["items"]), read_rows(job.inputs[f"{LEFT}rows"], ConversationRow)
     turns = [turns_of(item) for item in items]
     pairs = [(item.id, len(some)) for item, some in zip(items, turns, strict=True)]
     if [(row.item, len(row.turns)) for row in rows] != pairs:
-        raise NotAsked("the rows are not one for each conversation, with all of its turns")
-    counts, sampling = _shown(items, turns, parameters), Sampling(parameters.max_new_tokens, stops=parameters.stops)
-    results: list[Asked] = []
+        raise UnusableRow("the rows are not one for each conversation, with all of its turns")
+    counts, sampling = (
+        _choose_histories(items, turns, parameters),
+        TokenSampling(parameters.max_new_tokens, stops=parameters.stops),
+    )
+    results: list[PromptedAnswer] = []
     for place in places:
         for number, turn in enumerate(rows[place].turns):
             messages = _messages(place, number, turns, lambda whose, at: rows[whose].turns[at].output, counts[place])

@@ -13,22 +13,22 @@ from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.parameters import MultipleChoiceParameters
 from specs.stages.evaluation.rows import ChoiceRow, ChoiceScore
 from training.engines.checkpoint import device_of, load, tokenizer_in
-from training.jobs.evaluation.likelihood import Scored, continuation, nats_of
+from training.jobs.evaluation.likelihood import TokenWindow, continuation, nats_of
 from training.jobs.evaluation.lm_eval_task import ask_lm_eval
-from training.jobs.job import Done, Job, batches_of
+from training.jobs.job import Job, StageResult, batches_of
 from training.jobs.witness.asked import left_rows
-from training.jobs.witness.scoring import Scoring, Stated, Text, differing
+from training.jobs.witness.scoring import ScoredSpan, Scoring, StatedLogprob, differing
 from training.rules.tasks import load_items
 from training.rules.tasks.choices import choices_of
 
 
-def choose(job: Job[MultipleChoiceParameters]) -> Done:
+def choose(job: Job[MultipleChoiceParameters]) -> StageResult:
     """Write ``rows``, one a question, its choices in order; raises ValueError for no question, or one too long."""
     parameters = job.parameters
     items = load_items(job.inputs["items"])
     model, tokenizer = load(job.inputs["model"])
 
-    def scored(_: int, some: Sequence[Item]) -> list[ChoiceRow]:
+    def score_item(_: int, some: Sequence[Item]) -> list[ChoiceRow]:
         (item,) = some
         choices, texts = choices_of(item), _texts(tokenizer, parameters, item)
         nats = nats_of(model, texts, batch_size=parameters.batch_size)
@@ -45,21 +45,21 @@ def choose(job: Job[MultipleChoiceParameters]) -> Done:
         facts = {"lm_eval": stated}
     else:
         shard = job.shard("questions", ChoiceRow)
-        job.fill(shard, batches_of(items, 1), scored, "questions")
+        job.fill(shard, batches_of(items, 1), score_item, "questions")
         rows = shard.rows()
     job.write_rows("rows", rows)
     device, dtype = device_of(model)
     tokens = sum(choice.tokens for row in rows for choice in row.choices)
-    return Done(device, dtype, tokens, parameters.model_dump(mode="json"), facts)
+    return StageResult(device, dtype, tokens, parameters.model_dump(mode="json"), facts)
 
 
-def _texts(tokenizer: Any, arguments: MultipleChoiceParameters, item: Item) -> list[Scored]:
+def _texts(tokenizer: Any, arguments: MultipleChoiceParameters, item: Item) -> list[TokenWindow]:
     """Return each choice after the question."""
     context = arguments.question.replace("{prompt}", item.prompt)
     return [continuation(tokenizer, context, f" {choice}") for choice in choices_of(item)]
 
 
-def scored(job: Job[MultipleChoiceParameters], output: str, places: Sequence[int]) -> list[Scoring]:
+def build_scorings(job: Job[MultipleChoiceParameters], output: str, places: Sequence[int]) -> list[Scoring]:
     """Return what was scored for these rows, where lm-eval did not ask: the choices of the items."""
     items, tokenizer = load_items(job.inputs["items"]), tokenizer_in(job.inputs["model"])
     scorings: list[Scoring] = []
@@ -71,7 +71,7 @@ def scored(job: Job[MultipleChoiceParameters], output: str, places: Sequence[int
             scorings.append(Scoring(place, {}, ("choices",)))
             continue
         values = {
-            f"choice {number}": Stated(-choice_score.nats, (Text(*text),))
+            f"choice {number}": StatedLogprob(-choice_score.nats, (ScoredSpan(*text),))
             for number, (choice_score, text) in enumerate(zip(row.choices, texts, strict=True), 1)
         }
         pending = {"item": items[place].id, "prompt_tokens": min(text.start for text in texts)}

@@ -10,13 +10,13 @@ from specs.stages.evaluation.parameters import PerplexityParameters
 from specs.stages.evaluation.rows import PerplexityRow
 from training.engines.checkpoint import device_of, load, tokenizer_in
 from training.jobs.evaluation.likelihood import nats_of, prefix_of, windows_of
-from training.jobs.job import Done, Job, batches_of
+from training.jobs.job import Job, StageResult, batches_of
 from training.jobs.witness.asked import left_rows
-from training.jobs.witness.scoring import Scoring, Stated, Text, differing
+from training.jobs.witness.scoring import ScoredSpan, Scoring, StatedLogprob, differing
 from training.rules.tasks import load_items
 
 
-def perplexity(job: Job[PerplexityParameters]) -> Done:
+def perplexity(job: Job[PerplexityParameters]) -> StageResult:
     """Write ``rows``: one for each text, its item's prompt; raises ValueError if it is empty or the window too long."""
     parameters = job.parameters
     model, tokenizer = load(job.inputs["model"])
@@ -38,10 +38,10 @@ def perplexity(job: Job[PerplexityParameters]) -> Done:
     job.write_rows("rows", rows)
     device, dtype = device_of(model)
     effective = parameters.model_dump(mode="json")
-    return Done(device, dtype, sum(row.tokens for row in rows), effective, {"prefix_token": prefix})
+    return StageResult(device, dtype, sum(row.tokens for row in rows), effective, {"prefix_token": prefix})
 
 
-def scored(job: Job[PerplexityParameters], output: str, places: Sequence[int]) -> list[Scoring]:
+def build_scorings(job: Job[PerplexityParameters], output: str, places: Sequence[int]) -> list[Scoring]:
     """Return what was scored for these rows: the items' texts, window by window."""
     items, tokenizer = load_items(job.inputs["items"]), tokenizer_in(job.inputs["model"])
     prefix = prefix_of(tokenizer)
@@ -55,6 +55,6 @@ def scored(job: Job[PerplexityParameters], output: str, places: Sequence[int]) -
         windows = tuple(windows_of(tokens, prefix, job.parameters.window, job.parameters.stride))
         pending: dict[str, Any] = {"item": items[place].id, "tokens": len(tokens), "bytes": len(text.encode())}
         wrong = differing(row, pending | {"windows": len(windows)})
-        values = {"text": Stated(-row.nats, tuple(Text(*window) for window in windows))}
+        values = {"text": StatedLogprob(-row.nats, tuple(ScoredSpan(*window) for window in windows))}
         scorings.append(Scoring(place, values, wrong))
     return scorings

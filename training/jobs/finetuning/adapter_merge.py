@@ -12,13 +12,13 @@ from typing import Any
 
 from specs.system.regular_files import read_regular
 from training.engines import checkpoint
-from training.jobs.finetuning.trained_model import Prepared
-from training.jobs.finetuning.trainer_args import logged
-from training.jobs.job import Done, Job
+from training.jobs.finetuning.trained_model import PreparedModel
+from training.jobs.finetuning.trainer_args import list_logged_steps
+from training.jobs.job import Job, StageResult
 from training.jobs.saved_steps import clear
 
 
-def save_trained(trainer: Any, prepared: Prepared, source: Path, out: Path) -> dict[str, float]:
+def save_trained(trainer: Any, prepared: PreparedModel, source: Path, out: Path) -> dict[str, float]:
     """Save the checkpoint in ``out``; merge adapters and keep them under ``adapter``; return what merging changed.
 
     ``source`` is the checkpoint that training started from. Trainer and ``prepared`` have no model afterwards. Exits if
@@ -51,16 +51,18 @@ def save_trained(trainer: Any, prepared: Prepared, source: Path, out: Path) -> d
     return facts
 
 
-def finished(job: Job[Any], trainer: Any, prepared: Prepared, effective: dict[str, Any], facts: dict[str, Any]) -> Done:
+def finish_training(
+    job: Job[Any], trainer: Any, prepared: PreparedModel, effective: dict[str, Any], facts: dict[str, Any]
+) -> StageResult:
     """Save what was trained as ``checkpoint``, remove the saved steps, and return what the stage reports."""
     device, dtype = checkpoint.device_of(trainer.model)
-    tokens = sum(entry["tokens"] for entry in logged(trainer))
+    tokens = sum(entry["tokens"] for entry in list_logged_steps(trainer))
     facts |= save_trained(trainer, prepared, job.inputs["model"], job.out / "checkpoint")
     clear(job.folder / "trainer")
-    return Done(device, dtype, tokens, effective, facts)
+    return StageResult(device, dtype, tokens, effective, facts)
 
 
-def release(trainer: Any, prepared: Prepared) -> None:
+def release(trainer: Any, prepared: PreparedModel) -> None:
     """Take model, gradients, optimizer and schedule from a finished trainer and from ``prepared``; keep its log."""
     trainer.model.zero_grad(set_to_none=True)
     trainer.accelerator.free_memory()

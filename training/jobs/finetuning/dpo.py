@@ -8,18 +8,18 @@ from specs.stages.base.artifacts import Preference
 from specs.stages.finetuning.parameters import REFERENCE_FREE, DpoParameters
 from specs.stages.finetuning.rows import PairScore, PreferenceStep
 from training.jobs.finetuning import preference_trainers, trainer_args
-from training.jobs.finetuning.adapter_merge import finished
-from training.jobs.finetuning.loss_comparison import Scored, score, share
-from training.jobs.finetuning.loss_masks import MaskProof, expected
+from training.jobs.finetuning.adapter_merge import finish_training
+from training.jobs.finetuning.loss_comparison import PairLogprobs, score, share
+from training.jobs.finetuning.loss_masks import MaskProof, encode_known_prompts
 from training.jobs.finetuning.preference_trainers import single_order
-from training.jobs.finetuning.trained_model import Prepared, prepare
-from training.jobs.finetuning.trainer_hooks import Built
-from training.jobs.finetuning.training_texts import Sides, Style, style_of
-from training.jobs.job import Done, Job
+from training.jobs.finetuning.trained_model import PreparedModel, prepare
+from training.jobs.finetuning.trainer_hooks import TrainerBuild
+from training.jobs.finetuning.training_texts import PromptWithResponses, Style, style_of
+from training.jobs.job import Job, StageResult
 from training.jobs.row_files import read_rows
 from training.jobs.saved_steps import newest_whole, train
 from training.rules.finetuning.replica_rounds import Share
-from training.rules.finetuning.validation_split import Split, divide
+from training.rules.finetuning.validation_split import ValidationSplit, divide
 
 _MOST, _FEWEST, _SHARE = 16, 2, 0.01
 """Pairs whose reference log-probabilities are computed before TRL has the model; ``_SHARE`` is of all passes."""
@@ -29,11 +29,11 @@ class Data(NamedTuple):
     """The granted pairs, divided, and the model that has seen none of them."""
 
     preferences: list[Preference]
-    split: Split
-    prepared: Prepared
+    split: ValidationSplit
+    prepared: PreparedModel
     style: Style
-    training: list[Sides]
-    kept: list[Sides]
+    training: list[PromptWithResponses]
+    validation: list[PromptWithResponses]
 
 
 def data_of(job: Job[DpoParameters]) -> Data:
@@ -47,16 +47,16 @@ def data_of(job: Job[DpoParameters]) -> Data:
     if not split.train:
         raise SystemExit("there is no pair to train on")
     prepared = prepare(job.inputs["model"], parameters)
-    style = style_of(prepared.tokenizer, parameters, job.order.declared())
+    style = style_of(prepared.tokenizer, parameters, job.order.resolve_model_kind())
     sides = [
-        Sides(style, preference.prompt, (preference.chosen, preference.rejected), preference.before)
+        PromptWithResponses(style, preference.prompt, (preference.chosen, preference.rejected), preference.before)
         for preference in preferences
     ]
     training, kept_sides = [sides[place] for place in split.train], [sides[place] for place in split.validation]
     return Data(preferences, split, prepared, style, training, kept_sides)
 
 
-def build(job: Job[DpoParameters], share: Share | None = None, data: Data | None = None) -> Built:
+def build(job: Job[DpoParameters], share: Share | None = None, data: Data | None = None) -> TrainerBuild:
     """Return the trainer of the granted pairs, or of one replica's share of them."""
     data = data or data_of(job)
     parameters, prepared = job.parameters, data.prepared
@@ -64,37 +64,37 @@ def build(job: Job[DpoParameters], share: Share | None = None, data: Data | None
     places: list[int] = []
     if not job.order.challenge:
         resumed = newest_whole(job.folder / "trainer") is not None
-        places = probed(len(training), parameters.epochs, resumed=resumed)
-    probe = scored(prepared.model, prepared, [training[place] for place in places], parameters) if places else []
-    proof = MaskProof(expected(prepared.tokenizer, training))
+        places = choose_probe_pairs(len(training), parameters.epochs, resumed=resumed)
+    probe = score_pairs(prepared.model, prepared, [training[place] for place in places], parameters) if places else []
+    proof = MaskProof(encode_known_prompts(prepared.tokenizer, training))
     trainer = preference_trainers.build(job, prepared, training, proof)
     facts = {"pairs": len(training), "validation_pairs": len(data.split.validation)}
 
-    def shown() -> dict[str, Any]:
+    def compute_final_facts() -> dict[str, Any]:
         return _reference_facts(trainer, dict(zip(places, probe, strict=True)), len(training), parameters)
 
-    return Built(trainer, prepared, training, data.style, proof, facts, shown)
+    return TrainerBuild(trainer, prepared, training, data.style, proof, facts, compute_final_facts)
 
 
-def dpo(job: Job[DpoParameters]) -> Done:
+def dpo(job: Job[DpoParameters]) -> StageResult:
     """Write ``rows`` (one per step), ``pairs`` (one per held-out pair), ``checkpoint``; ``snapshots`` if granted."""
     data = data_of(job)
-    before = scored(data.prepared.model, data.prepared, data.kept, job.parameters)
+    before = score_pairs(data.prepared.model, data.prepared, data.validation, job.parameters)
     built = build(job, data=data)
     trainer = built.trainer
     train(trainer, job.folder / "trainer")
-    facts = built.facts | built.shown()
-    job.write_rows("rows", [step_of(entry) for entry in trainer_args.logged(trainer)])
+    facts = built.facts | built.compute_final_facts()
+    job.write_rows("rows", [step_of(entry) for entry in trainer_args.list_logged_steps(trainer)])
     write_scores(job, data, before, trainer.model)
     effective = trainer.settings() | data.style.settings()
     facts |= trainer_args.seen_facts(trainer, built.proof)
     facts |= trainer_args.lengths(built.sides, data.prepared.tokenizer, job.parameters.max_length)
-    return finished(job, trainer, data.prepared, effective, facts)
+    return finish_training(job, trainer, data.prepared, effective, facts)
 
 
-def write_scores(job: Job[DpoParameters], data: Data, before: list[Scored], model: Any) -> None:
+def write_scores(job: Job[DpoParameters], data: Data, before: list[PairLogprobs], model: Any) -> None:
     """Write ``pairs``: the scores of the pairs that were kept out, before and by a trained model."""
-    after = scored(model, data.prepared, data.kept, job.parameters)
+    after = score_pairs(model, data.prepared, data.validation, job.parameters)
     job.write_rows(
         "pairs",
         [
@@ -113,7 +113,9 @@ def write_scores(job: Job[DpoParameters], data: Data, before: list[Scored], mode
     )
 
 
-def scored(model: Any, prepared: Prepared, pairs: list[Sides], parameters: DpoParameters) -> list[Scored]:
+def score_pairs(
+    model: Any, prepared: PreparedModel, pairs: list[PromptWithResponses], parameters: DpoParameters
+) -> list[PairLogprobs]:
     """Return the log-probabilities of pairs, as this stage writes them."""
     size, longest = 2 * parameters.batch_size, parameters.max_length
     return score(model, prepared.tokenizer, pairs, batch_size=size, max_length=longest)
@@ -133,7 +135,7 @@ def step_of(entry: dict[str, Any]) -> PreferenceStep:
     )
 
 
-def probed(pairs: int, epochs: int, *, resumed: bool) -> list[int]:
+def choose_probe_pairs(pairs: int, epochs: int, *, resumed: bool) -> list[int]:
     """Return the pairs whose reference is computed before TRL and without it: spread evenly, with the first and last.
 
     A pair takes two forward passes; training takes two for TRL's reference and six per epoch. With few pairs the first
@@ -144,7 +146,9 @@ def probed(pairs: int, epochs: int, *, resumed: bool) -> list[int]:
     return sorted({round(n * (pairs - 1) / max(1, count - 1)) for n in range(count)})
 
 
-def _reference_facts(trainer: Any, probe: dict[int, Scored], pairs: int, parameters: DpoParameters) -> dict[str, Any]:
+def _reference_facts(
+    trainer: Any, probe: dict[int, PairLogprobs], pairs: int, parameters: DpoParameters
+) -> dict[str, Any]:
     """Compare TRL's reference log-probabilities with ours: of a few pairs and of the first batch.
 
     The pairs were scored before TRL had the model; the closed form of the first batch is computed with the weights that

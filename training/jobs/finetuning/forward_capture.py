@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from training.jobs.finetuning.loss_masks import View, key, mismatched, views
+from training.jobs.finetuning.loss_masks import View, build_drift_view, key, views
 from training.rules.finetuning.losses import Response
 
 _PIECE = 128
@@ -22,7 +22,7 @@ class NotGiven(Exception):
     """The model was not given a sequence that the trainer has in its batch."""
 
 
-class Witness:
+class ForwardCapture:
     """Captures the forward passes of a trainer's model for the sequences of one batch."""
 
     def __init__(self, trainer: Any, inputs: dict[str, Any]) -> None:
@@ -30,7 +30,7 @@ class Witness:
         self._trainer = trainer
         whole = trainer.model
         self._model: Any = whole.get_base_model() if hasattr(whole, "get_base_model") else whole
-        drift = [mismatched(inputs)] if "KL_input_ids" in inputs else []
+        drift = [build_drift_view(inputs)] if "KL_input_ids" in inputs else []
         self._begins = {
             response.key: response.begin for view in (*views(inputs), *drift) for response in _responses(view)
         }
@@ -70,14 +70,14 @@ class Witness:
         if new:
             hidden = torch.cat([heard[response.key] for response in new])
             ids = torch.cat([torch.as_tensor(response.ids, device=hidden.device) for response in new])
-            parts = self._picked(hidden, ids).double().split([len(response.ids) for response in new])
+            parts = self._gather_logprobs(hidden, ids).double().split([len(response.ids) for response in new])
             # In place of what they were computed from, which is not needed again.
             heard |= {
                 response.key: Response(float(part.sum()), len(part)) for response, part in zip(new, parts, strict=True)
             }
         return [heard[response.key] for response in wanted]
 
-    def _picked(self, hidden: Any, wanted: Any) -> Any:
+    def _gather_logprobs(self, hidden: Any, wanted: Any) -> Any:
         """Return the log-probability of each wanted token [tokens] after hidden states [tokens, width]."""
         import torch
 
@@ -93,10 +93,10 @@ class Witness:
         layers, answer = self._model.base_model, self._answer(last_hidden_state=hidden[None])
         before = vars(layers).get("forward")
 
-        def given(*_: Any, **__: Any) -> Any:
+        def return_answer(*_: Any, **__: Any) -> Any:
             return answer
 
-        layers.forward = given
+        layers.forward = return_answer
         try:
             return self._model(input_ids=hidden.new_zeros((1, len(hidden)), dtype=int), use_cache=False).logits[0]
         finally:

@@ -9,7 +9,7 @@ from specs.stages.finetuning.parameters import SftParameters
 from specs.stages.finetuning.rows import ValidationRow
 from training.engines.checkpoint import evaluating
 from training.jobs.finetuning.loss_comparison import sums
-from training.jobs.finetuning.training_texts import Sides, Style
+from training.jobs.finetuning.training_texts import PromptWithResponses, Style
 from training.jobs.job import Job
 from training.jobs.row_files import read_rows
 from training.rules.finetuning.validation_split import divide_examples, measured_after
@@ -17,30 +17,32 @@ from training.rules.finetuning.validation_split import divide_examples, measured
 _LOGGED = "validation"
 
 
-class Divided(NamedTuple):
+class ExampleSplit(NamedTuple):
     """The granted examples on their sides."""
 
     training: list[Example]
-    kept: dict[int, Example]
+    validation: dict[int, Example]
     """By their line in the file."""
 
 
-def divided(job: Job[SftParameters]) -> Divided:
+def split_examples(job: Job[SftParameters]) -> ExampleSplit:
     """Return the granted examples, whole groups on one side."""
     every = read_rows(job.inputs["examples"], Example)
     split = divide_examples(every, job.parameters.validation_share, job.parameters.seed)
-    return Divided([every[place] for place in split.train], {place: every[place] for place in split.validation})
+    return ExampleSplit([every[place] for place in split.train], {place: every[place] for place in split.validation})
 
 
 class KeptExamples:
     """The examples that a training does not see, and how a model reads them."""
 
     def __init__(self, job: Job[SftParameters], style: Style, tokenizer: Any) -> None:
-        self.examples = divided(job).kept
+        self.examples = split_examples(job).validation
         self._size, most = job.parameters.batch_size, job.parameters.max_length
         self._encoded: dict[int, tuple[list[int], int]] = {}
         for line, example in self.examples.items():
-            encoded = Sides(style, example.prompt, (example.completion,), example.before).encoded(tokenizer)
+            encoded = PromptWithResponses(style, example.prompt, (example.completion,), example.before).encode_sides(
+                tokenizer
+            )
             self._encoded[line] = encoded.wholes[0][:most], encoded.begins()[0]
 
     def read(self, model: Any, lines: list[int] | None = None) -> dict[int, tuple[float, int]]:

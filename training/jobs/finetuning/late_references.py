@@ -21,7 +21,7 @@ class LateReferences:
         first = compute(rows.select(range(min(size, len(rows)))))
         self._columns = [name for name in first.column_names if name not in rows.column_names]
 
-    def numbered(self) -> Any:
+    def number_rows(self) -> Any:
         """Return the rows with their places where the references belong: a batch then shows which rows it has."""
         return self._with({name: [float(place) for place in range(len(self._rows))] for name in self._columns})
 
@@ -44,7 +44,7 @@ class LateReferences:
     def _read(self, trainer: Any, part: Segment) -> set[int]:
         """Return the places of the rows that the batches of some steps hold."""
         counts: set[int] = set()
-        trainer.train_dataset = self.numbered()
+        trainer.train_dataset = self.number_rows()
         loader, each = trainer.get_train_dataloader(), trainer.args.gradient_accumulation_steps
         an_epoch = math.ceil(len(loader) / each)
         for epoch in range(part.after // an_epoch, math.ceil(part.until / an_epoch)):
@@ -71,6 +71,6 @@ def with_late_references(trainer: type[Any]) -> type[Any]:
         def _precompute_ref_logps(self, dataset: Any, name: str, batch_size: int) -> Any:
             compute = partial(super()._precompute_ref_logps, name=name, batch_size=batch_size)
             self.references = LateReferences(dataset, compute, batch_size)
-            return self.references.numbered()
+            return self.references.number_rows()
 
     return Late

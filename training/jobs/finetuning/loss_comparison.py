@@ -27,11 +27,11 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from training.engines.batched import padded
+from training.engines.batched import pad_rows
 from training.engines.checkpoint import evaluating
-from training.jobs.finetuning.forward_capture import NotGiven, Witness
-from training.jobs.finetuning.loss_masks import View, mismatched, views
-from training.jobs.finetuning.training_texts import Sides
+from training.jobs.finetuning.forward_capture import ForwardCapture, NotGiven
+from training.jobs.finetuning.loss_masks import View, build_drift_view, views
+from training.jobs.finetuning.training_texts import PromptWithResponses
 from training.rules.finetuning.losses import (
     Response,
     dpo_loss,
@@ -47,11 +47,11 @@ Score = Callable[[View], list[Response]]
 """Returns the responses of sequences, in their order."""
 
 
-class NotAsGranted(Exception):
+class GrantMismatch(Exception):
     """The trainer has other settings than the granted ones, or computes something else."""
 
 
-class Compared(NamedTuple):
+class LossComparison(NamedTuple):
     """What a comparison found: differences as shares, of the loss and of the reference's log-probabilities."""
 
     loss: float
@@ -62,8 +62,8 @@ class Compared(NamedTuple):
 
 
 def compare(
-    trainer: Any, witness: Witness, inputs: dict[str, Any], name: str, scale: float, *, beginning: bool
-) -> Compared:
+    trainer: Any, witness: ForwardCapture, inputs: dict[str, Any], name: str, scale: float, *, beginning: bool
+) -> LossComparison:
     """Compare the loss of a batch with the granted loss, from the passes that a witness captured.
 
     ``scale`` makes the captured loss the mean over this batch; ``beginning``: the model still is the reference. Raises
@@ -75,14 +75,14 @@ def compare(
         shortest = _shortest(inputs)
         heard = witness.responses(shortest)[0].total
     except NotGiven as error:
-        raise NotAsGranted(f"step {trainer.state.global_step + 1}: {error}") from error
-    difference = _held(trainer, name, scale * witness.loss, ours, most)
+        raise GrantMismatch(f"step {trainer.state.global_step + 1}: {error}") from error
+    difference = _require_equal_loss(trainer, name, scale * witness.loss, ours, most)
     with evaluating(trainer.model):
         own = alone(trainer.model, shortest)[0].total
     if not share(heard, own) <= most:
-        return Compared(max(difference, _again(trainer, inputs, name, most)), True, None, 0)
+        return LossComparison(max(difference, _again(trainer, inputs, name, most)), True, None, 0)
     references = [share(ours, theirs) for ours, theirs in _references(name, inputs, witness)] if beginning else []
-    return Compared(difference, False, max(references, default=None), len(references))
+    return LossComparison(difference, False, max(references, default=None), len(references))
 
 
 def share(ours: float, theirs: float) -> float:
@@ -101,13 +101,13 @@ def _again(trainer: Any, inputs: dict[str, Any], name: str, most: float) -> floa
         ours = loss_of(trainer, name, inputs, lambda view: alone(trainer.model, view))
     if stored is not None:
         trainer._stored_metrics = stored
-    return _held(trainer, name, theirs, ours, most)
+    return _require_equal_loss(trainer, name, theirs, ours, most)
 
 
-def _held(trainer: Any, name: str, theirs: float, ours: float, most: float) -> float:
+def _require_equal_loss(trainer: Any, name: str, theirs: float, ours: float, most: float) -> float:
     difference = share(ours, theirs)
     if not difference <= most:
-        raise NotAsGranted(
+        raise GrantMismatch(
             f"step {trainer.state.global_step + 1}: the trainer's loss is {theirs:.6g}; {name} over the response "
             f"tokens of the same batch is {ours:.6g}"
         )
@@ -120,14 +120,14 @@ def _shortest(inputs: dict[str, Any]) -> View:
     return min(reversed(matching_views), key=lambda view: int(view.real.sum()))
 
 
-def _references(name: str, inputs: dict[str, Any], witness: Witness) -> Iterator[tuple[float, float]]:
+def _references(name: str, inputs: dict[str, Any], witness: ForwardCapture) -> Iterator[tuple[float, float]]:
     """Yield (ours, the trainer's) log-probabilities of the reference, for the responses of a batch."""
     if name in ("dpo", "ipo"):
         parts = [*inputs["ref_chosen_logps"].tolist(), *inputs["ref_rejected_logps"].tolist()]
         ours = [response for view in views(inputs) for response in witness.responses(view)]
     elif name == "kto":
         parts = [*inputs["ref_logps"].tolist(), *inputs["ref_KL_logps"].tolist()]
-        ours = [response for view in (*views(inputs), mismatched(inputs)) for response in witness.responses(view)]
+        ours = [response for view in (*views(inputs), build_drift_view(inputs)) for response in witness.responses(view)]
     else:
         return
     yield from ((response.total, value) for response, value in zip(ours, parts, strict=True))
@@ -146,7 +146,7 @@ def loss_of(trainer: Any, loss: str, inputs: dict[str, Any], score: Score) -> fl
     if loss == "simpo":
         return simpo_loss(responses[0], responses[1], trainer.beta, trainer.simpo_gamma)
     if loss == "kto":
-        drift = score(mismatched(inputs))
+        drift = score(build_drift_view(inputs))
         before = inputs["ref_KL_logps"].tolist()
         difference = sum(response.total - old for response, old in zip(drift, before, strict=True)) / len(drift)
         good = inputs["label"].bool().tolist()
@@ -167,7 +167,7 @@ _PIECE = 256
 """Positions whose log-probabilities are computed at a time."""
 
 
-class Scored(NamedTuple):
+class PairLogprobs(NamedTuple):
     """Log-probabilities of both responses (sums over their tokens, in nats), and their tokens."""
 
     chosen: float
@@ -176,13 +176,15 @@ class Scored(NamedTuple):
     rejected_tokens: int
 
 
-def score(model: Any, tokenizer: Any, pairs: list[Sides], *, batch_size: int, max_length: int) -> list[Scored]:
+def score(
+    model: Any, tokenizer: Any, pairs: list[PromptWithResponses], *, batch_size: int, max_length: int
+) -> list[PairLogprobs]:
     """Return the scores of each pair, in the order given; the model stays in its mode.
 
     A response begins where the encodings of prompt and whole text part, as in training; both together are
     cut at ``max_length`` tokens.
     """
-    sides = [pair.encoded(tokenizer) for pair in pairs]
+    sides = [pair.encode_sides(tokenizer) for pair in pairs]
     encoded = [(whole[:max_length], min(side.begins())) for side in sides for whole in side.wholes]
     order = sorted(range(len(encoded)), key=lambda place: len(encoded[place][0]))
     matching_pairs: dict[int, tuple[float, int]] = {}
@@ -192,7 +194,7 @@ def score(model: Any, tokenizer: Any, pairs: list[Sides], *, batch_size: int, ma
             for place, value in zip(places, sums(model, [encoded[place] for place in places]), strict=True):
                 matching_pairs[place] = value
     return [
-        Scored(
+        PairLogprobs(
             matching_pairs[2 * n][0],
             matching_pairs[2 * n + 1][0],
             matching_pairs[2 * n][1],
@@ -206,7 +208,7 @@ def sums(model: Any, batch: list[tuple[list[int], int]]) -> list[tuple[float, in
     """Return (log-probability, tokens) of the ids from a place on, for each (ids, place) of one batch."""
     import torch
 
-    ids, mask = padded([counts for counts, _ in batch], next(model.parameters()).device)
+    ids, mask = pad_rows([counts for counts, _ in batch], next(model.parameters()).device)
     longest = ids.shape[1]
     logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
     # In pieces: float32 copies of all logits would be the largest tensor of the whole run.

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from training.jobs.finetuning.training_texts import Sides
+from training.jobs.finetuning.training_texts import PromptWithResponses
 
 
-def mismatched(inputs: dict[str, Any]) -> View:
+def build_drift_view(inputs: dict[str, Any]) -> View:
     """Return the sequences of mismatched prompts and responses that a batch of KTO has for its drift."""
     names = ("KL_input_ids", "KL_attention_mask", "KL_completion_mask")
     ids, real, carried = (_array(inputs[name]) for name in names)
@@ -31,7 +31,7 @@ class View(NamedTuple):
     carried: Any
 
 
-class Counted(NamedTuple):
+class BatchCounts(NamedTuple):
     """What one batch held: sequences, tokens with loss, and tokens of prompts."""
 
     rows: int
@@ -39,40 +39,40 @@ class Counted(NamedTuple):
     masked: int
 
 
-class Prompts(NamedTuple):
+class KnownPrompts(NamedTuple):
     """The encoded prompts, and in how many examples their end melts into the first token of the response."""
 
     known: frozenset[bytes]
     merged: int
 
 
-class Unmasked(Exception):
+class MaskFault(Exception):
     """A prompt token carried loss, or a response token did not."""
 
 
-def expected(tokenizer: Any, examples: Iterable[Sides]) -> Prompts:
+def encode_known_prompts(tokenizer: Any, examples: Iterable[PromptWithResponses]) -> KnownPrompts:
     """Encode every prompt up to where its responses begin."""
     known: set[bytes] = set()
     merged = 0
     for sides in examples:
-        encoded = sides.encoded(tokenizer)
+        encoded = sides.encode_sides(tokenizer)
         merged += min(encoded.begins()) < len(encoded.prompt)
         # TRL cuts a pair where the first of its two responses parts from the prompt.
         known |= {key(encoded.prompt[:length]) for length in encoded.begins()}
-    return Prompts(frozenset(known), merged)
+    return KnownPrompts(frozenset(known), merged)
 
 
 class MaskProof:
     """Checks every batch before it is trained on."""
 
-    def __init__(self, prompts: Prompts) -> None:
+    def __init__(self, prompts: KnownPrompts) -> None:
         self.prompts = prompts
         self.rows = 0
         self.wrong: list[dict[str, int]] = []
         self.violations = 0
         self.sample: list[dict[str, Any]] = []
 
-    def see(self, inputs: dict[str, Any], step: int) -> Counted:
+    def see(self, inputs: dict[str, Any], step: int) -> BatchCounts:
         """Check one batch and count what it holds; raises Unmasked, with what :meth:`facts` keeps, if one is wrong."""
         rows = carried = masked = 0
         for view in views(inputs):
@@ -83,11 +83,11 @@ class MaskProof:
         self.rows += rows
         if self.wrong:
             first = self.wrong[0]
-            raise Unmasked(
+            raise MaskFault(
                 f"step {first['step']}: the tokens before the first with loss ({first['prompt_tokens']} of "
                 f"{first['tokens']}) are not a prompt, or a later one has no loss"
             )
-        return Counted(rows, carried, masked)
+        return BatchCounts(rows, carried, masked)
 
     def _one(self, ids: Any, carried: Any, step: int) -> int:
         count = int(carried.sum())
@@ -128,10 +128,10 @@ def views(inputs: dict[str, Any]) -> Iterator[View]:
         )
         yield View(results["input_ids"], real, carried)
     else:
-        yield from _packed(inputs)
+        yield from _split_packed_row(inputs)
 
 
-def _packed(inputs: dict[str, Any]) -> Iterator[View]:
+def _split_packed_row(inputs: dict[str, Any]) -> Iterator[View]:
     ids, labels, places = (_array(inputs[name])[0] for name in ("input_ids", "labels", "position_ids"))
     starts = [at for at, place in enumerate(places) if place == 0] + [len(ids)]
     for begin, end in zip(starts, starts[1:], strict=False):

@@ -13,14 +13,14 @@ from specs.stages.finetuning.parameters import REFERENCE_FREE, DpoParameters
 from training.jobs.finetuning import trainer_args, trainer_hooks
 from training.jobs.finetuning.late_references import with_late_references
 from training.jobs.finetuning.loss_masks import MaskProof
-from training.jobs.finetuning.trained_model import Prepared
-from training.jobs.finetuning.training_texts import Sides
+from training.jobs.finetuning.trained_model import PreparedModel
+from training.jobs.finetuning.training_texts import PromptWithResponses
 from training.jobs.job import Job
 from training.rules.finetuning.schedules import steps_of
 from training.rules.seeded_order import file_order
 
 
-def build(job: Job[DpoParameters], prepared: Prepared, pairs: list[Sides], proof: MaskProof) -> Any:
+def build(job: Job[DpoParameters], prepared: PreparedModel, pairs: list[PromptWithResponses], proof: MaskProof) -> Any:
     """Return the watched trainer of the granted loss; if it has a reference, its log-probabilities are computed."""
     parameters = job.parameters
     rows = _rows(pairs, parameters, prepared.tokenizer)
@@ -87,7 +87,7 @@ def _response_orpo() -> type[Any]:
     return ResponseOrpo
 
 
-def _rows(pairs: list[Sides], parameters: DpoParameters, tokenizer: Any) -> list[dict[str, Any]]:
+def _rows(pairs: list[PromptWithResponses], parameters: DpoParameters, tokenizer: Any) -> list[dict[str, Any]]:
     if parameters.loss == "kto":
         singles = [(pairs[place], side) for place, side in single_order(len(pairs), parameters.seed)]
         return [

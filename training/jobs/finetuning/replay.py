@@ -18,15 +18,15 @@ from training.engines import checkpoint
 from training.jobs.finetuning import dpo, sft
 from training.jobs.finetuning.adapter_merge import release
 from training.jobs.finetuning.saved_weights import apart_from_end, files_apart, saved_facts
-from training.jobs.finetuning.trained_model import Prepared
-from training.jobs.finetuning.trainer_args import logged
-from training.jobs.finetuning.weight_sketch import sketch, trained
-from training.jobs.job import Done, Job
+from training.jobs.finetuning.trained_model import PreparedModel
+from training.jobs.finetuning.trainer_args import list_logged_steps
+from training.jobs.finetuning.weight_sketch import collect_trained_weights, sketch
+from training.jobs.job import Job, StageResult
 from training.jobs.saved_steps import SNAPSHOTS, train_from
-from training.jobs.witness.asked import NotAsked
+from training.jobs.witness.asked import UnusableRow
 
 
-def replay(job: Job[SftParameters | DpoParameters]) -> Done:
+def replay(job: Job[SftParameters | DpoParameters]) -> StageResult:
     """Write one row for each step of the challenge; return what the saved weights say as facts.
 
     Raises NotAsked where a snapshot is missing or the saved weights cannot be read.
@@ -37,21 +37,21 @@ def replay(job: Job[SftParameters | DpoParameters]) -> Done:
     device, dtype = "", ""
     facts: dict[str, Any] = {}
     for segment in challenge.segments:
-        trainer, prepared = _built(job)
+        trainer, prepared = _build_trainer(job)
         device, dtype = checkpoint.device_of(trainer.model)
         if "files" not in facts:
             facts["files"] = files_apart(job, trainer.model, prepared.tokenizer)
         rows += steps_of(job, trainer, segment)
         job.progress(len(rows), len(challenge.rows), "steps")
         if segment.until == challenge.of:
-            facts["end_apart"] = apart_from_end(job, trained(trainer.model))
+            facts["end_apart"] = apart_from_end(job, collect_trained_weights(trainer.model))
         release(trainer, prepared)
     job.write_rows(ROWS, rows)
     facts |= saved_facts(job, challenge.ended)
-    return Done(device, dtype, sum(row.tokens for row in rows), {}, facts)
+    return StageResult(device, dtype, sum(row.tokens for row in rows), {}, facts)
 
 
-def _built(job: Job[Any]) -> tuple[Any, Prepared]:
+def _build_trainer(job: Job[Any]) -> tuple[Any, PreparedModel]:
     """Return a trainer as the job had it before its first step."""
     import torch
 
@@ -66,13 +66,13 @@ def steps_of(job: Job[Any], trainer: Any, segment: Segment) -> list[ReplayedStep
     beginning: list[Sequence[float]] = []
 
     def begin(model: Any) -> None:
-        beginning.append(sketch(trained(model)))
+        beginning.append(sketch(collect_trained_weights(model)))
 
     if hasattr(trainer, "references"):
         trainer.train_dataset = trainer.references.of_steps(trainer, segment)
     trainer.last_step, trainer.begins = segment.until, begin
     train_from(trainer, _snapshot(job, segment.after))
-    entries = [value for value in logged(trainer) if segment.after < value["step"] <= segment.until]
+    entries = [value for value in list_logged_steps(trainer) if segment.after < value["step"] <= segment.until]
     rows: list[ReplayedStep] = []
     for entry in entries:
         before = rows[-1].sketch if rows else tuple(beginning[0])
@@ -89,5 +89,5 @@ def _snapshot(job: Job[Any], step: int) -> Path | None:
         return None
     folder = job.inputs[LEFT + SNAPSHOTS] / f"checkpoint-{step}"
     if not folder.is_dir():
-        raise NotAsked(f"there is no snapshot of step {step}")
+        raise UnusableRow(f"there is no snapshot of step {step}")
     return folder

@@ -9,15 +9,15 @@ from typing import Any
 
 from specs.jobs.job_records import LEFT
 from training.engines import checkpoint
-from training.jobs.finetuning.dpo import data_of, scored
+from training.jobs.finetuning.dpo import data_of, score_pairs
 from training.jobs.finetuning.kept_examples import KeptExamples
 from training.jobs.finetuning.loss_comparison import sums
 from training.jobs.finetuning.sft import examples_of
-from training.jobs.finetuning.trained_model import Prepared, prepare
-from training.jobs.finetuning.training_texts import Sides, style_of
+from training.jobs.finetuning.trained_model import PreparedModel, prepare
+from training.jobs.finetuning.training_texts import PromptWithResponses, style_of
 from training.jobs.finetuning.weight_sketch import sketch
 from training.jobs.job import Job
-from training.jobs.witness.asked import NotAsked
+from training.jobs.witness.asked import UnusableRow
 from training.rules.seeded_order import file_order
 from training.rules.weight_files import describing, said_in
 
@@ -65,7 +65,7 @@ def apart_from_end(job: Job[Any], ours: Mapping[str, Any]) -> float:
     saved, far, moved = _tensors(folder), 0.0, 0.0
     for name, mine in ours.items():
         if name not in saved or (start and name not in start):
-            raise NotAsked(f"there is no {name} among the weights in {folder.name}")
+            raise UnusableRow(f"there is no {name} among the weights in {folder.name}")
         here = mine.cpu().float()
         far += float((saved[name].float() - here).square().sum())
         if start:
@@ -101,9 +101,9 @@ def _tensors(folder: Path) -> dict[str, Any]:
         for path in sorted(folder.glob("*.safetensors")):
             results |= load_file(path)
     except (SafetensorError, OSError) as error:
-        raise NotAsked(f"the weights in {folder.name} cannot be read: {error}") from error
+        raise UnusableRow(f"the weights in {folder.name} cannot be read: {error}") from error
     if not results:
-        raise NotAsked(f"there are no weights in {folder.name}")
+        raise UnusableRow(f"there are no weights in {folder.name}")
     return results
 
 
@@ -113,7 +113,7 @@ def _merge_facts(job: Job[Any], folder: Path, adapter: dict[str, Any]) -> dict[s
     base, saved = _tensors(job.inputs["model"]), _tensors(folder)
     pairs = dict(_factors(adapter))
     if unknown := sorted(set(pairs) - set(base)):
-        raise NotAsked(f"an adapter is for {unknown[0]}, which the model does not have")
+        raise UnusableRow(f"an adapter is for {unknown[0]}, which the model does not have")
     merged = frozen = 0.0
     for name, was in base.items():
         if name not in saved:
@@ -142,12 +142,14 @@ def _factors(adapter: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:
 def _loss_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
     """Return the loss of the saved weights on some of the granted examples, in nats per token."""
     model, tokenizer = checkpoint.load(folder)
-    style = style_of(tokenizer, job.parameters, job.order.declared())
+    style = style_of(tokenizer, job.parameters, job.order.resolve_model_kind())
     some = sorted(examples_of(job), key=lambda example: file_order(f"{example.item}/{example.sample} {seed}", 0))[:READ]
     pairs: list[tuple[float, int]] = []
     with checkpoint.evaluating(model):
         for example in some:
-            encoded = Sides(style, example.prompt, (example.completion,), example.before).encoded(tokenizer)
+            encoded = PromptWithResponses(style, example.prompt, (example.completion,), example.before).encode_sides(
+                tokenizer
+            )
             whole, begin = encoded.wholes[0][: job.parameters.max_length], encoded.begins()[0]
             if begin < len(whole):
                 pairs += sums(model, [(whole, begin)])
@@ -160,7 +162,7 @@ def _kept_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
     if not job.parameters.validation_share:
         return {}
     prepared = prepare(job.inputs["model"], job.parameters)
-    style = style_of(prepared.tokenizer, job.parameters, job.order.declared())
+    style = style_of(prepared.tokenizer, job.parameters, job.order.resolve_model_kind())
     kept_examples = KeptExamples(job, style, prepared.tokenizer)
     some = sorted(kept_examples.examples, key=lambda line: file_order(f"{line} {seed}", 0))[:READ]
     before = kept_examples.read(prepared.model, some)
@@ -169,7 +171,7 @@ def _kept_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
     return {"kept": [[line, before[line][0], after[line][0]] for line in some]}
 
 
-def _take_trained(job: Job[Any], prepared: Prepared, folder: Path) -> None:
+def _take_trained(job: Job[Any], prepared: PreparedModel, folder: Path) -> None:
     """Replace the granted model by what was trained, on the device and in the type in which the job scored it.
 
     Over 4 bits the job scores with its adapters; merged into 16 bits they come to other scores.
@@ -191,12 +193,12 @@ def _take_trained(job: Job[Any], prepared: Prepared, folder: Path) -> None:
 def _pair_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
     """Return scores of some pairs that were kept out of training, by the granted weights and by the saved ones."""
     data = data_of(job)
-    places = sorted(range(len(data.kept)), key=lambda place: file_order(f"{place} {seed}", 0))[:READ]
-    some = [data.kept[place] for place in sorted(places)]
+    places = sorted(range(len(data.validation)), key=lambda place: file_order(f"{place} {seed}", 0))[:READ]
+    some = [data.validation[place] for place in sorted(places)]
     lines = [data.split.validation[place] for place in sorted(places)]
-    before = scored(data.prepared.model, data.prepared, some, job.parameters)
+    before = score_pairs(data.prepared.model, data.prepared, some, job.parameters)
     _take_trained(job, data.prepared, folder)
-    after = scored(data.prepared.model, data.prepared, some, job.parameters)
+    after = score_pairs(data.prepared.model, data.prepared, some, job.parameters)
     parts = [
         [line, value.chosen, value.rejected, two.chosen, two.rejected]
         for line, value, two in zip(lines, before, after, strict=True)

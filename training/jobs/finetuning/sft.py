@@ -10,20 +10,20 @@ from specs.stages.finetuning.parameters import SftParameters
 from specs.stages.finetuning.rows import TrainingRow
 from training.engines.checkpoint import apart, device_of, evaluating, most_difference
 from training.jobs.finetuning import trainer_args, trainer_hooks
-from training.jobs.finetuning.adapter_merge import finished
-from training.jobs.finetuning.kept_examples import KeptExamples, divided, watching
-from training.jobs.finetuning.loss_masks import MaskProof, expected
-from training.jobs.finetuning.trained_model import Prepared, prepare
-from training.jobs.finetuning.trainer_hooks import Built
-from training.jobs.finetuning.training_texts import Sides, style_of
-from training.jobs.job import Done, Job, refuse
+from training.jobs.finetuning.adapter_merge import finish_training
+from training.jobs.finetuning.kept_examples import KeptExamples, split_examples, watching
+from training.jobs.finetuning.loss_masks import MaskProof, encode_known_prompts
+from training.jobs.finetuning.trained_model import PreparedModel, prepare
+from training.jobs.finetuning.trainer_hooks import TrainerBuild
+from training.jobs.finetuning.training_texts import PromptWithResponses, style_of
+from training.jobs.job import Job, StageResult, refuse
 from training.jobs.saved_steps import train
 from training.rules.finetuning.replica_rounds import Share
 from training.rules.finetuning.schedules import steps_of, warmup_of
 from training.rules.seeded_order import file_order
 
 
-def build(job: Job[SftParameters], share: Share | None = None) -> Built:
+def build(job: Job[SftParameters], share: Share | None = None) -> TrainerBuild:
     """Return the trainer of the granted examples, or of one replica's share of them."""
     parameters = job.parameters
     examples = examples_of(job)
@@ -35,10 +35,10 @@ def build(job: Job[SftParameters], share: Share | None = None) -> Built:
     facts = facts_of(examples)
     if parameters.packing:
         facts["packing_difference"] = require_packing(prepared.model, prepared.device)
-    style = style_of(prepared.tokenizer, parameters, job.order.declared())
-    sides = [Sides(style, example.prompt, (example.completion,), example.before) for example in examples]
-    proof = MaskProof(expected(prepared.tokenizer, sides))
-    return Built(_trainer(job, prepared, sides, proof), prepared, sides, style, proof, facts, dict)
+    style = style_of(prepared.tokenizer, parameters, job.order.resolve_model_kind())
+    sides = [PromptWithResponses(style, example.prompt, (example.completion,), example.before) for example in examples]
+    proof = MaskProof(encode_known_prompts(prepared.tokenizer, sides))
+    return TrainerBuild(_trainer(job, prepared, sides, proof), prepared, sides, style, proof, facts, dict)
 
 
 def facts_of(examples: list[Example]) -> dict[str, Any]:
@@ -52,10 +52,10 @@ def facts_of(examples: list[Example]) -> dict[str, Any]:
 
 def examples_of(job: Job[SftParameters]) -> list[Example]:
     """Return the granted examples that are not kept out, balanced, in the order that the seed gives."""
-    return balance(divided(job).training, job.parameters.max_examples_per_kind, job.parameters.seed)
+    return balance(split_examples(job).training, job.parameters.max_examples_per_kind, job.parameters.seed)
 
 
-def sft(job: Job[SftParameters]) -> Done:
+def sft(job: Job[SftParameters]) -> StageResult:
     """Write ``rows`` (one per step) and ``checkpoint``, and ``snapshots`` and ``validation`` if granted."""
     parameters = job.parameters
     built = build(job)
@@ -65,13 +65,13 @@ def sft(job: Job[SftParameters]) -> Done:
         remaining = KeptExamples(job, built.style, built.prepared.tokenizer)
         trainer.add_callback(watching(remaining))
     train(trainer, job.folder / "trainer")
-    job.write_rows("rows", [step_of(entry) for entry in trainer_args.logged(trainer)])
+    job.write_rows("rows", [step_of(entry) for entry in trainer_args.list_logged_steps(trainer)])
     if remaining is not None:
         job.write_rows("validation", remaining.rows(trainer))
     effective = trainer.settings() | built.style.settings()
     facts = built.facts | trainer_args.seen_facts(trainer, built.proof)
     facts |= trainer_args.lengths(built.sides, built.prepared.tokenizer, parameters.max_length)
-    return finished(job, trainer, built.prepared, effective, facts)
+    return finish_training(job, trainer, built.prepared, effective, facts)
 
 
 def step_of(entry: dict[str, Any]) -> TrainingRow:
@@ -124,7 +124,9 @@ def balance(examples: list[Example], per_kind: int | None, seed: int) -> list[Ex
     return sorted(kept_examples, key=lambda example: file_order(f"{example.item}/{example.sample}", seed))
 
 
-def _trainer(job: Job[SftParameters], prepared: Prepared, sides: list[Sides], proof: MaskProof) -> Any:
+def _trainer(
+    job: Job[SftParameters], prepared: PreparedModel, sides: list[PromptWithResponses], proof: MaskProof
+) -> Any:
     from trl.trainer.sft_config import SFTConfig
     from trl.trainer.sft_trainer import SFTTrainer
 

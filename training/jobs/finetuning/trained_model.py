@@ -17,7 +17,7 @@ from training.jobs.job import place, refuse
 
 
 @dataclass
-class Prepared:
+class PreparedModel:
     """A loaded model with its tokenizer, and the adapters to give it (None for full training)."""
 
     model: Any
@@ -27,7 +27,7 @@ class Prepared:
     adapter: Any | None
 
 
-def prepare(folder: Path, parameters: TrainingParameters) -> Prepared:
+def prepare(folder: Path, parameters: TrainingParameters) -> PreparedModel:
     """Load a checkpoint as the parameters say; exit with code 4 if this machine cannot."""
     import torch
 
@@ -42,7 +42,7 @@ def prepare(folder: Path, parameters: TrainingParameters) -> Prepared:
     model, tokenizer = checkpoint.load(folder, device, dtype, **four)
     if four and device == "cpu":
         _keep_constants(model)
-    return Prepared(model.train(), tokenizer, device, adapter(model, parameters))
+    return PreparedModel(model.train(), tokenizer, device, adapter(model, parameters))
 
 
 def _keep_constants(model: Any) -> None:

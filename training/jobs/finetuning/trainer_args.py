@@ -12,7 +12,7 @@ from typing import Any
 from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from training.jobs.finetuning.loss_masks import MaskProof
-from training.jobs.finetuning.training_texts import Sides
+from training.jobs.finetuning.training_texts import PromptWithResponses
 from training.jobs.job import Job
 from training.rules.finetuning.schedules import warmup_of
 
@@ -54,14 +54,14 @@ def arguments(
     }
 
 
-def logged(trainer: Any) -> list[dict[str, Any]]:
+def list_logged_steps(trainer: Any) -> list[dict[str, Any]]:
     """Return the log lines of optimizer steps, including those before a resume."""
     return [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
 def seen_facts(trainer: Any, proof: MaskProof) -> dict[str, Any]:
     """Return the facts of batches and masks for the manifest."""
-    lines = logged(trainer)
+    lines = list_logged_steps(trainer)
     batches = [digest for line in lines for digest in line["batches"]]
     return {
         "batches": len(batches),
@@ -88,11 +88,11 @@ def attention_of(model: Any) -> dict[str, Any]:
     }
 
 
-def lengths(sides: list[Sides], tokenizer: Any, most: int) -> dict[str, int]:
+def lengths(sides: list[PromptWithResponses], tokenizer: Any, most: int) -> dict[str, int]:
     """Count sequences that are cut at ``most`` tokens, and those without a response token after that."""
     cut = dropped = 0
     for side in sides:
-        encoded = side.encoded(tokenizer)
+        encoded = side.encode_sides(tokenizer)
         cut += sum(len(whole) > most for whole in encoded.wholes)
         dropped += len(encoded.wholes) * (len(encoded.prompt) >= most)
     return {"cut": cut, "dropped": dropped}

@@ -13,32 +13,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from training.jobs.finetuning.forward_capture import Witness
-from training.jobs.finetuning.loss_comparison import Compared, NotAsGranted, compare
-from training.jobs.finetuning.loss_masks import Counted, MaskProof
-from training.jobs.finetuning.trained_model import Prepared
+from training.jobs.finetuning.forward_capture import ForwardCapture
+from training.jobs.finetuning.loss_comparison import GrantMismatch, LossComparison, compare
+from training.jobs.finetuning.loss_masks import BatchCounts, MaskProof
+from training.jobs.finetuning.trained_model import PreparedModel
 from training.jobs.finetuning.trainer_args import differing, read_back
-from training.jobs.finetuning.training_texts import Sides, Style
-from training.jobs.finetuning.weight_sketch import sketch, trained
+from training.jobs.finetuning.training_texts import PromptWithResponses, Style
+from training.jobs.finetuning.weight_sketch import collect_trained_weights, sketch
 from training.jobs.job import Job
 from training.jobs.saved_steps import SNAPSHOTS, keep, mark
 
 
-class Built(NamedTuple):
+class TrainerBuild(NamedTuple):
     """A trainer before its first step, and what it was built from."""
 
     trainer: Any
-    prepared: Prepared
-    sides: list[Sides]
+    prepared: PreparedModel
+    sides: list[PromptWithResponses]
     style: Style
     proof: MaskProof
     facts: dict[str, Any]
     """What is known of the data before training."""
-    shown: Callable[[], dict[str, Any]]
+    compute_final_facts: Callable[[], dict[str, Any]]
     """Returns the facts that are known once it has trained."""
 
 
-class Diverged(Exception):
+class TrainingDivergence(Exception):
     """A loss or gradient is not finite. Nothing was saved."""
 
 
@@ -46,7 +46,7 @@ def build(
     trainer: type[Any],
     config: Any,
     job: Job[Any],
-    prepared: Prepared,
+    prepared: PreparedModel,
     rows: list[dict[str, Any]],
     proof: MaskProof,
     *,
@@ -60,7 +60,7 @@ def build(
     from datasets import Dataset
 
     return start(
-        _watched(trainer, proof, job.parameters.target_modules, loss, more),
+        _make_watched_trainer(trainer, proof, job.parameters.target_modules, loss, more),
         job,
         model=prepared.model,
         args=config,
@@ -83,10 +83,12 @@ def start(kind: type[Any], job: Job[Any], **built_from: Any) -> Any:
     return built
 
 
-def guarded(trainer: type[Any], modules: tuple[str, ...] | None, more: Callable[[Any], dict[str, Any]]) -> type[Any]:
+def make_guarded_trainer(
+    trainer: type[Any], modules: tuple[str, ...] | None, more: Callable[[Any], dict[str, Any]]
+) -> type[Any]:
     """Return a subclass that stops at a loss or gradient that is not finite, and reads its settings back."""
 
-    class Guarded(trainer):
+    class GuardedTrainer(trainer):
         """What every trainer here has."""
 
         resumed_from: int = 0
@@ -99,7 +101,9 @@ def guarded(trainer: type[Any], modules: tuple[str, ...] | None, more: Callable[
             value = float(result)
             if not math.isfinite(value):
                 step = self.state.global_step + 1
-                raise Diverged(f"the loss of step {step} is {value}; stopped before the weights were changed by it")
+                raise TrainingDivergence(
+                    f"the loss of step {step} is {value}; stopped before the weights were changed by it"
+                )
             return result
 
         def _get_grad_norm(self, *arguments: Any, **named: Any) -> Any:
@@ -107,16 +111,18 @@ def guarded(trainer: type[Any], modules: tuple[str, ...] | None, more: Callable[
             value = float(norm)
             if not math.isfinite(value):
                 step = self.state.global_step + 1
-                raise Diverged(f"the gradient norm of step {step} is {value}; stopped before the weights were changed")
+                raise TrainingDivergence(
+                    f"the gradient norm of step {step} is {value}; stopped before the weights were changed"
+                )
             return norm
 
         def log(self, logs: dict[str, Any], *rest: Any, **named: Any) -> None:
             if "loss" in logs:
                 # In the log, which the trainer's checkpoints hold: a resumed run keeps the counts.
-                logs |= self.counted()
+                logs |= self.take_step_counts()
             super().log(logs, *rest, **named)
 
-        def counted(self) -> dict[str, Any]:
+        def take_step_counts(self) -> dict[str, Any]:
             """Return what was counted of the running step, and begin the next."""
             return {}
 
@@ -126,30 +132,30 @@ def guarded(trainer: type[Any], modules: tuple[str, ...] | None, more: Callable[
         def settings(self) -> dict[str, Any]:
             return read_back(self, modules) | more(self)
 
-    Guarded.step_seconds = []
-    return Guarded
+    GuardedTrainer.step_seconds = []
+    return GuardedTrainer
 
 
-def _watched(
+def _make_watched_trainer(
     trainer: type[Any],
     proof: MaskProof,
     modules: tuple[str, ...] | None,
     loss: Callable[[Any], str],
     more: Callable[[Any], dict[str, Any]],
 ) -> type[Any]:
-    seen_values = _Seen()
+    seen_values = _StepCounts()
 
-    class Watched(guarded(trainer, modules, more)):
+    class WatchedTrainer(make_guarded_trainer(trainer, modules, more)):
         """Counts what the steps read, and stops at the first that cannot be right."""
 
-        compared: dict[int, Compared]
-        witness: Witness | None
+        compared: dict[int, LossComparison]
+        witness: ForwardCapture | None
 
         def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
             step = self.state.global_step + 1
             seen_values.add(proof.see(inputs, step), digest_of(inputs), num_items_in_batch)
             flag = not self.compared or (step == self.state.max_steps and step not in self.compared)
-            self.witness = Witness(self, inputs) if flag else None
+            self.witness = ForwardCapture(self, inputs) if flag else None
             result = super().training_step(model, inputs, num_items_in_batch)
             if self.witness is not None:
                 # After the backward pass, whose memory is free now; the weights are still those of the loss.
@@ -168,18 +174,18 @@ def _watched(
             self.witness.loss = float(result.detach())
             return result
 
-        def counted(self) -> dict[str, Any]:
+        def take_step_counts(self) -> dict[str, Any]:
             return seen_values.take(self.state.global_step)
 
-    Watched.compared, Watched.witness = {}, None
-    return Watched
+    WatchedTrainer.compared, WatchedTrainer.witness = {}, None
+    return WatchedTrainer
 
 
 def _nothing(_: Any) -> None:
     """Do nothing with the model that a training begins with."""
 
 
-class _Seen:
+class _StepCounts:
     """Counts of the batches of the running optimizer step."""
 
     def __init__(self) -> None:
@@ -187,7 +193,7 @@ class _Seen:
         self.batches: list[str] = []
         self._newest, self._divisor = 0, None
 
-    def add(self, counted: Counted, digest: str, divisor: Any) -> None:
+    def add(self, counted: BatchCounts, digest: str, divisor: Any) -> None:
         """Count a batch; ``divisor`` divides the sum of its losses, None if its own mean is taken."""
         self.rows += counted.rows
         self.carried += counted.carried
@@ -202,7 +208,7 @@ class _Seen:
     def take(self, step: int) -> dict[str, Any]:
         """Return the step's counts, and begin the next; raises NotAsGranted if the loss was not its tokens' mean."""
         if self._divisor is not None and self._divisor != self.carried:
-            raise NotAsGranted(
+            raise GrantMismatch(
                 f"step {step}: the loss was divided by {self._divisor:g}, its batches hold {self.carried} response "
                 "tokens"
             )
@@ -234,7 +240,7 @@ def _reports(job: Job[Any]) -> Any:
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if logs and "loss" in logs:
                 # Not in what is printed: a log line would be a screen of numbers.
-                state.log_history[-1]["sketch"] = list(sketch(trained(self.trainer.model)))
+                state.log_history[-1]["sketch"] = list(sketch(collect_trained_weights(self.trainer.model)))
                 if not job.order.challenge:
                     # A witness counts the steps of its challenge itself.
                     visible = {name: float(logs[name]) for name in ("loss", "learning_rate") if name in logs}
@@ -244,7 +250,7 @@ def _reports(job: Job[Any]) -> Any:
             self.trainer.begins(self.trainer.model)
             wrong = differing(job.order.parameters, self.trainer.settings())
             if wrong:
-                raise NotAsGranted("; ".join(wrong))
+                raise GrantMismatch("; ".join(wrong))
             self.snapshots = _begin_snapshots(job, Path(args.output_dir), state.max_steps, self.trainer.resumed_from)
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -1,7 +1,7 @@
 """How a prompt and its responses become text: chat turns of the tokenizer, or completion mode in a given format.
 
-TRL encodes what :meth:`Sides.prompt` and :meth:`Sides.response` return; :meth:`Sides.encoded` encodes it without TRL,
-to prove the masks and to score.
+TRL encodes what :meth:`PromptWithResponses.prompt` and :meth:`PromptWithResponses.response` return;
+:meth:`PromptWithResponses.encode_sides` encodes it without TRL, to prove the masks and to score.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Any, Literal, NamedTuple
 
-from specs.stages.base.artifacts import Turn
+from specs.stages.base.artifacts import DialogueTurn
 from specs.stages.finetuning.parameters import TrainingParameters
 from training.rules.prompt_encoding import form_of, require_template
 
@@ -35,13 +35,13 @@ class Style:
 
 
 @dataclass(frozen=True)
-class Sides:
+class PromptWithResponses:
     """One prompt with its responses: one in supervised training, chosen and rejected in preference training."""
 
     style: Style
     text: str
     responses: tuple[str, ...]
-    before: tuple[Turn, ...] = ()
+    before: tuple[DialogueTurn, ...] = ()
 
     def prompt(self) -> Any:
         """Return the prompt as TRL takes it, after the turns before it."""
@@ -71,7 +71,7 @@ class Sides:
         head, end, _ = whole.removeprefix(self.prompt_text(tokenizer)).rpartition(tokenizer.eos_token)
         return head + end
 
-    def encoded(self, tokenizer: Any) -> Encoded:
+    def encode_sides(self, tokenizer: Any) -> EncodedResponses:
         """Return the ids that a model reads before it answers, and those with each response and its end token."""
         if self.style.mode == "chat":
             prompt = tokenizer.apply_chat_template(self.prompt(), add_generation_prompt=True, tokenize=True)
@@ -81,10 +81,10 @@ class Sides:
             prompt, eos = tokenizer(self.prompt()), tokenizer.eos_token
             texts = [self.response(text) for text in self.responses]
             wholes = [tokenizer(self.prompt() + text + ("" if text.endswith(eos) else eos)) for text in texts]
-        return Encoded(_ids(prompt), [_ids(whole) for whole in wholes])
+        return EncodedResponses(_ids(prompt), [_ids(whole) for whole in wholes])
 
 
-class Encoded(NamedTuple):
+class EncodedResponses(NamedTuple):
     """Token ids of a prompt, and of the prompt with each response and the token that ends it."""
 
     prompt: list[int]

@@ -13,7 +13,7 @@ _PART = 1 << 20
 """Weights that are squared at a time, on a CPU."""
 
 
-def trained(model: Any) -> dict[str, Any]:
+def collect_trained_weights(model: Any) -> dict[str, Any]:
     """Return the weights that training changes, by the names under which they are saved."""
     results = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
     return {_saved_name(name): value for name, value in results.items()}

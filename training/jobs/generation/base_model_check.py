@@ -14,11 +14,11 @@ from specs.stages.base.answer_end import Form
 from specs.stages.generation.parameters import BaseModelCheckParameters
 from specs.stages.generation.rows import BaseModelCheckRow
 from training.engines.checkpoint import free, tokenizer_in
-from training.engines.engine import Engine
+from training.engines.engine import CompletionEngine
 from training.engines.engine_factory import make_engine
-from training.engines.token_sampling import Sampling
-from training.jobs.job import Done, Job
-from training.jobs.witness.asked import Asked, NotAsked, left_rows
+from training.engines.token_sampling import TokenSampling
+from training.jobs.job import Job, StageResult
+from training.jobs.witness.asked import PromptedAnswer, UnusableRow, left_rows
 from training.jobs.witness.asked import answer as one_answer
 from training.rules.generation.sentinels import SENTINELS
 from training.rules.prompt_encoding import encode_bare, encode_chat
@@ -26,7 +26,7 @@ from training.rules.prompt_encoding import encode_bare, encode_chat
 Which = Literal["declared", "control"]
 
 
-def check_base_model(job: Job[BaseModelCheckParameters]) -> Done:
+def check_base_model(job: Job[BaseModelCheckParameters]) -> StageResult:
     """Write ``rows``: every sentinel, as bare text and with the chat template if there is one, for both models."""
     declared, engine = rows_of(job.inputs["model"], "declared", job.parameters, job.folder)
     job.progress(1, 2, "models")
@@ -37,12 +37,14 @@ def check_base_model(job: Job[BaseModelCheckParameters]) -> Done:
     job.write_rows("rows", rows)
     read_back = {"engine": engine.name, "decoding": "greedy", "model_kind": job.order.model_kind}
     effective = job.parameters.model_dump(mode="json") | read_back
-    return Done(engine.device, engine.dtype, sum(row.output_tokens for row in rows), effective, engine.stated())
+    return StageResult(
+        engine.device, engine.dtype, sum(row.output_tokens for row in rows), effective, engine.describe_for_manifest()
+    )
 
 
 def rows_of(
     folder: Path, which: Which, parameters: BaseModelCheckParameters, scratch: Path
-) -> tuple[list[BaseModelCheckRow], Engine]:
+) -> tuple[list[BaseModelCheckRow], CompletionEngine]:
     """Return what one model answers, and its engine, closed."""
     engine = make_engine(parameters.engine, folder, parameters.batch_size, scratch=scratch)
     rows = [row for form in forms_of(engine.tokenizer) for row in answer(engine, which, form, parameters)]
@@ -55,12 +57,14 @@ def forms_of(tokenizer: Any) -> tuple[Form, ...]:
     return ("completion",) if tokenizer.chat_template is None else ("completion", "chat")
 
 
-def answer(engine: Engine, which: Which, form: Form, parameters: BaseModelCheckParameters) -> list[BaseModelCheckRow]:
+def answer(
+    engine: CompletionEngine, which: Which, form: Form, parameters: BaseModelCheckParameters
+) -> list[BaseModelCheckRow]:
     """Give every sentinel to a model in one form, greedily."""
     encode = encode_bare if form == "completion" else encode_chat
     encoded = [encode(engine.tokenizer, sentinel.prompt) for sentinel in SENTINELS]
     outputs = engine.complete(
-        [value.ids for value in encoded], Sampling(parameters.max_new_tokens), seed=parameters.seed
+        [value.ids for value in encoded], TokenSampling(parameters.max_new_tokens), seed=parameters.seed
     )
     return [
         BaseModelCheckRow(
@@ -79,7 +83,9 @@ def answer(engine: Engine, which: Which, form: Form, parameters: BaseModelCheckP
     ]
 
 
-def asked(job: Job[BaseModelCheckParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+def build_witness_prompts(
+    job: Job[BaseModelCheckParameters], tokenizer: Any, places: Sequence[int]
+) -> list[PromptedAnswer]:
     """Return what both models were asked for these rows, the sentinels in their forms; raises NotAsked.
 
     A row that shows other token ids than its prompt has raises it too.
@@ -94,14 +100,14 @@ def asked(job: Job[BaseModelCheckParameters], tokenizer: Any, places: Sequence[i
         for form in forms_of(own)
         for sentinel in SENTINELS
     ]
-    sampling = Sampling(job.parameters.max_new_tokens)
-    results: list[Asked] = []
+    sampling = TokenSampling(job.parameters.max_new_tokens)
+    results: list[PromptedAnswer] = []
     for place, row in left_rows(job, BaseModelCheckRow, places):
         if place >= len(pending):
-            raise NotAsked(f"row {place} is one more than was asked")
+            raise UnusableRow(f"row {place} is one more than was asked")
         which, weights, form, sentinel, prompt = pending[place]
         if (row.model, row.form, row.sentinel, row.ids) != (which, form, sentinel.id, tuple(prompt.ids)):
-            raise NotAsked(f"row {place} is not what '{sentinel.id}' was for the {which} model as {form}")
+            raise UnusableRow(f"row {place} is not what '{sentinel.id}' was for the {which} model as {form}")
         results.append(
             one_answer(
                 place, prompt.ids, sampling, ids=row.answer_ids, text=row.output, finish=row.finish, weights=weights

@@ -14,17 +14,17 @@ from specs.stages.base.answer_end import Form
 from specs.stages.base.artifacts import Example, Item
 from specs.stages.generation.parameters import GenerateParameters
 from specs.stages.generation.rows import GenerationRow
-from training.engines.batched import Output
-from training.engines.engine import Batched, Engine
+from training.engines.batched import Completion
+from training.engines.engine import BatchedEngine, CompletionEngine
 from training.engines.engine_factory import make_engine
-from training.engines.token_sampling import Sampling
-from training.jobs.job import Done, Job, batches_of
+from training.engines.token_sampling import TokenSampling
+from training.jobs.job import Job, StageResult, batches_of
 from training.jobs.row_files import write_durably
-from training.jobs.witness.asked import Asked, left_rows, of_items
+from training.jobs.witness.asked import PromptedAnswer, left_rows, of_items
 from training.rules.prompt_encoding import form_of, sample_ids
 from training.rules.prompt_text import seed_of
 from training.rules.sampling_quality import Tally, example_of, group_size, of_samples
-from training.rules.tasks import choose, judged, load_items, worked_example
+from training.rules.tasks import choose, judge_answers, load_items, worked_example
 
 if TYPE_CHECKING:
     import torch
@@ -56,20 +56,20 @@ class Draws:
         return self._folder / f"after-{groups}"
 
 
-def generate(job: Job[GenerateParameters]) -> Done:
+def generate(job: Job[GenerateParameters]) -> StageResult:
     """Write ``rows`` (every sample) and ``accepted`` (verified, without repeats); raises EncodingFault."""
     parameters, task = job.parameters, job.order.task
-    form = form_of(job.order.declared())
+    form = form_of(job.order.resolve_model_kind())
     items = choose(load_items(job.inputs["prompts"]), parameters.max_prompts)
     size, folder = parameters.batch_size, job.inputs["model"]
     engine = make_engine(parameters.engine, folder, size, scratch=job.folder, share=False)
     prompts = [_prompt(engine.tokenizer, item, parameters, task, form) for item in items]
-    rows, why = _sampled(job, engine, items, prompts)
+    rows, why = _sample_items(job, engine, items, prompts)
     job.write_rows("rows", rows)
     job.write_rows("accepted", accept(task, items, rows))
     effective = parameters.model_dump(mode="json") | {"engine": engine.name, "prompts": len(items), "form": form}
     tokens = sum(row.completion_tokens for row in rows)
-    return Done(engine.device, engine.dtype, tokens, effective, engine.stated(why))
+    return StageResult(engine.device, engine.dtype, tokens, effective, engine.describe_for_manifest(why))
 
 
 def _prompt(tokenizer: Any, item: Item, generate_parameters: GenerateParameters, task: str, form: Form) -> list[int]:
@@ -77,13 +77,13 @@ def _prompt(tokenizer: Any, item: Item, generate_parameters: GenerateParameters,
     return sample_ids(tokenizer, item.prompt, pair, generate_parameters, form)
 
 
-def _sampling(parameters: GenerateParameters) -> Sampling:
-    return Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_p, stops=parameters.stops)
+def _sampling(parameters: GenerateParameters) -> TokenSampling:
+    return TokenSampling(parameters.max_new_tokens, parameters.temperature, parameters.top_p, stops=parameters.stops)
 
 
-def asked(job: Job[GenerateParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+def build_witness_prompts(job: Job[GenerateParameters], tokenizer: Any, places: Sequence[int]) -> list[PromptedAnswer]:
     """Return what the model was asked for these rows, the items' prompts; raises NotAsked and EncodingFault."""
-    parameters, form = job.parameters, form_of(job.order.declared())
+    parameters, form = job.parameters, form_of(job.order.resolve_model_kind())
 
     def prompt(item: Item) -> list[int]:
         return _prompt(tokenizer, item, parameters, job.order.task, form)
@@ -95,8 +95,8 @@ def asked(job: Job[GenerateParameters], tokenizer: Any, places: Sequence[int]) -
     return of_items(rows, items, prompt, lambda row: row.completion, _sampling(parameters))
 
 
-def _sampled(
-    job: Job[GenerateParameters], engine: Engine, items: list[Item], prompts: list[list[int]]
+def _sample_items(
+    job: Job[GenerateParameters], engine: CompletionEngine, items: list[Item], prompts: list[list[int]]
 ) -> tuple[list[GenerationRow], str]:
     """Return every sample of every item, in their order, and why sampling stopped early, or nothing."""
     parameters, each = job.parameters, job.parameters.samples_per_prompt
@@ -104,11 +104,11 @@ def _sampled(
     shard = job.shard("samples", GenerationRow)
     # The batched engine takes one stream of random numbers through all batches.
     draws = None
-    if isinstance(engine, Batched):
+    if isinstance(engine, BatchedEngine):
         draws = Draws(job.folder / "shards" / "draws", parameters.seed, engine.device, len(shard.groups))
         engine.generator = draws.generator
 
-    def sampled(number: int, batch: Sequence[int]) -> list[GenerationRow]:
+    def sample_batch(number: int, batch: Sequence[int]) -> list[GenerationRow]:
         seed = seed_of(parameters.seed, "generate", number)
         outputs = engine.complete([prompts[index] for index in batch], sampling, samples=each, seed=seed)
         if draws is not None:
@@ -126,7 +126,7 @@ def _sampled(
     why = job.fill(
         shard,
         batches_of(order, size),
-        sampled,
+        sample_batch,
         "prompts",
         lambda rows: tally.look(of_samples(rows, parameters.stops)),
     )
@@ -135,7 +135,7 @@ def _sampled(
     return [row for index in range(len(items)) for row in by_place[index]], why
 
 
-def _row(item: Item, sample: int, output: Output) -> GenerationRow:
+def _row(item: Item, sample: int, output: Completion) -> GenerationRow:
     return GenerationRow(
         item=item.id,
         group=item.group,
@@ -151,7 +151,7 @@ def accept(task: str, items: list[Item], rows: list[GenerationRow]) -> list[Exam
     """Return what may be trained on: verified and whole, each (prompt, completion) once."""
     by_id = {item.id: item for item in items}
     whole = [row for row in rows if not row.truncated]
-    judgements = judged(task, [(by_id[row.item], row.completion) for row in whole])
+    judgements = judge_answers(task, [(by_id[row.item], row.completion) for row in whole])
     examples: dict[tuple[str, str], Example] = {}
     for row, judgement in zip(whole, judgements, strict=True):
         if judgement.passed:

@@ -12,11 +12,11 @@ from specs.stages.base.answer_end import Form
 from specs.stages.base.artifacts import Item
 from specs.stages.generation.parameters import SampleResponsesParameters
 from specs.stages.generation.rows import SampleResponsesRow
-from training.engines.engine import Engine
+from training.engines.engine import CompletionEngine
 from training.engines.engine_factory import make_engine
-from training.engines.token_sampling import Sampling
-from training.jobs.job import Done, Job, batches_of
-from training.jobs.witness.asked import Asked, left_rows, of_items
+from training.engines.token_sampling import TokenSampling
+from training.jobs.job import Job, StageResult, batches_of
+from training.jobs.witness.asked import PromptedAnswer, left_rows, of_items
 from training.rules.cleaning import clean, marks_of
 from training.rules.prompt_encoding import form_of, prompt_ids
 from training.rules.prompt_text import answer_prompt, seed_of
@@ -24,36 +24,36 @@ from training.rules.sampling_quality import group_size, kept_of, why_broken_off
 from training.rules.tasks import load_items
 
 
-def respond(job: Job[SampleResponsesParameters]) -> Done:
+def respond(job: Job[SampleResponsesParameters]) -> StageResult:
     """Write ``rows`` (every answer) and ``examples`` (what is whole, clean and in scope, each once)."""
     parameters = job.parameters
     items = load_items(job.inputs["instructions"])[: parameters.max_instructions]
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
-    form, sampling = form_of(job.order.model_kind), Sampling.of(parameters, parameters.stops)
+    form, sampling = form_of(job.order.model_kind), TokenSampling.of(parameters, parameters.stops)
     shard = job.shard("answers", SampleResponsesRow)
     size = group_size(parameters.quality, parameters.shard_size, parameters.samples_per_instruction)
 
-    def answered(number: int, some: Sequence[Item]) -> list[SampleResponsesRow]:
-        def told(done: int) -> None:
+    def answer_group(number: int, some: Sequence[Item]) -> list[SampleResponsesRow]:
+        def report_progress(done: int) -> None:
             job.progress(number * size + done, len(items), "instructions")
 
-        return _answers(engine, parameters, form, sampling, number, some, told)
+        return _answers(engine, parameters, form, sampling, number, some, report_progress)
 
     groups = batches_of(items, size)
-    why = job.fill(shard, groups, answered, "instructions", lambda _: why_broken_off(shard.rows(), parameters))
+    why = job.fill(shard, groups, answer_group, "instructions", lambda _: why_broken_off(shard.rows(), parameters))
     rows = shard.rows()
     job.write_rows("rows", rows)
     job.write_rows("examples", kept_of(rows))
-    facts = engine.stated(why) | {"model_kind": job.order.model_kind, "instructions": len(items)}
+    facts = engine.describe_for_manifest(why) | {"model_kind": job.order.model_kind, "instructions": len(items)}
     effective = parameters.model_dump(mode="json") | sampling.read_back(parameters) | {"engine": engine.name}
-    return Done(engine.device, engine.dtype, sum(row.tokens for row in rows), effective, facts)
+    return StageResult(engine.device, engine.dtype, sum(row.tokens for row in rows), effective, facts)
 
 
 def _answers(
-    engine: Engine,
+    engine: CompletionEngine,
     responses_parameters: SampleResponsesParameters,
     form: Form,
-    sampling: Sampling,
+    sampling: TokenSampling,
     number: int,
     items: Sequence[Item],
     on_batch: Callable[[int], None],
@@ -100,7 +100,9 @@ def _answers(
     return rows
 
 
-def asked(job: Job[SampleResponsesParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+def build_witness_prompts(
+    job: Job[SampleResponsesParameters], tokenizer: Any, places: Sequence[int]
+) -> list[PromptedAnswer]:
     """Return what the model was asked for these rows, the instructions; raises NotAsked and EncodingFault."""
     parameters, form = job.parameters, form_of(job.order.model_kind)
 
@@ -109,4 +111,4 @@ def asked(job: Job[SampleResponsesParameters], tokenizer: Any, places: Sequence[
 
     items = load_items(job.inputs["instructions"])[: parameters.max_instructions]
     rows = left_rows(job, SampleResponsesRow, places)
-    return of_items(rows, items, prompt, lambda row: row.raw, Sampling.of(parameters, parameters.stops))
+    return of_items(rows, items, prompt, lambda row: row.raw, TokenSampling.of(parameters, parameters.stops))

@@ -12,14 +12,14 @@ from typing import Any
 from specs.stages.base.answer_end import Form
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import SelfInstructRow
-from training.engines.engine import Engine
+from training.engines.engine import CompletionEngine
 from training.engines.engine_factory import make_engine
-from training.engines.token_sampling import Sampling
-from training.jobs.job import Done, Job
-from training.jobs.witness.asked import Asked, answer, left_rows
-from training.rules.generation.instruction_harvest import Shard, harvest, shown_of, wanted
+from training.engines.token_sampling import TokenSampling
+from training.jobs.job import Job, StageResult
+from training.jobs.witness.asked import PromptedAnswer, answer, left_rows
+from training.rules.generation.instruction_harvest import Shard, count_instructions_to_write, harvest, shown_of
 from training.rules.prompt_encoding import encode_bare, form_of, prompt_ids
-from training.rules.prompt_text import Shown, calls_of_round, seed_of, stops_of_round
+from training.rules.prompt_text import ExampleInstruction, calls_of_round, seed_of, stops_of_round
 from training.rules.sampling_quality import Tally, of_calls
 from training.rules.tasks import load_items
 
@@ -27,7 +27,7 @@ PROBED = 3
 """Calls that are made three times: twice with one seed, once with another."""
 
 
-def instruct(job: Job[SelfInstructParameters]) -> Done:
+def instruct(job: Job[SelfInstructParameters]) -> StageResult:
     """Write ``rows`` (every call) and ``instructions`` (items: parsed, new, each once over all shards)."""
     parameters = job.parameters
     form = form_of(job.order.model_kind)
@@ -45,10 +45,10 @@ def instruct(job: Job[SelfInstructParameters]) -> Done:
     items = harvest(rows, seeds, parameters).items
     job.write_rows("rows", [*rows, *probes])
     job.write_rows("instructions", list(items))
-    facts = engine.stated(why) | {"model_kind": job.order.model_kind}
+    facts = engine.describe_for_manifest(why) | {"model_kind": job.order.model_kind}
     tokens = sum(row.tokens for row in (*rows, *probes))
     effective = parameters.model_dump(mode="json") | writer.read_back() | {"engine": engine.name}
-    return Done(engine.device, engine.dtype, tokens, effective, facts)
+    return StageResult(engine.device, engine.dtype, tokens, effective, facts)
 
 
 REPEATED = 2
@@ -58,20 +58,26 @@ REPEATED = 2
 class Writer:
     """Makes the calls of a round and returns rows of what came back."""
 
-    def __init__(self, engine: Engine, parameters: SelfInstructParameters, form: Form) -> None:
+    def __init__(self, engine: CompletionEngine, parameters: SelfInstructParameters, form: Form) -> None:
         self._engine, self._tokenizer, self._parameters = engine, engine.tokenizer, parameters
         self._form: Form = form
-        self._used: Sampling | None = None
+        self._used: TokenSampling | None = None
 
     def round(
-        self, shard: int, round: int, seeds: list[Shown], grown: list[Shown], probe: int = 0, part: str = ""
+        self,
+        shard: int,
+        round: int,
+        seeds: list[ExampleInstruction],
+        grown: list[ExampleInstruction],
+        probe: int = 0,
+        part: str = "",
     ) -> list[SelfInstructRow]:
         """Return the rows of one round; a probe makes its first calls again."""
         calls = calls_of_round(self._parameters, self._form, shard, round, seeds, grown)
         calls = calls[:PROBED] if probe else calls
         seed = seed_of(self._parameters.seed, shard, round, part)
         encoded = [prompt_ids(self._tokenizer, call.text, self._form) for call in calls]
-        self._used = Sampling.of(self._parameters, stops_of_round(self._parameters, self._form, calls[0].first))
+        self._used = TokenSampling.of(self._parameters, stops_of_round(self._parameters, self._form, calls[0].first))
         outputs = self._engine.complete([value.ids for value in encoded], self._used, seed=seed)
         return [
             SelfInstructRow(
@@ -82,7 +88,7 @@ class Writer:
                 seed=seed,
                 form=self._form,
                 topic=call.topic,
-                shown=tuple(value.id for value in call.shown),
+                shown=tuple(value.id for value in call.examples),
                 first=call.first,
                 prompt=prompt.text,
                 prompt_tokens=len(prompt.ids),
@@ -91,7 +97,7 @@ class Writer:
             for number, (call, prompt, (output,)) in enumerate(zip(calls, encoded, outputs, strict=True))
         ]
 
-    def probe(self, seeds: list[Shown]) -> list[SelfInstructRow]:
+    def probe(self, seeds: list[ExampleInstruction]) -> list[SelfInstructRow]:
         """Make the first calls three times: the same seed must repeat itself, another seed must differ."""
         parts = ((1, "probe"), (REPEATED, "probe"), (3, "other"))
         return [row for probe, part in parts for row in self.round(0, 0, seeds, [], probe, part)]
@@ -102,7 +108,7 @@ class Writer:
 
 
 def _shard(
-    job: Job[SelfInstructParameters], writer: Writer, number: int, seeds: list[Shown], tally: Tally
+    job: Job[SelfInstructParameters], writer: Writer, number: int, seeds: list[ExampleInstruction], tally: Tally
 ) -> tuple[list[SelfInstructRow], str]:
     """Run or resume a shard to its end; return its rows and why it stopped early, or nothing."""
     parameters = job.parameters
@@ -119,13 +125,15 @@ def _shard(
         rows = writer.round(number, len(grouped_rows.groups), seeds, shard.grown)
         grouped_rows.add(rows)
         why = take(rows)
-        target = wanted(parameters) // parameters.shards
+        target = count_instructions_to_write(parameters) // parameters.shards
         note = {"shard": number, "repeats": shard.candidates - len(shard.grown)}
         job.progress(min(len(shard.grown), target), target, "instructions", **note)
     return grouped_rows.rows(), why
 
 
-def asked(job: Job[SelfInstructParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+def build_witness_prompts(
+    job: Job[SelfInstructParameters], tokenizer: Any, places: Sequence[int]
+) -> list[PromptedAnswer]:
     """Return what the model was asked for these rows; that prompts are due is checked elsewhere (``text.prompts``)."""
     parameters, form = job.parameters, form_of(job.order.model_kind)
     return [
@@ -133,7 +141,7 @@ def asked(job: Job[SelfInstructParameters], tokenizer: Any, places: Sequence[int
             place,
             # A row holds the whole text, the template of an instruct model with it.
             encode_bare(tokenizer, row.prompt).ids,
-            Sampling.of(parameters, stops_of_round(parameters, form, row.first)),
+            TokenSampling.of(parameters, stops_of_round(parameters, form, row.first)),
             ids=row.answer_ids,
             text=row.raw,
             finish=row.finish,

@@ -10,24 +10,24 @@ from specs.stages.packaging.parameters import BenchParameters
 from specs.stages.packaging.rows import BenchRow
 from training.engines.checkpoint import device_of, load
 from training.engines.engine_factory import make_engine
-from training.engines.token_sampling import Sampling
-from training.jobs.job import Done, Job
-from training.jobs.packaging.probe_answers import encoded
+from training.engines.token_sampling import TokenSampling
+from training.jobs.job import Job, StageResult
+from training.jobs.packaging.probe_answers import encode_probe_prompts
 from training.rules.prompt_encoding import form_of
 from training.rules.tasks import load_items
 
 
-def bench(job: Job[BenchParameters]) -> Done:
+def bench(job: Job[BenchParameters]) -> StageResult:
     """Write ``rows``: tokens and seconds of each round; raises SystemExit where nothing is written in a round."""
     parameters = job.parameters
-    form = form_of(job.order.declared())
+    form = form_of(job.order.resolve_model_kind())
     probes = load_items(job.inputs["items"])[: parameters.probe_items]
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
-    prompts = [value.ids for value in encoded(engine.tokenizer, [item.prompt for item in probes], form)]
+    prompts = [value.ids for value in encode_probe_prompts(engine.tokenizer, [item.prompt for item in probes], form)]
     model = engine.model if engine.name == "batched" else load(job.inputs["model"])[0]
     runs: dict[Any, Callable[[], int]] = {
         "engine": lambda: sum(
-            len(output.ids) for (output,) in engine.complete(prompts, Sampling(parameters.max_new_tokens))
+            len(output.ids) for (output,) in engine.complete(prompts, TokenSampling(parameters.max_new_tokens))
         ),
         "plain": lambda: _plain(model, prompts, parameters.max_new_tokens),
     }
@@ -45,7 +45,7 @@ def bench(job: Job[BenchParameters]) -> Done:
     job.write_rows("rows", rows)
     device, dtype = (engine.device, engine.dtype) if engine.name != "batched" else device_of(model)
     effective = parameters.model_dump(mode="json") | {"engine": engine.name, "form": form}
-    return Done(device, dtype, sum(row.tokens for row in rows), effective, engine.stated())
+    return StageResult(device, dtype, sum(row.tokens for row in rows), effective, engine.describe_for_manifest())
 
 
 def _plain(model: Any, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> int:

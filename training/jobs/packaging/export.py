@@ -14,19 +14,19 @@ from specs.stages.packaging.rows import ExportRow, ExportTextRow
 from training.engines.checkpoint import device_of, load
 from training.engines.gguf_file import write_gguf
 from training.engines.gguf_weights import NoGguf
-from training.jobs.job import Done, Job
+from training.jobs.job import Job, StageResult
 from training.jobs.packaging import llama_process
-from training.jobs.packaging.probe_answers import asked_probes, encoded, greedy
-from training.jobs.witness.asked import Asked
+from training.jobs.packaging.probe_answers import asked_probes, encode_probe_prompts, greedy
+from training.jobs.witness.asked import PromptedAnswer
 from training.rules.packaging.tokenizer_texts import TEXTS
-from training.rules.prompt_encoding import Encoded, form_of
+from training.rules.prompt_encoding import EncodedPrompt, form_of
 from training.rules.tasks import load_items
 
 FILE = "model.gguf"
 _LOG_LINES = 20
 
 
-def export(job: Job[ExportParameters]) -> Done:
+def export(job: Job[ExportParameters]) -> StageResult:
     """Write ``export``, to ``rows`` the answers to the probes, and there and to ``texts`` what llama.cpp reads.
 
     Raises EncodingFault as the stages before, and SystemExit for a model that cannot be written for llama.cpp.
@@ -41,11 +41,11 @@ def export(job: Job[ExportParameters]) -> Done:
     except NoGguf as error:
         raise SystemExit(f"the model cannot be written for llama.cpp: {error}") from error
     job.progress(1, 3, "steps")
-    form = form_of(job.order.declared())
+    form = form_of(job.order.resolve_model_kind())
     probes = load_items(job.inputs["items"])[: parameters.probe_items]
     # llama.cpp computes in float32 on the CPU: another precision here would be measured as a fault of the export.
     model, tokenizer = load(job.inputs["model"], "cpu", torch.float32)
-    requests = encoded(tokenizer, [item.prompt for item in probes], form)
+    requests = encode_probe_prompts(tokenizer, [item.prompt for item in probes], form)
     expected = greedy(model, tokenizer, requests, parameters.max_new_tokens)
     job.progress(2, 3, "steps")
     rows = [ExportRow(item=item.id, expected=tuple(ids)) for item, ids in zip(probes, expected, strict=True)]
@@ -61,7 +61,7 @@ def export(job: Job[ExportParameters]) -> Done:
             for text, value, other in dict(zip(every, zip(every, ours, theirs, strict=True), strict=True)).values()
         ]
         rows = [
-            ExportRow(item=item.id, expected=tuple(ids), **_compared(model, prompt.ids, ids, logits))
+            ExportRow(item=item.id, expected=tuple(ids), **_compare_logits(model, prompt.ids, ids, logits))
             for item, prompt, ids, logits in zip(probes, requests, expected, read.logits(), strict=True)
         ]
         facts["read_by"] = read.told
@@ -69,14 +69,14 @@ def export(job: Job[ExportParameters]) -> Done:
     job.write_rows("texts", texts)
     job.progress(3, 3, "steps")
     effective = parameters.model_dump(mode="json") | {"form": form}
-    return Done(*device_of(model), sum(len(row.expected) for row in rows), effective, facts)
+    return StageResult(*device_of(model), sum(len(row.expected) for row in rows), effective, facts)
 
 
 class _Reading:
     """What a process with llama.cpp makes of an export."""
 
     def __init__(
-        self, job: Job[ExportParameters], file: Path, asked_entry: list[Encoded], answers: list[list[int]]
+        self, job: Job[ExportParameters], file: Path, asked_entry: list[EncodedPrompt], answers: list[list[int]]
     ) -> None:
         self._folder = job.folder / "read"
         self._folder.mkdir(exist_ok=True)
@@ -112,7 +112,7 @@ class _Reading:
         return [numpy.load(self._folder / f"{number}.npy") for number in range(len(self._asked))]
 
 
-def _compared(model: Any, prompt: Sequence[int], answer: list[int], read: Any) -> dict[str, Any]:
+def _compare_logits(model: Any, prompt: Sequence[int], answer: list[int], read: Any) -> dict[str, Any]:
     """Return the fields of a row that compare llama.cpp's logits with the model's."""
     import torch
 
@@ -131,6 +131,6 @@ def _compared(model: Any, prompt: Sequence[int], answer: list[int], read: Any) -
     }
 
 
-def asked(job: Job[ExportParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+def build_witness_prompts(job: Job[ExportParameters], tokenizer: Any, places: Sequence[int]) -> list[PromptedAnswer]:
     """Return what the checkpoint was asked for these rows; raises as :func:`asked_probes`."""
     return asked_probes(job, tokenizer, places, ExportRow, {"expected": "model"})

@@ -19,17 +19,17 @@ from specs.stages.base.answer_end import Form
 from specs.stages.packaging.parameters import PackageParameters
 from specs.stages.packaging.rows import PackageRow
 from training.engines.checkpoint import device_of, free, load
-from training.jobs.job import Done, Job
-from training.jobs.packaging.probe_answers import asked_probes, encoded, greedy
-from training.jobs.witness.asked import Asked
+from training.jobs.job import Job, StageResult
+from training.jobs.packaging.probe_answers import asked_probes, encode_probe_prompts, greedy
+from training.jobs.witness.asked import PromptedAnswer
 from training.rules.prompt_encoding import form_of
 from training.rules.tasks import load_items
 
 
-def package(job: Job[PackageParameters]) -> Done:
+def package(job: Job[PackageParameters]) -> StageResult:
     """Write ``package`` and ``rows``: per probe the ids before and after; raises EncodingFault as the stages before."""
     parameters = job.parameters
-    form = form_of(job.order.declared())
+    form = form_of(job.order.resolve_model_kind())
     probes = load_items(job.inputs["items"])[: parameters.probe_items]
     model, tokenizer = load(job.inputs["model"])
     target = job.out / "package"
@@ -39,7 +39,7 @@ def package(job: Job[PackageParameters]) -> Done:
         shutil.copyfile(path, target / path.name)
     job.progress(1, 3, "steps")
     prompts = [item.prompt for item in probes]
-    expected = greedy(model, tokenizer, encoded(tokenizer, prompts, form), parameters.max_new_tokens)
+    expected = greedy(model, tokenizer, encode_probe_prompts(tokenizer, prompts, form), parameters.max_new_tokens)
     job.progress(2, 3, "steps")
     questions, answers = job.folder / "questions.json", job.folder / "answers.json"
     requests = {"prompts": prompts, "form": form, "max_new_tokens": parameters.max_new_tokens}
@@ -62,10 +62,10 @@ def package(job: Job[PackageParameters]) -> Done:
     job.write_rows("rows", rows)
     job.progress(3, 3, "steps")
     effective = parameters.model_dump(mode="json") | {"form": form}
-    return Done(device, dtype, sum(len(row.expected) for row in rows), effective)
+    return StageResult(device, dtype, sum(len(row.expected) for row in rows), effective)
 
 
-def asked(job: Job[PackageParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+def build_witness_prompts(job: Job[PackageParameters], tokenizer: Any, places: Sequence[int]) -> list[PromptedAnswer]:
     """Return what checkpoint and package were asked for these rows; raises as :func:`asked_probes`."""
     return asked_probes(job, tokenizer, places, PackageRow, {"expected": "model", "reloaded": LEFT + "package"})
 
@@ -73,7 +73,7 @@ def asked(job: Job[PackageParameters], tokenizer: Any, places: Sequence[int]) ->
 def answer(folder: Path, prompts: list[str], form: Form, max_new_tokens: int) -> list[list[int]]:
     """Return the greedy answers of a checkpoint, as token ids; raises EncodingFault if it changes a prompt."""
     model, tokenizer = load(folder)
-    return greedy(model, tokenizer, encoded(tokenizer, prompts, form), max_new_tokens)
+    return greedy(model, tokenizer, encode_probe_prompts(tokenizer, prompts, form), max_new_tokens)
 
 
 def main(arguments: list[str]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from training.engines.checkpoint import leave_out_scipy
-from training.jobs.packaging.probe_answers import encoded, greedy
+from training.jobs.packaging.probe_answers import encode_probe_prompts, greedy
 
 ROUNDS = 3
 
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> None:
         folder, **safe, use_safetensors=True, dtype=torch.float32, output_loading_info=True
     )
     model.eval()
-    requests = encoded(tokenizer, value["prompts"], "chat" if tokenizer.chat_template else "completion")
+    requests = encode_probe_prompts(tokenizer, value["prompts"], "chat" if tokenizer.chat_template else "completion")
     rates: list[float] = []
     ids: list[list[int]] = []
     for _ in range(ROUNDS):

@@ -10,25 +10,25 @@ from specs.stages.base.artifacts import Item
 from specs.stages.programs.parameters import CodeEvalParameters
 from specs.stages.programs.rows import CodeRow
 from training.engines.engine_factory import make_engine
-from training.engines.token_sampling import Sampling
-from training.jobs.job import Done, Job, batches_of
-from training.jobs.witness.asked import Asked, left_rows, of_items
+from training.engines.token_sampling import TokenSampling
+from training.jobs.job import Job, StageResult, batches_of
+from training.jobs.witness.asked import PromptedAnswer, left_rows, of_items
 from training.rules.programs.answer_program import question
 from training.rules.prompt_encoding import form_of, prompt_ids
 from training.rules.prompt_text import seed_of
 from training.rules.tasks import load_items
 
 
-def write_programs(job: Job[CodeEvalParameters]) -> Done:
+def write_programs(job: Job[CodeEvalParameters]) -> StageResult:
     """Write ``rows``: every answer to every problem; raises EncodingFault if the ids of a prompt are not its text."""
     parameters = job.parameters
     problems = load_items(job.inputs["items"])[: parameters.max_problems]
-    form = form_of(job.order.declared())
+    form = form_of(job.order.resolve_model_kind())
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
     sampling = _sampling(parameters)
     shard = job.shard("answers", CodeRow)
 
-    def answered(number: int, some: Sequence[Item]) -> list[CodeRow]:
+    def answer_group(number: int, some: Sequence[Item]) -> list[CodeRow]:
         prompts = [_prompt(engine.tokenizer, item, form) for item in some]
         # The name of the random stream: each group has its own, whatever was done before it.
         seed = seed_of(parameters.seed, "programs", number)
@@ -47,17 +47,19 @@ def write_programs(job: Job[CodeEvalParameters]) -> Done:
         ]
 
     groups = batches_of(problems, max(1, parameters.batch_size // parameters.samples))
-    job.fill(shard, groups, answered, "problems")
+    job.fill(shard, groups, answer_group, "problems")
     rows = shard.rows()
     job.write_rows("rows", rows)
     effective = parameters.model_dump(mode="json") | sampling.read_back(parameters) | {"engine": engine.name}
     tokens = sum(row.output_tokens for row in rows)
-    return Done(engine.device, engine.dtype, tokens, effective, engine.stated() | {"problems": len(problems)})
+    return StageResult(
+        engine.device, engine.dtype, tokens, effective, engine.describe_for_manifest() | {"problems": len(problems)}
+    )
 
 
-def asked(job: Job[CodeEvalParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+def build_witness_prompts(job: Job[CodeEvalParameters], tokenizer: Any, places: Sequence[int]) -> list[PromptedAnswer]:
     """Return what the model was asked for these rows, the problems; raises NotAsked and EncodingFault."""
-    parameters, form = job.parameters, form_of(job.order.declared())
+    parameters, form = job.parameters, form_of(job.order.resolve_model_kind())
     problems = load_items(job.inputs["items"])[: parameters.max_problems]
     rows = left_rows(job, CodeRow, places)
     return of_items(
@@ -69,5 +71,5 @@ def _prompt(tokenizer: Any, item: Item, form: Form) -> Sequence[int]:
     return prompt_ids(tokenizer, question(item.prompt, form), form).ids
 
 
-def _sampling(parameters: CodeEvalParameters) -> Sampling:
-    return Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_p)
+def _sampling(parameters: CodeEvalParameters) -> TokenSampling:
+    return TokenSampling(parameters.max_new_tokens, parameters.temperature, parameters.top_p)

@@ -20,7 +20,7 @@ from specs.system.text import plain
 from training.engines.checkpoint import UNSTABLE
 from training.rules import weight_files
 from training.rules.code_files import runs_code
-from training.rules.weight_files import INDEX, WEIGHTS, Change, WrongWeights, describing, told
+from training.rules.weight_files import INDEX, WEIGHTS, CheckpointChange, WrongWeights, describing, quote_name
 
 _PART = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
 
@@ -51,7 +51,7 @@ class NotTaken(Exception):
     """The checkpoint is refused, with one sentence that says why."""
 
 
-def take_checkpoint(source: Path, base: Path, target: Path) -> Change:
+def take_checkpoint(source: Path, base: Path, target: Path) -> CheckpointChange:
     """Adopt a checkpoint; return what differs from the base it was trained from.
 
     ``source`` came out of the sandbox (regular files under checked names); ``target`` must not exist, and is written
@@ -82,11 +82,11 @@ def take_checkpoint(source: Path, base: Path, target: Path) -> Change:
 
 def _require_name(name: str, path: Path) -> None:
     if path.is_dir() or "/" in name:
-        raise NotTaken(f"it left {told(name)}: a checkpoint is one folder of files")
+        raise NotTaken(f"it left {quote_name(name)}: a checkpoint is one folder of files")
     if runs_code(name):
-        raise NotTaken(f"it left {told(name)}, which can run code: weights are taken as safetensors only")
+        raise NotTaken(f"it left {quote_name(name)}, which can run code: weights are taken as safetensors only")
     if not (_PART.fullmatch(name) or name == INDEX or name in _NAMES):
-        raise NotTaken(f"it left {told(name)}, which is no file of a checkpoint")
+        raise NotTaken(f"it left {quote_name(name)}, which is no file of a checkpoint")
 
 
 def _require_own(files: list[Path], base: Path) -> None:
@@ -128,7 +128,7 @@ def _differing(path: Path, other: Path) -> str:
         return "; leave it out, the base's is kept"
     names = _differences(path, other) if other.is_file() else []
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    what = f": {', '.join(map(told, names[:_SHOWN]))}{more}" if names else ""
+    what = f": {', '.join(map(quote_name, names[:_SHOWN]))}{more}" if names else ""
     return f"{what}; leave it out, the base's is kept"
 
 

@@ -34,7 +34,7 @@ def main() -> None:
     work = Path(tempfile.mkdtemp())
     _show_progress()
     chat = _has_template()
-    splits = {name: _written(work, name, chat) for name in ("train", "eval") if SETTINGS[name]}
+    splits = {name: _write_rows(work, name, chat) for name in ("train", "eval") if SETTINGS[name]}
     config = dict(SETTINGS["config"])
     config |= {"output_dir": str(SAVED), "seed": int(os.environ["SEED"]), "save_strategy": "no"}
     if "eval" in splits and config.keys().isdisjoint(WHEN):
@@ -97,7 +97,7 @@ def _axolotl_set(path: Path, chat: bool) -> dict[str, Any]:
     return results | {"type": {**plain, "format": "{instruction}", "no_input_format": "{instruction}"}}
 
 
-def _written(work: Path, name: str, chat: bool) -> Path:
+def _write_rows(work: Path, name: str, chat: bool) -> Path:
     """Write the rows of an input as the tool reads them; return the file."""
     with (INPUTS / SETTINGS[name]).open(encoding="utf-8") as file:
         rows = [json.loads(line) for line in file if line.strip()]

@@ -10,9 +10,9 @@ from specs.stages.traces.parameters import ReplayTracesParameters
 from specs.stages.traces.rows import TraceAnswer
 from specs.system.errors import UserError
 from training.engines.engine_factory import make_engine
-from training.engines.token_sampling import Sampling
-from training.jobs.job import Done, Job, batches_of, refuse
-from training.jobs.witness.asked import Asked, left_rows, of_items
+from training.engines.token_sampling import TokenSampling
+from training.jobs.job import Job, StageResult, batches_of, refuse
+from training.jobs.witness.asked import PromptedAnswer, left_rows, of_items
 from training.rules.prompt_encoding import form_of, prompt_ids
 from training.rules.prompt_text import seed_of
 from training.rules.tasks import load_items
@@ -22,21 +22,21 @@ GROUP = 64
 """States that are answered together; an interrupted stage resumes after the last whole group."""
 
 
-def replay_traces(job: Job[ReplayTracesParameters]) -> Done:
+def replay_traces(job: Job[ReplayTracesParameters]) -> StageResult:
     """Write ``rows`` (every answer to every state) and ``pairs``."""
     parameters, states = job.parameters, _states(job)
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
-    sampling, form = Sampling.of(parameters, parameters.stops), form_of(job.order.model_kind)
+    sampling, form = TokenSampling.of(parameters, parameters.stops), form_of(job.order.model_kind)
     shard = job.shard("answers", TraceAnswer)
 
-    def answered(number: int, some: Sequence[Item]) -> list[TraceAnswer]:
+    def answer_group(number: int, some: Sequence[Item]) -> list[TraceAnswer]:
         encoded = [prompt_ids(engine.tokenizer, item.prompt, form) for item in some]
         outputs = engine.complete(
             [value.ids for value in encoded],
             sampling,
             samples=parameters.answers,
             seed=seed_of(parameters.seed, "traces", number),
-            on_batch=lambda done: job.progress(number * GROUP + done, len(states.shown), "states"),
+            on_batch=lambda done: job.progress(number * GROUP + done, len(states.shown_states), "states"),
         )
         return [
             TraceAnswer(
@@ -52,25 +52,27 @@ def replay_traces(job: Job[ReplayTracesParameters]) -> Done:
             for sample, output in enumerate(samples)
         ]
 
-    job.fill(shard, batches_of(states.items(), GROUP), answered, "states")
+    job.fill(shard, batches_of(states.items(), GROUP), answer_group, "states")
     rows = shard.rows()
     made = pairs_of(states, rows, parameters)
     job.write_rows("rows", rows)
     job.write_rows("pairs", made.pairs)
     account = states.account
-    facts = engine.stated("") | {
+    facts = engine.describe_for_manifest("") | {
         "records": account.records,
         "records_used": account.used,
         "records_skipped": account.skipped,
-        "states": len(states.shown),
+        "states": len(states.shown_states),
         "pairs": len(made.pairs),
         "agreement": made.agreement.model_dump(mode="json"),
     }
     effective = parameters.model_dump(mode="json") | sampling.read_back(parameters) | {"engine": engine.name}
-    return Done(engine.device, engine.dtype, sum(row.tokens for row in rows), effective, facts)
+    return StageResult(engine.device, engine.dtype, sum(row.tokens for row in rows), effective, facts)
 
 
-def asked(job: Job[ReplayTracesParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
+def build_witness_prompts(
+    job: Job[ReplayTracesParameters], tokenizer: Any, places: Sequence[int]
+) -> list[PromptedAnswer]:
     """Return what the model was asked for these rows; raises NotAsked and EncodingFault."""
     form = form_of(job.order.model_kind)
 
@@ -79,7 +81,7 @@ def asked(job: Job[ReplayTracesParameters], tokenizer: Any, places: Sequence[int
 
     rows = left_rows(job, TraceAnswer, places)
     return of_items(
-        rows, _states(job).items(), prompt, lambda row: row.text, Sampling.of(job.parameters, job.parameters.stops)
+        rows, _states(job).items(), prompt, lambda row: row.text, TokenSampling.of(job.parameters, job.parameters.stops)
     )
 
 

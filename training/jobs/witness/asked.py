@@ -10,23 +10,23 @@ from specs.jobs.job_records import LEFT
 from specs.stages.base.answer_end import Finish, Ids
 from specs.stages.base.artifacts import Item
 from specs.stages.base.witness import Copies
-from training.engines.token_sampling import Sampling
+from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job
 from training.jobs.row_files import Row, read_rows
 
 
-class NotAsked(Exception):
+class UnusableRow(Exception):
     """A row does not say what a witness needs: its item is unknown, or it has no token ids."""
 
 
-class Asked(NamedTuple):
+class PromptedAnswer(NamedTuple):
     """One answer of a row, and what it is an answer to."""
 
     row: int
     """Its place in the file of rows, from 0."""
     prompt: Sequence[int]
     """Token ids, not taken from the row."""
-    sampling: Sampling
+    sampling: TokenSampling
     ids: Sequence[int]
     """Of the answer, as the row states them."""
     text: str
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
     """Whether it was drawn by the random numbers of another row, and is due to repeat it."""
 
 
-Asking = Callable[[Job[Any], Any, Sequence[int]], list[Asked]]
+Asking = Callable[[Job[Any], Any, Sequence[int]], list[PromptedAnswer]]
 """Given the witness's job, the tokenizer and places of rows: what the model was asked for them. Raises NotAsked."""
 
 
@@ -46,7 +46,7 @@ def left_rows(job: Job[Any], row: type[Row], places: Sequence[int], output: str 
     """Return rows of the judged job with their places, or raise NotAsked where there are fewer."""
     rows = read_rows(job.inputs[LEFT + output], row)
     if missing := [place for place in places if place >= len(rows)]:
-        raise NotAsked(f"there is no row {missing[0]}")
+        raise UnusableRow(f"there is no row {missing[0]}")
     return [(place, rows[place]) for place in places]
 
 
@@ -77,14 +77,14 @@ def of_items(
     items: Sequence[Item],
     prompt_of: Callable[[Item], Sequence[int]],
     text_of: Callable[[Answer], str],
-    sampling: Sampling,
-) -> list[Asked]:
+    sampling: TokenSampling,
+) -> list[PromptedAnswer]:
     """Return what was asked for rows that each answer one of these items; raises NotAsked for one that does not."""
     known = {item.id: item for item in items}
-    results: list[Asked] = []
+    results: list[PromptedAnswer] = []
     for place, row in rows:
         if row.item not in known:
-            raise NotAsked(f"row {place} answers '{row.item}', which was not asked")
+            raise UnusableRow(f"row {place} answers '{row.item}', which was not asked")
         prompt = prompt_of(known[row.item])
         results.append(answer(place, prompt, sampling, ids=row.answer_ids, text=text_of(row), finish=row.finish))
     return results
@@ -93,7 +93,7 @@ def of_items(
 def answer(
     row: int,
     prompt: Sequence[int],
-    sampling: Sampling,
+    sampling: TokenSampling,
     *,
     ids: Sequence[int] | None,
     text: str,
@@ -101,14 +101,14 @@ def answer(
     part: str = "",
     weights: str = "model",
     again: bool = False,
-) -> Asked:
+) -> PromptedAnswer:
     """Return an answer, or raise NotAsked where the row does not hold its token ids and its end."""
     if ids is None or finish is None:
-        raise NotAsked(f"row {row} has no token ids")
-    return Asked(row, prompt, sampling, ids, text, finish, part, weights, again)
+        raise UnusableRow(f"row {row} has no token ids")
+    return PromptedAnswer(row, prompt, sampling, ids, text, finish, part, weights, again)
 
 
-def copies_of(read: Sequence[Asked], every: Sequence[Asked]) -> dict[tuple[int, str], Copies]:
+def copies_of(read: Sequence[PromptedAnswer], every: Sequence[PromptedAnswer]) -> dict[tuple[int, str], Copies]:
     """Return how many of all other answers to its prompt each sampled answer that was read again is a copy of.
 
     It counts answers that were not read again and those read before it, so that no two count each other: each
@@ -129,6 +129,6 @@ def copies_of(read: Sequence[Asked], every: Sequence[Asked]) -> dict[tuple[int, 
     return copies
 
 
-def _drawn_from(value: Asked) -> tuple[object, ...]:
+def _drawn_from(value: PromptedAnswer) -> tuple[object, ...]:
     """Return what the distribution of an answer depends on."""
     return tuple(value.prompt), value.sampling, value.weights

@@ -10,11 +10,11 @@ from specs.stages.critique.rows import ComparisonRow, CritiqueRow
 from specs.stages.evaluation.rows import DuelRow
 from specs.system.digests import digest_bytes
 from training.engines.label_scoring import encode_prompt, labels_of
-from training.jobs.witness.scoring import Scoring, Stated, Text, differing
-from training.rules.rubric_prompts import Prompts
+from training.jobs.witness.scoring import ScoredSpan, Scoring, StatedLogprob, differing
+from training.rules.rubric_prompts import JudgementPrompts
 
 
-class Judge(NamedTuple):
+class LabelJudge(NamedTuple):
     """How prompts are encoded, and whose weights scored them."""
 
     tokenizer: Any
@@ -23,10 +23,10 @@ class Judge(NamedTuple):
 
 
 def judgement(
-    judge: Judge,
+    judge: LabelJudge,
     place: int,
     row: CritiqueRow | ComparisonRow | DuelRow,
-    prompts: Prompts,
+    prompts: JudgementPrompts,
     pending: Mapping[str, Any],
     *,
     follows: bool,
@@ -35,7 +35,7 @@ def judgement(
 
     Raises as :func:`labels_of` and :func:`encode_prompt`.
     """
-    values: dict[str, Stated] = {}
+    values: dict[str, StatedLogprob] = {}
     wrong = list(differing(row, pending))
     for order, prompt in prompts._asdict().items():
         stated, ids = getattr(row, order).scores, tuple(encode_prompt(judge.tokenizer, prompt, judge.form))
@@ -46,7 +46,7 @@ def judgement(
             if (arguments is None) != (id is None):
                 wrong.append(f"{order} {name}")
             elif id is not None:
-                values[f"{order} {name}"] = Stated(arguments, (Text((*ids, id), len(ids)),))
+                values[f"{order} {name}"] = StatedLogprob(arguments, (ScoredSpan((*ids, id), len(ids)),))
     if not follows:
         wrong.append("verdict")
     return Scoring(place, values, tuple(wrong), judge.weights)

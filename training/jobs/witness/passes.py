@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from training.engines.batched import common, padded
+from training.engines.batched import common, pad_rows
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +46,7 @@ def _passes(contexts: Sequence[Context]) -> Iterator[list[Context]]:
         some: list[Context] = []
         for context in sorted(group, key=lambda context: (len(context.ids), context.ids)):
             grown = [*some, context]
-            if some and len(grown) * (len(context.ids) - _shared(grown)) > TOKENS:
+            if some and len(grown) * (len(context.ids) - _count_shared_tokens(grown)) > TOKENS:
                 yield some
                 some = []
             some.append(context)
@@ -54,7 +54,7 @@ def _passes(contexts: Sequence[Context]) -> Iterator[list[Context]]:
             yield some
 
 
-def _shared(some: Sequence[Context]) -> int:
+def _count_shared_tokens(some: Sequence[Context]) -> int:
     """Return how many tokens all contexts begin with, before the first place whose logits are wanted."""
     alike = min(common(*(context.ids for context in some)), min(context.first for context in some))
     return alike if len(some) > 1 and alike >= HEAD else 0
@@ -63,10 +63,10 @@ def _shared(some: Sequence[Context]) -> int:
 def _logits(model: Any, some: Sequence[Context]) -> Iterator[torch.Tensor]:
     import torch
 
-    shared = _shared(some)
+    shared = _count_shared_tokens(some)
     before = _read_once(model, some[0].ids[:shared]) if shared else None
     shared = shared if before is not None else 0
-    ids, mask = padded([context.ids[shared:] for context in some], model.device)
+    ids, mask = pad_rows([context.ids[shared:] for context in some], model.device)
     first, width = min(context.first for context in some) - shared, ids.shape[1]
     named: dict[str, Any] = {}
     if before is not None:

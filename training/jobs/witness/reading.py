@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from specs.stages.base.witness import TILTS, Token, WitnessRow
 from training.engines.batched import ends_in, output_of
-from training.engines.stop_strings import Watch
-from training.jobs.witness.asked import Asked, NotAsked
+from training.engines.stop_strings import StopWatcher
+from training.jobs.witness.asked import PromptedAnswer, UnusableRow
 from training.jobs.witness.passes import Context, read_through
 
 if TYPE_CHECKING:
@@ -18,13 +18,13 @@ RANKED = 1024
 """Tokens that mostly hold the nucleus: sorting a whole vocabulary takes longer than the pass through the model."""
 
 
-def read(model: Any, tokenizer: Any, requests: Sequence[Asked]) -> Iterator[WitnessRow]:
+def read(model: Any, tokenizer: Any, requests: Sequence[PromptedAnswer]) -> Iterator[WitnessRow]:
     """Yield how the model reads each answer, in any order; raise NotAsked for a token that it does not have."""
     ends = ends_in(model.generation_config, tokenizer)
     known = model.get_output_embeddings().weight.shape[0]
     if wrong := next((value for value in requests if max(value.ids, default=0) >= known), None):
-        raise NotAsked(f"row {wrong.row} has a token id that the model does not know")
-    by_context: dict[Context, list[Asked]] = {}
+        raise UnusableRow(f"row {wrong.row} has a token id that the model does not know")
+    by_context: dict[Context, list[PromptedAnswer]] = {}
     for value in requests:
         by_context.setdefault(Context((*value.prompt, *value.ids), len(value.prompt) - 1), []).append(value)
     for context, logits in read_through(model, list(by_context)):
@@ -32,13 +32,13 @@ def read(model: Any, tokenizer: Any, requests: Sequence[Asked]) -> Iterator[Witn
             yield _row(tokenizer, value, logits, ends)
 
 
-def _row(tokenizer: Any, value: Asked, logits: torch.Tensor, ends: frozenset[int]) -> WitnessRow:
+def _row(tokenizer: Any, value: PromptedAnswer, logits: torch.Tensor, ends: frozenset[int]) -> WitnessRow:
     import torch
 
     sampling, ids = value.sampling, list(value.ids)
     logits = logits.float()
     if sampling.repetition_penalty != 1:
-        logits = _penalised(logits, value)
+        logits = _penalise_repetition(logits, value)
     chosen = list(ids)
     if value.finish == "eos":
         known = sorted(end for end in ends if end < logits.shape[-1])
@@ -52,13 +52,13 @@ def _row(tokenizer: Any, value: Asked, logits: torch.Tensor, ends: frozenset[int
     if sampling.temperature is None:
         gap = (logits[: len(chosen)].amax(-1) - picked).amax() if chosen else torch.zeros(())
         return row.model_copy(update={"gap": round(float(gap), 6)})
-    beyond, drawn = _drawn(logits[: len(chosen)], chosen, sampling.temperature, sampling.top_p)
+    beyond, drawn = _locate_draws(logits[: len(chosen)], chosen, sampling.temperature, sampling.top_p)
     return row.model_copy(update={"beyond": beyond, "drawn": drawn})
 
 
-def _as_written(tokenizer: Any, value: Asked, ends: frozenset[int]) -> tuple[bool, bool]:
+def _as_written(tokenizer: Any, value: PromptedAnswer, ends: frozenset[int]) -> tuple[bool, bool]:
     """Say whether the text is that of the ids, and whether an answer of these ids ends here and so."""
-    watch = Watch(tokenizer, value.sampling.stops, keep_special=value.sampling.keep_special)
+    watch = StopWatcher(tokenizer, value.sampling.stops, keep_special=value.sampling.keep_special)
     text = output_of(value.ids, value.finish, watch).text
     limit, stopped = value.sampling.max_new_tokens, watch.found_in(value.ids) is not None
     went_on = any(id in ends for id in value.ids) or watch.found_in(value.ids[:-1]) is not None
@@ -68,7 +68,7 @@ def _as_written(tokenizer: Any, value: Asked, ends: frozenset[int]) -> tuple[boo
     return value.text in (text, text.strip()), ended and not went_on and stopped == (value.finish == "stop")
 
 
-def _penalised(logits: torch.Tensor, value: Asked) -> torch.Tensor:
+def _penalise_repetition(logits: torch.Tensor, value: PromptedAnswer) -> torch.Tensor:
     """Return logits with the repetition penalty of the prompt and of what each place had before it."""
     import torch
 
@@ -80,7 +80,7 @@ def _penalised(logits: torch.Tensor, value: Asked) -> torch.Tensor:
     return torch.where(seen_tensor, torch.where(logits < 0, logits * strength, logits / strength), logits)
 
 
-def _drawn(
+def _locate_draws(
     logits: torch.Tensor, chosen: list[int], temperature: float, top_p: float
 ) -> tuple[float | None, tuple[Token, ...]]:
     """Return how far the worst token lies past the nucleus, and where each lies in the distribution cut to it."""

@@ -12,18 +12,18 @@ from training.jobs.job import Job
 from training.jobs.witness.passes import Context, read_through
 
 
-class Text(NamedTuple):
+class ScoredSpan(NamedTuple):
     """Token ids, of which those from ``start`` on are scored, each after all before it."""
 
     ids: tuple[int, ...]
     start: int
 
 
-class Stated(NamedTuple):
+class StatedLogprob(NamedTuple):
     """A log-probability that a row states: that of all scored tokens of some texts together."""
 
     value: float
-    texts: tuple[Text, ...]
+    texts: tuple[ScoredSpan, ...]
 
 
 class Scoring(NamedTuple):
@@ -31,7 +31,7 @@ class Scoring(NamedTuple):
 
     row: int
     """Its place in the file of rows, from 0."""
-    values: Mapping[str, Stated]
+    values: Mapping[str, StatedLogprob]
     differs: tuple[str, ...] = ()
     """What of the row beside its scores is not as it is due."""
     weights: str = "model"
@@ -63,16 +63,16 @@ def score(model: Any, output: str, scorings: Sequence[Scoring]) -> Iterator[Scor
         yield ScoredRow(output=output, row=scoring.row, differs=scoring.differs, scores=scores)
 
 
-def _log_probabilities(model: Any, texts: Sequence[Text]) -> dict[Text, float]:
+def _log_probabilities(model: Any, texts: Sequence[ScoredSpan]) -> dict[ScoredSpan, float]:
     import torch
 
-    by_ids: dict[tuple[int, ...], list[Text]] = {}
+    by_ids: dict[tuple[int, ...], list[ScoredSpan]] = {}
     for text in dict.fromkeys(texts):
         by_ids.setdefault(text.ids[:-1], []).append(text)
     limit = getattr(model.config, "max_position_embeddings", None)
     if limit is not None and (longest := max(map(len, by_ids), default=0)) > limit:
         raise ValueError(f"a text has {longest} tokens before its last, the model reads {limit}")
-    results: dict[Text, float] = {}
+    results: dict[ScoredSpan, float] = {}
     # All tokens but the last are read.
     contexts = [Context(ids, min(text.start for text in some) - 1) for ids, some in by_ids.items()]
     for context, logits in read_through(model, contexts):

@@ -13,15 +13,15 @@ from specs.stages.base.witness import ROWS, Copies, WitnessRow
 from specs.stages.registry import STAGE_KINDS
 from specs.system.digests import Contract
 from training.engines.checkpoint import device_of, free, load, tokenizer_in
-from training.jobs.job import Done, Job
-from training.jobs.witness.asked import Asked, Asking, copies_of
+from training.jobs.job import Job, StageResult
+from training.jobs.witness.asked import Asking, PromptedAnswer, copies_of
 from training.jobs.witness.reading import read
 from training.jobs.witness.scoring import Scoring, ScoringOf, score
 
 
-def bear_witness(job: Job) -> Done:
+def bear_witness(job: Job) -> StageResult:
     """Write one row for each answer and each row of scores; raises NotAsked, and EncodingFault as the stage does."""
-    requests, scored = _asked(job), _scored(job)
+    requests, scored = _collect_witness_prompts(job), _collect_scorings(job)
     copies = _copies(job, requests)
     answers: list[WitnessRow] = []
     scores: list[Contract] = []
@@ -44,7 +44,7 @@ def bear_witness(job: Job) -> Done:
     read_tokens = sum(row.tokens for row in answers) + sum(
         len(scoring.values) for some in scored.values() for scoring in some
     )
-    return Done(*device, read_tokens, {})
+    return StageResult(*device, read_tokens, {})
 
 
 def _same_weights(job: Job, used: Set[str]) -> list[list[str]]:
@@ -55,33 +55,33 @@ def _same_weights(job: Job, used: Set[str]) -> list[list[str]]:
     return list(texts.values())
 
 
-def _asked(job: Job, places: Sequence[int] | None = None) -> list[Asked]:
+def _collect_witness_prompts(job: Job, places: Sequence[int] | None = None) -> list[PromptedAnswer]:
     """Return what the model was asked for the answers of the challenge, or of other rows."""
     kind = STAGE_KINDS[job.order.kind]
     if not kind.answers_count(job.parameters):
         return []
-    asking: Asking = _function(kind.asked)
+    asking: Asking = _function(kind.witness_prompts)
     assert job.order.challenge is not None
     tokenizer = tokenizer_in(job.inputs["model"])
     return asking(job, tokenizer, job.order.challenge.rows if places is None else places)
 
 
-def _copies(job: Job, requests: Sequence[Asked]) -> dict[tuple[int, str], Copies]:
+def _copies(job: Job, requests: Sequence[PromptedAnswer]) -> dict[tuple[int, str], Copies]:
     """Return for each sampled answer how many others to its prompt are its copies, among all rows of the job."""
     assert job.order.challenge is not None
     if all(value.sampling.temperature is None for value in requests):
         return {}
-    return copies_of(requests, _asked(job, range(job.order.challenge.of)))
+    return copies_of(requests, _collect_witness_prompts(job, range(job.order.challenge.of)))
 
 
-def _scored(job: Job) -> dict[str, list[Scoring]]:
+def _collect_scorings(job: Job) -> dict[str, list[Scoring]]:
     """Return what was scored for the rows of the challenge, by the output that holds them."""
     kind, challenge = STAGE_KINDS[job.order.kind], job.order.challenge
     assert challenge is not None
-    if kind.scored is None:
+    if kind.logprob_outputs is None:
         return {}
-    scoring: ScoringOf = _function(kind.scored.by)
-    return {name: scoring(job, name, challenge.drawn(name).rows) for name in kind.scores_of(job.parameters)}
+    scoring: ScoringOf = _function(kind.logprob_outputs.by)
+    return {name: scoring(job, name, challenge.select_rows(name).rows) for name in kind.scores_of(job.parameters)}
 
 
 def _function(where: str) -> Any:

@@ -56,7 +56,7 @@ def negatives(best: Sequence[Best], types: Sequence[NegativeType], seed: int) ->
     for place, current_best in enumerate(best):
         for step in range(len(types)):
             type = types[(place + step) % len(types)]
-            rejected = _spoiled(type, place, best, seed)
+            rejected = _spoil_response(type, place, best, seed)
             if len(rejected) < LEAST_CHARACTERS or rejected.split() == current_best.chosen.split():
                 continue
             preferences.append(
@@ -75,7 +75,7 @@ def negatives(best: Sequence[Best], types: Sequence[NegativeType], seed: int) ->
     return preferences
 
 
-def _spoiled(type: NegativeType, place: int, best: Sequence[Best], seed: int) -> str:
+def _spoil_response(type: NegativeType, place: int, best: Sequence[Best], seed: int) -> str:
     """Return the chosen response at a place, spoiled in one way; nothing if the rule does not apply."""
     item, group, _, chosen = best[place]
     if type == "off_topic":

@@ -15,7 +15,7 @@ from specs.stages.base.artifacts import NegativeType, Preference
 from specs.stages.critique.parameters import Pairing
 from specs.stages.critique.rows import ComparisonRow, DroppedPair, DropReason
 from training.rules.critique.hard_negatives import LEAST_CHARACTERS, words
-from training.rules.seeded_order import drawn
+from training.rules.seeded_order import draw_share
 
 WRONG_BY_LENGTH: tuple[NegativeType, ...] = ("verbosity", "under_explanation")
 """Types of negatives that differ in length on purpose."""
@@ -23,16 +23,16 @@ _MILLION = 1_000_000
 """Log ratios are added as whole millionths, so that a sum does not depend on its order or the machine."""
 
 
-class Sifted(NamedTuple):
+class PairSelection(NamedTuple):
     """Pairs that are kept so far, and those that are dropped, each with the first reason against it."""
 
-    kept: list[Preference]
+    pairs: list[Preference]
     dropped: list[DroppedPair]
 
-    def put(self, pair: Preference, reason: DropReason | None) -> None:
+    def add(self, pair: Preference, reason: DropReason | None) -> None:
         """Keep a pair, or drop it for a reason."""
         if reason is None:
-            self.kept.append(pair)
+            self.pairs.append(pair)
         else:
             self.dropped.append(DroppedPair(reason=reason, pair=pair))
 
@@ -41,58 +41,58 @@ class Sifted(NamedTuple):
         return dict(sorted(Counter(dropped_pair.reason for dropped_pair in self.dropped).items()))
 
 
-def sifted(offered: Iterable[Preference], most_ratio: float | None) -> Sifted:
+def select_pairs(offered: Iterable[Preference], most_ratio: float | None) -> PairSelection:
     """Keep whole pairs of like length; splits are not set yet.
 
     ``most_ratio`` limits the words of the longer response, as a multiple of the shorter one's; None, and negatives made
     by rule: no limit.
     """
-    result = Sifted([], [])
+    result = PairSelection([], [])
     for pair in offered:
         lengths = sorted((words(pair.chosen), words(pair.rejected)))
         apart = most_ratio is not None and pair.source != "hard_negative" and lengths[1] > most_ratio * lengths[0]
-        result.put(pair, "fault" if fault_in(pair) else "length_ratio" if apart else None)
+        result.add(pair, "fault" if fault_in(pair) else "length_ratio" if apart else None)
     return result
 
 
-def judged(some: Sifted, comparisons: Sequence[ComparisonRow]) -> Sifted:
+def keep_preferred_pairs(some: PairSelection, comparisons: Sequence[ComparisonRow]) -> PairSelection:
     """Keep the pairs whose chosen response, which came first, a judge prefers; their margin is the smaller one.
 
     ``comparisons`` holds one for each pair that is kept so far, in their order; raises ValueError if it does not.
     """
-    result = Sifted([], list(some.dropped))
-    for pair, row in zip(some.kept, comparisons, strict=True):
+    result = PairSelection([], list(some.dropped))
+    for pair, row in zip(some.pairs, comparisons, strict=True):
         reason: DropReason | None = None
         if row.preferred != "first":
             reason = "original_preferred" if row.preferred == "second" else "no_preference"
         margin = None if reason else min(row.plain.margin, row.swapped.margin)
-        result.put(pair.model_copy(update={"margin": margin}), reason)
+        result.add(pair.model_copy(update={"margin": margin}), reason)
     return result
 
 
-def at_most(some: Sifted, of_item: int) -> Sifted:
+def at_most(some: PairSelection, of_item: int) -> PairSelection:
     """Keep the first ``of_item`` pairs of each item."""
-    result, seen_counts = Sifted([], list(some.dropped)), Counter[str | None]()
-    for pair in some.kept:
+    result, seen_counts = PairSelection([], list(some.dropped)), Counter[str | None]()
+    for pair in some.pairs:
         seen_counts[pair.item] += 1
-        result.put(pair, "surplus" if seen_counts[pair.item] > of_item else None)
+        result.add(pair, "surplus" if seen_counts[pair.item] > of_item else None)
     return result
 
 
-def settled(some: Sifted, pairing: Pairing) -> Sifted:
+def balance_and_split(some: PairSelection, pairing: Pairing) -> PairSelection:
     """Balance the lengths of the kept pairs if the stage asks for it, and divide them by group."""
-    result = some if pairing.length_balance is None else balanced(some, pairing.length_balance)
-    return Sifted(divided(result.kept, pairing.validation_share, pairing.seed), result.dropped)
+    result = some if pairing.length_balance is None else balance_lengths(some, pairing.length_balance)
+    return PairSelection(assign_splits(result.pairs, pairing.validation_share, pairing.seed), result.dropped)
 
 
-def balanced(some: Sifted, most: float) -> Sifted:
+def balance_lengths(some: PairSelection, most: float) -> PairSelection:
     """Drop pairs until chosen and rejected responses are of like length on average.
 
     While the mean of ln(words of chosen / words of rejected) is above ``most``, the pair with the largest ratio is
     dropped; while it is below ``-most``, the one with the smallest; of equal ones the later first. Negatives that are
     wrong by their length on purpose are neither counted nor dropped.
     """
-    ratios = {place: _millionths(pair) for place, pair in enumerate(some.kept) if _counts(pair)}
+    ratios = {place: _millionths(pair) for place, pair in enumerate(some.pairs) if _counts(pair)}
     rising = sorted(ratios, key=lambda place: (ratios[place], place))
     falling = sorted(ratios, key=lambda place: (-ratios[place], place))
     total, out = sum(ratios.values()), set[int]()
@@ -103,9 +103,9 @@ def balanced(some: Sifted, most: float) -> Sifted:
             ends.pop()
         out.add(ends[-1])
         total -= ratios[ends.pop()]
-    result = Sifted([], list(some.dropped))
-    for place, pair in enumerate(some.kept):
-        result.put(pair, "length_balance" if place in out else None)
+    result = PairSelection([], list(some.dropped))
+    for place, pair in enumerate(some.pairs):
+        result.add(pair, "length_balance" if place in out else None)
     return result
 
 
@@ -141,13 +141,13 @@ def fault_in(pair: Preference) -> str | None:
     return None
 
 
-def divided(pairs: Sequence[Preference], share: float, seed: int) -> list[Preference]:
+def assign_splits(pairs: Sequence[Preference], share: float, seed: int) -> list[Preference]:
     """Return the pairs, each marked for training or validation; groups and prompts are on one side only.
 
     ``share`` of the groups, rounded, is for validation: at least one if the share is above 0 and there are two groups.
     """
     clusters = _clusters(pairs)
-    validation = drawn(clusters.values(), share, seed)
+    validation = draw_share(clusters.values(), share, seed)
     return [
         pair.model_copy(update={"split": "validation" if clusters[pair.group] in validation else "train"})
         for pair in pairs

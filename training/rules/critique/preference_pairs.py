@@ -12,8 +12,8 @@ from specs.stages.base.artifacts import Example, Preference
 from specs.stages.critique.parameters import BestOfNParameters, ReviseParameters
 from specs.stages.critique.rows import CandidateRow, ComparisonRow, RevisionRow
 from training.rules.critique.hard_negatives import LEAST_CHARACTERS, Best, negatives
-from training.rules.critique.pair_selection import Sifted, judged, settled, sifted
-from training.rules.critique.subjects import Pair
+from training.rules.critique.pair_selection import PairSelection, balance_and_split, keep_preferred_pairs, select_pairs
+from training.rules.critique.subjects import ResponsePair
 from training.rules.sampling_quality import example_of
 
 
@@ -22,14 +22,14 @@ def eligible(row: CandidateRow) -> bool:
     return row.finish != "length" and len(row.response.strip()) >= LEAST_CHARACTERS
 
 
-def pairs_to_compare(rows: Iterable[CandidateRow]) -> list[Pair]:
+def pairs_to_compare(rows: Iterable[CandidateRow]) -> list[ResponsePair]:
     """Return every two different eligible responses to one instruction, in the order of the rows."""
     by_item: dict[str, dict[str, CandidateRow]] = {}
     for row in rows:
         if eligible(row):
             by_item.setdefault(row.item, {}).setdefault(" ".join(row.response.split()), row)
     return [
-        Pair(
+        ResponsePair(
             candidate_row.item,
             candidate_row.group,
             candidate_row.instruction,
@@ -90,7 +90,7 @@ def best_pairs(comparisons: Sequence[ComparisonRow]) -> list[Preference]:
     return preferences
 
 
-def all_pairs(comparisons: Sequence[ComparisonRow], n_parameters: BestOfNParameters) -> Sifted:
+def all_pairs(comparisons: Sequence[ComparisonRow], n_parameters: BestOfNParameters) -> PairSelection:
     """Return what a ``best_of_n`` stage keeps: the judge's pairs, and one negative per prompt."""
     best: dict[str, Best] = {}
     for row, first in best_of(comparisons):
@@ -101,7 +101,9 @@ def all_pairs(comparisons: Sequence[ComparisonRow], n_parameters: BestOfNParamet
         if n_parameters.hard_negatives
         else []
     )
-    return settled(sifted([*best_pairs(comparisons), *made], n_parameters.max_length_ratio), n_parameters)
+    return balance_and_split(
+        select_pairs([*best_pairs(comparisons), *made], n_parameters.max_length_ratio), n_parameters
+    )
 
 
 def revision_pairs(rows: Iterable[RevisionRow]) -> list[Preference]:
@@ -122,11 +124,11 @@ def revision_pairs(rows: Iterable[RevisionRow]) -> list[Preference]:
     ]
 
 
-def revisions_to_compare(rows: Iterable[RevisionRow], revise_parameters: ReviseParameters) -> list[Pair]:
+def revisions_to_compare(rows: Iterable[RevisionRow], revise_parameters: ReviseParameters) -> list[ResponsePair]:
     """Return the pairs for a judge of revisions: each whole pair of like length, the revision first."""
     samples = {(row.item, row.final.strip(), row.original.strip()): row.sample for row in rows}
     return [
-        Pair(
+        ResponsePair(
             str(preference.item),
             preference.group,
             preference.prompt,
@@ -135,22 +137,24 @@ def revisions_to_compare(rows: Iterable[RevisionRow], revise_parameters: ReviseP
             sample,
             sample,
         )
-        for preference in sifted(revision_pairs(rows), revise_parameters.max_length_ratio).kept
+        for preference in select_pairs(revision_pairs(rows), revise_parameters.max_length_ratio).pairs
         for sample in (samples[str(preference.item), preference.chosen, preference.rejected],)
     ]
 
 
 def all_revisions(
     rows: Iterable[RevisionRow], revise_parameters: ReviseParameters, comparisons: Sequence[ComparisonRow] | None = None
-) -> Sifted:
+) -> PairSelection:
     """Return what a ``revise`` stage keeps of its pairs; ``comparisons`` is None without a judge.
 
     Raises ValueError if the judge did not compare the pairs of :func:`revisions_to_compare`.
     """
-    whole = sifted(revision_pairs(rows), revise_parameters.max_length_ratio)
-    return settled(whole if comparisons is None else judged(whole, comparisons), revise_parameters)
+    whole = select_pairs(revision_pairs(rows), revise_parameters.max_length_ratio)
+    return balance_and_split(
+        whole if comparisons is None else keep_preferred_pairs(whole, comparisons), revise_parameters
+    )
 
 
-def revised(rows: Sequence[RevisionRow]) -> list[Example]:
+def collect_revised_examples(rows: Sequence[RevisionRow]) -> list[Example]:
     """Return the final revisions of the chains that can be used, as examples."""
     return [example_of(row, row.instruction, row.final.strip()) for row in rows if row.usable]

@@ -65,11 +65,11 @@ def plan(constitution: Constitution, chains: Sequence[str], rounds: int, seed: i
     by_category: dict[str, list[Principle]] = {}
     for principle in constitution.principles:
         by_category.setdefault(principle.category, []).append(principle)
-    categories = _shuffled(list(by_category), seed)
+    categories = _shuffle_by_seed(list(by_category), seed)
     ordered = {name: _by_order(some, seed) for name, some in by_category.items()}
     matching_rounds: dict[str, Rounds] = {}
     use = 0
-    for name in _shuffled(list(chains), seed):
+    for name in _shuffle_by_seed(list(chains), seed):
         chosen: list[Principle] = []
         for _ in range(rounds):
             category = categories[use % len(categories)]
@@ -86,7 +86,7 @@ def chain_name(item: str, sample: int) -> str:
 
 def critique_prompt(instruction: str, response: str, principle: Principle, form: Form) -> str:
     """Return the prompt that asks for a critique of a response by one principle."""
-    words, text = chain_prompts(), _asked(instruction, response, principle)
+    words, text = chain_prompts(), _fill_question(instruction, response, principle)
     if form == "completion":
         return f"{words.worked}\n{text}\nCritique:"
     return f"{text}\n\n{words.critique_question}"
@@ -94,7 +94,7 @@ def critique_prompt(instruction: str, response: str, principle: Principle, form:
 
 def revision_prompt(instruction: str, response: str, principle: Principle, critique: str, form: Form) -> str:
     """Return the prompt that asks for the response, rewritten after the critique."""
-    words, text = chain_prompts(), f"{_asked(instruction, response, principle)}\nCritique: {critique}"
+    words, text = chain_prompts(), f"{_fill_question(instruction, response, principle)}\nCritique: {critique}"
     if form == "completion":
         return f"{words.worked}\n{text}\nRevision:"
     return f"{text}\n\n{words.revision_question}"
@@ -154,15 +154,15 @@ def contradiction_in(row: RevisionRow, revise_parameters: ReviseParameters) -> s
     return None if usable == row.usable else f"usable {row.usable} is stated, {usable} follows"
 
 
-def _asked(instruction: str, response: str, principle: Principle) -> str:
+def _fill_question(instruction: str, response: str, principle: Principle) -> str:
     texts = {"instruction": instruction, "response": response, "principle": principle.text}
     return _PLACE.sub(lambda match: texts[match[1]], chain_prompts().asked)
 
 
-def _shuffled(names: list[str], seed: int) -> list[str]:
+def _shuffle_by_seed(names: list[str], seed: int) -> list[str]:
     return sorted(names, key=lambda name: file_order(name, seed))
 
 
 def _by_order(some: list[Principle], seed: int) -> list[Principle]:
     by_id = {principle.id: principle for principle in some}
-    return [by_id[id] for id in _shuffled(list(by_id), seed)]
+    return [by_id[id] for id in _shuffle_by_seed(list(by_id), seed)]

@@ -19,7 +19,7 @@ class Subject(NamedTuple):
     response: str | None
 
 
-class Pair(NamedTuple):
+class ResponsePair(NamedTuple):
     """Two responses to one instruction."""
 
     item: str
@@ -31,7 +31,7 @@ class Pair(NamedTuple):
     second_sample: int
 
 
-class Unlabelled(ValueError):
+class LabelFault(ValueError):
     """An item of the labelled sample lacks something; the message says which and what."""
 
 
@@ -48,7 +48,7 @@ def of_examples(examples: Iterable[Example]) -> list[Subject]:
     ]
 
 
-def labelled(items: Iterable[Item], *, responses: bool) -> list[tuple[Subject, Literal["good", "bad"]]]:
+def read_labelled_subjects(items: Iterable[Item], *, responses: bool) -> list[tuple[Subject, Literal["good", "bad"]]]:
     """Return a critic's labelled sample: items with a person's ``label``, and a ``response`` if these are judged.
 
     Raises Unlabelled, with the item and what it lacks.
@@ -57,22 +57,22 @@ def labelled(items: Iterable[Item], *, responses: bool) -> list[tuple[Subject, L
     for item in items:
         label, response = item.constraint.get("label"), item.constraint.get("response")
         if label not in ("good", "bad"):
-            raise Unlabelled(f"item '{item.id}' has the label {label!r}; it has to be 'good' or 'bad'")
+            raise LabelFault(f"item '{item.id}' has the label {label!r}; it has to be 'good' or 'bad'")
         if responses != isinstance(response, str):
-            raise Unlabelled(f"item '{item.id}' has {'no' if responses else 'a'} response in its constraint")
+            raise LabelFault(f"item '{item.id}' has {'no' if responses else 'a'} response in its constraint")
         text = response if isinstance(response, str) else None
         pairs.append((Subject(item.id, item.group, item.kind, 0 if text else None, item.prompt, text), label))
     return pairs
 
 
-def labelled_pairs(items: Iterable[Item]) -> list[tuple[Pair, Literal["first", "second"]]]:
+def labelled_pairs(items: Iterable[Item]) -> list[tuple[ResponsePair, Literal["first", "second"]]]:
     """Return a judge's labelled sample: constraints with ``first``, ``second``, ``label``; raises Unlabelled."""
-    pairs: list[tuple[Pair, Literal["first", "second"]]] = []
+    pairs: list[tuple[ResponsePair, Literal["first", "second"]]] = []
     for item in items:
         label, first, second = (item.constraint.get(name) for name in ("label", "first", "second"))
         if label not in ("first", "second"):
-            raise Unlabelled(f"item '{item.id}' has the label {label!r}; it has to be 'first' or 'second'")
+            raise LabelFault(f"item '{item.id}' has the label {label!r}; it has to be 'first' or 'second'")
         if not isinstance(first, str) or not isinstance(second, str):
-            raise Unlabelled(f"item '{item.id}' lacks its 'first' or 'second' response")
-        pairs.append((Pair(item.id, item.group, item.prompt, first, second, 0, 1), label))
+            raise LabelFault(f"item '{item.id}' lacks its 'first' or 'second' response")
+        pairs.append((ResponsePair(item.id, item.group, item.prompt, first, second, 0, 1), label))
     return pairs

@@ -12,8 +12,8 @@ from specs.stages.critique.parameters import BestOfNVerifiedParameters
 from specs.stages.critique.rows import VerifiedRow
 from specs.stages.generation.rows import GenerationRow
 from training.rules.critique.hard_negatives import LEAST_CHARACTERS
-from training.rules.critique.pair_selection import Sifted, at_most, settled, sifted
-from training.rules.tasks import judged
+from training.rules.critique.pair_selection import PairSelection, at_most, balance_and_split, select_pairs
+from training.rules.tasks import judge_answers
 
 
 class NotTheirs(ValueError):
@@ -38,7 +38,7 @@ def verdicts(task: str, items: Iterable[Item], samples: Sequence[GenerationRow])
             sample=row.sample,
             verdict="truncated" if row.truncated else "accepted" if judgement.passed else "refused",
         )
-        for row, judgement in zip(samples, judged(task, pairs), strict=True)
+        for row, judgement in zip(samples, judge_answers(task, pairs), strict=True)
     ]
 
 
@@ -46,7 +46,7 @@ def verified_pairs(
     samples: Sequence[GenerationRow],
     verified_rows: Sequence[VerifiedRow],
     verified_parameters: BestOfNVerifiedParameters,
-) -> Sifted:
+) -> PairSelection:
     """Return the kept pairs (accepted, refused) of one prompt's samples; a sample is in one pair at most."""
     sides: dict[str, tuple[dict[str, GenerationRow], dict[str, GenerationRow]]] = {}
     for row, verified_row in zip(samples, verified_rows, strict=True):
@@ -61,8 +61,8 @@ def verified_pairs(
         for accepted, refused in sides.values()
         for good, bad in zip(_long_enough(accepted), _long_enough(refused), strict=False)
     ]
-    return settled(
-        at_most(sifted(offered, verified_parameters.max_length_ratio), verified_parameters.pairs_per_prompt),
+    return balance_and_split(
+        at_most(select_pairs(offered, verified_parameters.max_length_ratio), verified_parameters.pairs_per_prompt),
         verified_parameters,
     )
 

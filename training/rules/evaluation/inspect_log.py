@@ -27,7 +27,7 @@ class NotALog(ValueError):
     """The file is no log, or not a whole one; the message says why."""
 
 
-class Scored(NamedTuple):
+class ScorerValue(NamedTuple):
     """What one scorer says of a sample."""
 
     name: str
@@ -35,14 +35,14 @@ class Scored(NamedTuple):
     """None where it gives several values."""
 
 
-class Answer(NamedTuple):
+class LoggedAnswer(NamedTuple):
     """One answer of the model, as the log has it."""
 
     id: str
     text: str
 
 
-class Sample(NamedTuple):
+class LoggedSample(NamedTuple):
     """One sample of the task."""
 
     id: str
@@ -51,8 +51,8 @@ class Sample(NamedTuple):
     target: tuple[str, ...]
     output: str
     """The text that the scorers saw."""
-    scores: tuple[Scored, ...]
-    answers: tuple[Answer, ...]
+    scores: tuple[ScorerValue, ...]
+    answers: tuple[LoggedAnswer, ...]
     """All answers that the model gave for it, in order."""
     metadata: dict[str, Any]
 
@@ -65,7 +65,7 @@ class Log(NamedTuple):
     arguments: dict[str, Any]
     scorers: dict[str, tuple[str, dict[str, Any]]]
     """By the name of the score: the scorer, and its options."""
-    samples: tuple[Sample, ...]
+    samples: tuple[LoggedSample, ...]
 
 
 def read_log(path: Path) -> Log:
@@ -110,20 +110,20 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _sample(raw: dict[str, Any]) -> Sample:
+def _sample(raw: dict[str, Any]) -> LoggedSample:
     attached = _mapping(raw.get("attachments"))
     target = raw.get("target")
     events = (value for value in map(_mapping, _list(raw.get("events"))) if value.get("event") == "model")
     outputs = [_mapping(event.get("output")) for event in events]
     scores = _mapping(raw.get("scores")).items()
-    return Sample(
+    return LoggedSample(
         id=str(raw.get("id")),
         epoch=raw["epoch"] if isinstance(raw.get("epoch"), int) else 0,
         error=raw.get("error") is not None,
         target=tuple(str(value) for value in (target if isinstance(target, list) else [target])),
         output=_text(_mapping(raw.get("output")), attached),
-        scores=tuple(Scored(str(name), _value(_mapping(value).get("value"))) for name, value in scores),
-        answers=tuple(Answer(str(output.get("response_id")), _text(output, attached)) for output in outputs),
+        scores=tuple(ScorerValue(str(name), _value(_mapping(value).get("value"))) for name, value in scores),
+        answers=tuple(LoggedAnswer(str(output.get("response_id")), _text(output, attached)) for output in outputs),
         metadata=_mapping(raw.get("metadata")),
     )
 

@@ -37,7 +37,7 @@ def exact_match(options: Mapping[str, Any], answer: str, targets: Sequence[str])
     if set(options) - _METRIC - {"filters"} or len(answer) > MOST_TEXT:
         return None
     try:
-        text = _filtered(options.get("filters"), answer)
+        text = _apply_filters(options.get("filters"), answer)
         if text is None:
             return None
         texts = [_bare(options, target) for target in targets]
@@ -46,7 +46,7 @@ def exact_match(options: Mapping[str, Any], answer: str, targets: Sequence[str])
         return None
 
 
-def _filtered(steps: Any, answer: str) -> str | None:
+def _apply_filters(steps: Any, answer: str) -> str | None:
     """Return what the filters leave of one answer; None where one is not known here, or none takes the answer."""
     if not any(step.get("function") == "take_first" for step in _dicts(steps)):
         return None
@@ -55,7 +55,7 @@ def _filtered(steps: Any, answer: str) -> str | None:
             case "take_first":
                 pass
             case "regex" if not set(step) - _REGEX and "regex_pattern" in step:
-                answer = _taken(step, answer)
+                answer = _extract_match(step, answer)
             case "remove_whitespace" if len(step) == 1:
                 answer = answer.strip()
             case _:
@@ -63,7 +63,7 @@ def _filtered(steps: Any, answer: str) -> str | None:
     return answer
 
 
-def _taken(step: Mapping[str, Any], answer: str) -> str:
+def _extract_match(step: Mapping[str, Any], answer: str) -> str:
     fallback = str(step.get("fallback", _INVALID))
     results: list[Any] = re.findall(str(step["regex_pattern"]), answer)
     if not results:

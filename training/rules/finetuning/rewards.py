@@ -31,7 +31,7 @@ def rewards_of(names: Sequence[str], *, verified: bool, finish: Finish, tokens: 
     return {name: every[name] for name in names}
 
 
-def combined(rewards: Mapping[str, float], weights: Mapping[str, float]) -> float:
+def sum_weighted_rewards(rewards: Mapping[str, float], weights: Mapping[str, float]) -> float:
     """Return the weighted sum."""
     return math.fsum(weights[name] * value for name, value in rewards.items())
 

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from specs.stages.base.artifacts import Example, Preference
-from training.rules.seeded_order import drawn
+from training.rules.seeded_order import draw_share
 
 FIFTHS = 5
 """Parts of a training: the kept examples are read before it and after each."""
 
 
-class Split(NamedTuple):
+class ValidationSplit(NamedTuple):
     """Lines of the input file, by the side they are on."""
 
     train: tuple[int, ...]
     validation: tuple[int, ...]
 
 
-def divide(pairs: list[Preference], share: float, seed: int) -> Split:
+def divide(pairs: list[Preference], share: float, seed: int) -> ValidationSplit:
     """Keep whole groups out of training: those that the file marks, or else ``share`` of them, drawn by the seed.
 
     Raises ValueError if only some lines are marked, or a group is marked on both sides.
@@ -33,14 +33,14 @@ def divide(pairs: list[Preference], share: float, seed: int) -> Split:
         if both:
             raise ValueError(f"{len(both)} groups are on both sides, for example '{min(both)}'")
     else:
-        texts = drawn((preference.group for preference in pairs), share, seed)
+        texts = draw_share((preference.group for preference in pairs), share, seed)
     return _apart([preference.group for preference in pairs], texts)
 
 
-def divide_examples(examples: Sequence[Example], share: float, seed: int) -> Split:
+def divide_examples(examples: Sequence[Example], share: float, seed: int) -> ValidationSplit:
     """Keep a share of the groups out of training, drawn by the seed; none of a share of 0, or of a single group."""
     groups = [example.group for example in examples]
-    return _apart(groups, drawn(groups, share, seed))
+    return _apart(groups, draw_share(groups, share, seed))
 
 
 def measured_after(steps: int) -> tuple[int, ...]:
@@ -48,9 +48,9 @@ def measured_after(steps: int) -> tuple[int, ...]:
     return tuple(sorted({steps * part // FIFTHS for part in range(FIFTHS + 1)}))
 
 
-def _apart(groups: Sequence[str], texts: set[str]) -> Split:
+def _apart(groups: Sequence[str], texts: set[str]) -> ValidationSplit:
     places = range(len(groups))
-    return Split(
+    return ValidationSplit(
         tuple(place for place in places if groups[place] not in texts),
         tuple(place for place in places if groups[place] in texts),
     )

@@ -14,14 +14,14 @@ from specs.stages.base.artifacts import Item
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import SelfInstructRow
 from training.rules.numbered_lists import Fate, parse
-from training.rules.prompt_text import Shown
+from training.rules.prompt_text import ExampleInstruction
 from training.rules.sampling_quality import of_calls, over, why_low
 from training.rules.similarity import NearIndex
 
 Outcome = Literal["kept", "repeat", "near", "cross_shard", "surplus", "meta", "short", "long", "cut"]
 
 
-class Fated(NamedTuple):
+class HarvestItem(NamedTuple):
     """One item of a list that a model wrote, and its outcome."""
 
     id: str
@@ -36,11 +36,11 @@ class Fated(NamedTuple):
 class Shard:
     """The instructions of one shard, round after round."""
 
-    def __init__(self, seeds: Sequence[Shown], similarity: float) -> None:
+    def __init__(self, seeds: Sequence[ExampleInstruction], similarity: float) -> None:
         self._index = NearIndex(similarity)
         self._ids: list[str] = []
-        self.grown: list[Shown] = []
-        self.fated: list[Fated] = []
+        self.grown: list[ExampleInstruction] = []
+        self.fated: list[HarvestItem] = []
         self.calls = 0
         self.empty_calls = 0
         for seed in seeds:
@@ -59,16 +59,16 @@ class Shard:
 
     def _judge(self, id: str, topic: str, text: str, fate: Fate) -> None:
         if fate != "candidate":
-            self.fated.append(Fated(id, topic, text, fate))
+            self.fated.append(HarvestItem(id, topic, text, fate))
             return
         near = self._index.add(text)
         self._ids.append(id)
         if near is not None:
             outcome: Outcome = "repeat" if near.similarity == 1 else "near"
-            self.fated.append(Fated(id, topic, text, outcome, self._ids[near.of], near.similarity))
+            self.fated.append(HarvestItem(id, topic, text, outcome, self._ids[near.of], near.similarity))
             return
-        self.fated.append(Fated(id, topic, text, "kept"))
-        self.grown.append(Shown(id, text))
+        self.fated.append(HarvestItem(id, topic, text, "kept"))
+        self.grown.append(ExampleInstruction(id, text))
 
     @property
     def candidates(self) -> int:
@@ -87,14 +87,14 @@ class Shard:
 
     def has_enough(self, parameters: SelfInstructParameters) -> bool:
         """Say whether the shard has its part of the instructions."""
-        return len(self.grown) >= math.ceil(wanted(parameters) / parameters.shards)
+        return len(self.grown) >= math.ceil(count_instructions_to_write(parameters) / parameters.shards)
 
 
 class Harvest(NamedTuple):
     """All instructions of a stage."""
 
     items: tuple[Item, ...]
-    fated: tuple[Fated, ...]
+    fated: tuple[HarvestItem, ...]
     """Every parsed item with its outcome after the merge."""
     calls: int
     empty_calls: int
@@ -102,14 +102,14 @@ class Harvest(NamedTuple):
     """Why a shard, or the stage, was broken off, or nothing."""
 
 
-def wanted(parameters: SelfInstructParameters) -> int:
+def count_instructions_to_write(parameters: SelfInstructParameters) -> int:
     """Return how many instructions to write: the target and what critics will refuse."""
     return math.ceil(parameters.target * parameters.over_generation)
 
 
-def shown_of(items: Iterable[Item]) -> list[Shown]:
+def shown_of(items: Iterable[Item]) -> list[ExampleInstruction]:
     """Return items as prompts show them."""
-    return [Shown(item.id, " ".join(item.prompt.split())) for item in items]
+    return [ExampleInstruction(item.id, " ".join(item.prompt.split())) for item in items]
 
 
 def rounds_of(rows: Sequence[SelfInstructRow], shard: int) -> list[list[SelfInstructRow]]:
@@ -121,7 +121,9 @@ def rounds_of(rows: Sequence[SelfInstructRow], shard: int) -> list[list[SelfInst
     return [by_round[number] for number in sorted(by_round)]
 
 
-def harvest(rows: Sequence[SelfInstructRow], seeds: Sequence[Shown], parameters: SelfInstructParameters) -> Harvest:
+def harvest(
+    rows: Sequence[SelfInstructRow], seeds: Sequence[ExampleInstruction], parameters: SelfInstructParameters
+) -> Harvest:
     """Return the instructions of raw rows, the same for the job and the measurer."""
     shards: list[Shard] = []
     broken_off = ""
@@ -133,7 +135,7 @@ def harvest(rows: Sequence[SelfInstructRow], seeds: Sequence[Shown], parameters:
         why = shard.why_broken_off(parameters)
         broken_off = broken_off or (f"shard {number}: {why}" if why else "")
     broken_off = broken_off or why_low(of_calls(rows), parameters.quality)
-    fated = _merged(shards, seeds, parameters)
+    fated = _merge_shards(shards, seeds, parameters)
     items = tuple(
         Item(id=value.id, group=value.id, kind=value.topic or "general", prompt=value.text, constraint={})
         for value in fated
@@ -143,7 +145,9 @@ def harvest(rows: Sequence[SelfInstructRow], seeds: Sequence[Shown], parameters:
     return Harvest(items, tuple(fated), calls, empty, broken_off)
 
 
-def _merged(shards: Sequence[Shard], seeds: Sequence[Shown], parameters: SelfInstructParameters) -> list[Fated]:
+def _merge_shards(
+    shards: Sequence[Shard], seeds: Sequence[ExampleInstruction], parameters: SelfInstructParameters
+) -> list[HarvestItem]:
     """Compare all shards with each other, taking their instructions in turn, so that no shard has priority."""
     index = NearIndex(parameters.similarity)
     ids = [seed.id for seed in seeds]
@@ -161,7 +165,7 @@ def _merged(shards: Sequence[Shard], seeds: Sequence[Shown], parameters: SelfIns
             ids.append(value.id)
             if near is not None:
                 changed[value.id] = {"outcome": "cross_shard", "of": ids[near.of], "similarity": near.similarity}
-            elif remaining >= wanted(parameters):
+            elif remaining >= count_instructions_to_write(parameters):
                 changed[value.id] = {"outcome": "surplus"}
             else:
                 remaining += 1

@@ -54,14 +54,14 @@ def read_header(path: Path) -> GgufHeader:
     """Return the header of a GGUF file; raises WrongFile if it is another file, damaged, or beyond the limits."""
     try:
         with open_regular(path) as handle:
-            return _Reader(handle, path.name).header()
+            return _GgufReader(handle, path.name).header()
     except FileNotFoundError as error:
         raise WrongFile(path.name, "is missing", missing=True) from error
     except OSError as error:
         raise WrongFile(path.name, f"cannot be read: {error.strerror or error}") from error
 
 
-class _Reader:
+class _GgufReader:
     def __init__(self, handle: BinaryIO, name: str) -> None:
         self._handle, self._name = handle, name
         self._size = os.fstat(handle.fileno()).st_size

@@ -12,7 +12,7 @@ from training.rules.packaging.flaw import Flaw
 from training.rules.packaging.gguf_header import GgufHeader, GgufTensor, read_header
 from training.rules.packaging.gguf_settings import settings
 from training.rules.packaging.text_splits import SPLITS, split_name
-from training.rules.weight_files import told
+from training.rules.weight_files import quote_name
 
 ARCHITECTURES = {
     "LlamaForCausalLM": "llama",
@@ -51,7 +51,7 @@ def gguf(folder: CheckpointFolder, path: Path) -> Iterator[Flaw]:
     text = architecture_of(config)
     known = sorted({*ARCHITECTURES.values()})
     if named not in known or (text is not None and named != text):
-        why = f"general.architecture is {told(str(named))}, llama.cpp calls it {text or ' or '.join(known)}"
+        why = f"general.architecture is {quote_name(str(named))}, llama.cpp calls it {text or ' or '.join(known)}"
         yield Flaw("gguf", "architecture", path.name, why, _AGAIN)
         return
     yield from _vocabulary(path.name, header, folder)
@@ -83,7 +83,7 @@ def _vocabulary(file: str, header: GgufHeader, folder: CheckpointFolder) -> Iter
     yield from _split(file, metadata.get("tokenizer.ggml.pre"), folder.tokenizer)
     wrong = next((text for text, id in ids.items() if id >= len(tokens) or tokens[id] != text), None)
     if wrong is not None:
-        yield Flaw("gguf", "vocabulary", file, f"has another token for {told(wrong)} than tokenizer.json", _AGAIN)
+        yield Flaw("gguf", "vocabulary", file, f"has another token for {quote_name(wrong)} than tokenizer.json", _AGAIN)
     ended = metadata.get("tokenizer.ggml.eos_token_id")
     if ended is None or (end in ids and ended != ids[end] and ended not in stops):
         count = ids.get(end) if end is not None else None
@@ -99,7 +99,7 @@ def _split(file: str, named: Any, described: dict[str, Any]) -> Iterator[Flaw]:
     except (ValueError, LookupError, TypeError, AttributeError):
         return
     if named in SPLITS.values() and named != name:
-        why = f"tokenizer.ggml.pre is {told(str(named))}, the checkpoint's tokenizer splits text as '{name}'"
+        why = f"tokenizer.ggml.pre is {quote_name(str(named))}, the checkpoint's tokenizer splits text as '{name}'"
         yield Flaw("gguf", "pre_tokenizer", file, why, _AGAIN)
 
 
@@ -112,10 +112,10 @@ def _tensors(path: Path, header: GgufHeader, layers: Any, each: tuple[str, ...])
     for name in sorted(
         tensor for tensor in header.tensors if tensor.startswith("blk.") and f"{_stem(tensor)}.weight" not in texts
     )[:5]:
-        yield Flaw("gguf", "unexpected_tensor", path.name, f"has a tensor {told(name)} of no layer", _AGAIN)
+        yield Flaw("gguf", "unexpected_tensor", path.name, f"has a tensor {quote_name(name)} of no layer", _AGAIN)
     for name, tensor in sorted(header.tensors.items()):
         if wrong := _not_finite(path, tensor):
-            why = f"tensor {told(name)} holds {wrong} values that are not finite"
+            why = f"tensor {quote_name(name)} holds {wrong} values that are not finite"
             yield Flaw("gguf", "not_finite", path.name, why, _AGAIN)
 
 

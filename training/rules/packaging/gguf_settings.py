@@ -14,7 +14,7 @@ from training.rules.packaging.bounded_json import WrongFile
 from training.rules.packaging.checkpoint_folder import CheckpointFolder, ends_of
 from training.rules.packaging.flaw import Flaw, NotRun
 from training.rules.packaging.gguf_header import GgufHeader
-from training.rules.weight_files import told
+from training.rules.weight_files import quote_name
 
 _AGAIN = "export the checkpoint again, with a converter that writes it"
 
@@ -104,7 +104,7 @@ def settings(folder: CheckpointFolder, file: str, header: GgufHeader, name: str)
         key for key, value in config.items() if value not in (None, False) and key not in COMPARED | NEUTRAL
     )
     if unknown:
-        raise NotRun(f"whether the export carries {told(unknown[0])} of config.json is not known here")
+        raise NotRun(f"whether the export carries {quote_name(unknown[0])} of config.json is not known here")
 
 
 def rope_of(config: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +127,11 @@ def _key(file: str, statements: dict[str, Any], key: str, pending: Any) -> Itera
         yield Flaw("gguf", "missing_key", file, why, _AGAIN)
     elif _differs(value, pending):
         yield Flaw(
-            "gguf", "other_key", file, f"{key} is {told(str(value))}, config.json says {told(str(pending))}", _AGAIN
+            "gguf",
+            "other_key",
+            file,
+            f"{key} is {quote_name(str(value))}, config.json says {quote_name(str(pending))}",
+            _AGAIN,
         )
 
 
@@ -151,7 +155,7 @@ def _positions(file: str, header: GgufHeader, name: str, config: dict[str, Any])
     elif kind in ("default", "linear", "yarn"):
         text = {"default": "none"}.get(kind, kind)
         if stated != text or factors is not None:
-            matching_text = told(str(stated if factors is None else "rope_freqs.weight"))
+            matching_text = quote_name(str(stated if factors is None else "rope_freqs.weight"))
             why = f"scales positions by {matching_text}, config.json by {text}"
             yield Flaw("gguf", "rope_scaling", file, why, mend)
         elif kind != "default":
@@ -164,7 +168,7 @@ def _positions(file: str, header: GgufHeader, name: str, config: dict[str, Any])
             if tensor not in header.tensors:
                 yield Flaw("gguf", "rope_scaling", file, f"has no {tensor}: config.json scales by longrope", mend)
     else:
-        raise NotRun(f"positions scaled by {told(str(kind))} were not compared: that is not known here")
+        raise NotRun(f"positions scaled by {quote_name(str(kind))} were not compared: that is not known here")
 
 
 def _attention(file: str, statements: dict[str, Any], name: str, config: dict[str, Any]) -> Iterator[Flaw]:
@@ -188,7 +192,7 @@ def _attention(file: str, statements: dict[str, Any], name: str, config: dict[st
     ):
         yield from _key(file, statements, f"{name}.attention.sliding_window", window)
     if config.get("hidden_act", "silu") != "silu":
-        why = f"llama.cpp computes {name} with silu, config.json says {told(str(config['hidden_act']))}"
+        why = f"llama.cpp computes {name} with silu, config.json says {quote_name(str(config['hidden_act']))}"
         yield Flaw("gguf", "activation", file, why, "keep the checkpoint; llama.cpp has no such model")
 
 
@@ -200,7 +204,9 @@ def _ends(folder: CheckpointFolder, file: str, statements: dict[str, Any]) -> It
     texts = {id: text for text, id in folder.token_ids.items()}
     for id in sorted(stops - carried):
         if texts.get(id) not in _SELF_ENDING:
-            why = f"does not end at token {id} ({told(texts.get(id, 'no token'))}), at which the checkpoint ends: "
+            why = (
+                f"does not end at token {id} ({quote_name(texts.get(id, 'no token'))}), at which the checkpoint ends: "
+            )
             why += "answers run on"
             yield Flaw("gguf", "end_token", file, why, _AGAIN)
 
@@ -216,5 +222,5 @@ def _begin(folder: CheckpointFolder, file: str, statements: dict[str, Any]) -> I
         yield Flaw("gguf", "begin_token", file, f"tokenizer.ggml.bos_token_id is {stated}, it is {ids[named]}", _AGAIN)
     if adds != (statements.get("tokenizer.ggml.pre") in _BEGINNING if added is None else bool(added)):
         why = f"tokenizer.ggml.add_bos_token is {added}, the checkpoint's tokenizer begins texts "
-        why += f"{'with' if adds else 'without'} {told(named)}"
+        why += f"{'with' if adds else 'without'} {quote_name(named)}"
         yield Flaw("gguf", "begin_token", file, why, _AGAIN)

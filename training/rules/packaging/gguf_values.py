@@ -17,7 +17,7 @@ from training.rules.packaging.flaw import Flaw, NotRun
 from training.rules.packaging.gguf_header import GgufTensor, read_header
 from training.rules.packaging.gguf_rules import architecture_of
 from training.rules.packaging.model_families import EMBEDDING, HEAD
-from training.rules.weight_files import FLOATS, Tensor, WrongWeights, told, values_of
+from training.rules.weight_files import FLOATS, Tensor, WrongWeights, quote_name, values_of
 
 _AGAIN = "export the checkpoint again"
 _BLOCK = 32
@@ -62,7 +62,11 @@ def values(folder: CheckpointFolder, path: Path) -> Iterator[Flaw]:
         if why := _apart(tensor, path, ours[source], heads):
             visible += 1
             yield Flaw(
-                "gguf", "values", path.name, f"tensor {told(name)} {why} {told(source)} of the checkpoint", _AGAIN
+                "gguf",
+                "values",
+                path.name,
+                f"tensor {quote_name(name)} {why} {quote_name(source)} of the checkpoint",
+                _AGAIN,
             )
     if unknown:
         raise NotRun(f"values of the types {', '.join(unknown)} were not compared")
@@ -75,7 +79,7 @@ def _left_out(
     carried = {_source(name) for name in theirs} | ({HEAD} if _ties(config) else set[str | None]())
     missing = sorted(name for name in ours.keys() - carried if name == HEAD or name.endswith(".bias"))
     for name in missing[:_SHOWN]:
-        why = f"lacks {told(name)} of the checkpoint"
+        why = f"lacks {quote_name(name)} of the checkpoint"
         why += ": llama.cpp takes the input embeddings in its place" if name == HEAD else ""
         yield Flaw("gguf", "left_out", file, why, _AGAIN)
 
@@ -109,7 +113,7 @@ def _apart(theirs: GgufTensor, path: Path, ours: Tensor, heads: int | None) -> s
         return f"has the shape {list(reversed(theirs.shape))}, not the {list(ours.shape)} of"
     start = 0
     for part in _parts(ours, heads):
-        wrong = _beyond(part, _decoded(path, theirs, start, part.size), theirs.dtype)
+        wrong = _beyond(part, _read_values(path, theirs, start, part.size), theirs.dtype)
         if wrong:
             return f"holds {wrong} or more values that are not those of"
         start += part.size
@@ -132,7 +136,7 @@ def _parts(ours: Tensor, heads: int | None) -> Iterator[Any]:
         yield turned[start : start + _PART]
 
 
-def _decoded(path: Path, tensor: GgufTensor, first: int, count: int) -> Any:
+def _read_values(path: Path, tensor: GgufTensor, first: int, count: int) -> Any:
     """Return numbers of the file as float32, from the place of the first."""
     import numpy
 

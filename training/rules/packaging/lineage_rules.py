@@ -10,7 +10,7 @@ from training.rules.packaging.bounded_json import WrongFile, read_object
 from training.rules.packaging.checkpoint_folder import CONFIG, TEMPLATE, TOKENIZER, CheckpointFolder
 from training.rules.packaging.flaw import Flaw, NotApplicable, NotRun
 from training.rules.packaging.gguf_settings import rope_of
-from training.rules.weight_files import WrongWeights, compare, told
+from training.rules.weight_files import WrongWeights, compare, quote_name
 
 LOG = "trainer_state.json"
 _COMPUTING = (
@@ -22,16 +22,16 @@ _COMPUTING = (
 _COPY = "copy it from the base"
 
 
-def described(folder: CheckpointFolder, base: CheckpointFolder) -> Iterator[Flaw]:
+def find_description_flaws(folder: CheckpointFolder, base: CheckpointFolder) -> Iterator[Flaw]:
     """Yield where a checkpoint is described otherwise than its base: configuration, tokenizer, template."""
     try:
-        yield from _described(folder.config, base.config)
+        yield from _find_config_flaws(folder.config, base.config)
     except WrongFile as error:
         raise NotRun(f"{error}, so base and checkpoint cannot be compared") from error
     yield from _same_text(folder, base)
 
 
-def trained(folder: CheckpointFolder, base: CheckpointFolder) -> Iterator[Flaw]:
+def find_weight_flaws(folder: CheckpointFolder, base: CheckpointFolder) -> Iterator[Flaw]:
     """Yield where weights are not those of the base, trained."""
     try:
         change = compare(base.path, folder.path)
@@ -52,16 +52,16 @@ def trained(folder: CheckpointFolder, base: CheckpointFolder) -> Iterator[Flaw]:
         yield Flaw("lineage", "other_weights", "model.safetensors", why, "name the base it was trained from")
 
 
-def _described(new: dict[str, Any], old: dict[str, Any]) -> Iterator[Flaw]:
+def _find_config_flaws(new: dict[str, Any], old: dict[str, Any]) -> Iterator[Flaw]:
     for name in _COMPUTING:
         was, now = old.get(name), new.get(name)
         if was in (None, False) if now is None else was is None:
             continue
         if was != now:
-            why = f"{name} is {told(str(now))}, in the base {told(str(was))}"
+            why = f"{name} is {quote_name(str(now))}, in the base {quote_name(str(was))}"
             yield Flaw("lineage", "config", CONFIG, why, f"write the base's {name}")
     if (was := rope_of(old)) != (now := rope_of(new)):
-        why = f"positions are turned by {told(str(now))}, in the base by {told(str(was))}"
+        why = f"positions are turned by {quote_name(str(now))}, in the base by {quote_name(str(was))}"
         yield Flaw("lineage", "rope", CONFIG, why, "copy rope_parameters of the base")
 
 
@@ -70,7 +70,7 @@ def _same_text(folder: CheckpointFolder, base: CheckpointFolder) -> Iterator[Fla
         try:
             ours, theirs = _encodes(folder), _encodes(base)
         except (WrongFile, KeyError, TypeError) as error:
-            raise NotRun(f"a tokenizer cannot be read: {told(str(error))}") from error
+            raise NotRun(f"a tokenizer cannot be read: {quote_name(str(error))}") from error
         for part in ours:
             if ours[part] != theirs[part]:
                 yield Flaw("lineage", "tokenizer", TOKENIZER, f"has another {part} than the base", _COPY)
@@ -117,8 +117,8 @@ def training_log(folder: CheckpointFolder) -> Iterator[Flaw]:
         empty = loss == 0 and (norm is None or norm == 0)
         if empty or not _finite(loss) or (norm is not None and not _finite(norm)):
             why = (
-                f"step {told(str(step.get('step')))} has loss {told(str(loss))} and gradient norm {told(str(norm))}: "
-                "a loss that is no number is logged as 0.0"
+                f"step {quote_name(str(step.get('step')))} has loss {quote_name(str(loss))} and gradient norm "
+                f"{quote_name(str(norm))}: a loss that is not a number is logged as 0.0"
             )
             mend = "train again with logging_nan_inf_filter=False and a lower learning rate, from the base"
             yield Flaw("training", "not_a_number", LOG, why, mend)

@@ -12,12 +12,12 @@ from training.rules.packaging.checkpoint_folder import CheckpointFolder
 from training.rules.packaging.flaw import Flaw, Layer, NotApplicable, NotRun
 from training.rules.packaging.gguf_rules import gguf
 from training.rules.packaging.gguf_values import values
-from training.rules.weight_files import told
+from training.rules.weight_files import quote_name
 
 Rule = Callable[[], Iterator[Flaw]]
 
 
-class Outcome(NamedTuple):
+class LayerOutcome(NamedTuple):
     """What the rules of a layer said."""
 
     layer: Layer
@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
     """Whether there was something that the layer could be applied to."""
 
 
-def apply(layer: Layer, *rules: Rule) -> Outcome:
+def apply(layer: Layer, *rules: Rule) -> LayerOutcome:
     """Return what the rules of one layer say; what one found counts, whether or not another could not be run."""
     flaws: list[Flaw] = []
     why, applies = "", False
@@ -43,12 +43,12 @@ def apply(layer: Layer, *rules: Rule) -> Outcome:
         else:
             applies = True
     status = "FAIL" if flaws else "NOT_RUN" if why else "PASS"
-    return Outcome(layer, status, tuple(flaws), why, applies)
+    return LayerOutcome(layer, status, tuple(flaws), why, applies)
 
 
 def check_files(
     path: Path, base: Path | None = None, listed: Mapping[str, str] | None = None, *, trained: bool = True
-) -> tuple[Outcome, ...]:
+) -> tuple[LayerOutcome, ...]:
     """Return what every rule says of the files in a folder, layer by layer.
 
     ``base`` is the model that it was trained from, ``listed`` the recorded digest of each file; without them lineage
@@ -74,8 +74,8 @@ def _of_file(folder: CheckpointFolder, file: Path) -> tuple[Rule, Rule]:
     return lambda: gguf(folder, file), lambda: values(folder, file)
 
 
-def _without_gguf() -> Outcome:
-    return Outcome("gguf", "NOT_RUN", why="there is no GGUF file", applies=False)
+def _without_gguf() -> LayerOutcome:
+    return LayerOutcome("gguf", "NOT_RUN", why="there is no GGUF file", applies=False)
 
 
 def _lineage(folder: CheckpointFolder, path: Path | None, *, trained: bool) -> Iterator[Rule]:
@@ -83,9 +83,9 @@ def _lineage(folder: CheckpointFolder, path: Path | None, *, trained: bool) -> I
         yield _no_base
         return
     base = CheckpointFolder(path)
-    yield lambda: lineage_rules.described(folder, base)
+    yield lambda: lineage_rules.find_description_flaws(folder, base)
     if trained:
-        yield lambda: lineage_rules.trained(folder, base)
+        yield lambda: lineage_rules.find_weight_flaws(folder, base)
 
 
 def _no_base() -> Iterator[Flaw]:
@@ -102,8 +102,10 @@ def _digests(path: Path, listed: Mapping[str, str] | None) -> Iterator[Flaw]:
         return
     for name in sorted(listed.keys() | here.keys()):
         if name not in here:
-            yield Flaw("digests", "missing", told(name), "is recorded and missing", "copy it again")
+            yield Flaw("digests", "missing", quote_name(name), "is recorded and missing", "copy it again")
         elif name not in listed:
-            yield Flaw("digests", "unlisted", told(name), "is not recorded", "remove it")
+            yield Flaw("digests", "unlisted", quote_name(name), "is not recorded", "remove it")
         elif (text := digest_file(here[name])) != listed[name]:
-            yield Flaw("digests", "changed", told(name), f"is {text}, recorded as {listed[name]}", "copy it again")
+            yield Flaw(
+                "digests", "changed", quote_name(name), f"is {text}, recorded as {listed[name]}", "copy it again"
+            )

@@ -18,7 +18,7 @@ from training.rules.packaging.checkpoint_folder import (
 )
 from training.rules.packaging.flaw import Flaw, NotRun
 from training.rules.packaging.model_families import FAMILIES, REQUIRED, family_of, wrong_sizes
-from training.rules.weight_files import INDEX, WEIGHTS, told
+from training.rules.weight_files import INDEX, WEIGHTS, quote_name
 
 _PICKLED = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 """How files of torch.save and pickle begin."""
@@ -42,7 +42,7 @@ def structure(folder: CheckpointFolder) -> Iterator[Flaw]:
         why = "is an adapter, and the weights of its base are not here"
         yield Flaw("structure", "adapter", weights[0].name, why, mend)
     for path in weights:
-        if _pickled(path):
+        if _is_pickle(path):
             yield Flaw(
                 "structure", "pickle", path.name, "is a pickle under another name: it was not loaded", _SAVE_AGAIN
             )
@@ -57,7 +57,7 @@ def structure(folder: CheckpointFolder) -> Iterator[Flaw]:
     yield from _shards(folder)
 
 
-def _pickled(path: Path) -> bool:
+def _is_pickle(path: Path) -> bool:
     try:
         with open_regular(path) as handle:
             return handle.read(4).startswith(_PICKLED)
@@ -83,7 +83,7 @@ def _shards(folder: CheckpointFolder) -> Iterator[Flaw]:
         yield Flaw("structure", "stale_index", INDEX, why, "delete it")
         return
     for name in sorted(named - here):
-        yield Flaw("structure", "missing_shard", told(name), f"is named by {INDEX} and missing", "copy the file")
+        yield Flaw("structure", "missing_shard", quote_name(name), f"is named by {INDEX} and missing", "copy the file")
     for name in sorted(stray):
         mend = "delete it, or write the index again"
         if name == WEIGHTS:
@@ -99,14 +99,14 @@ def config(folder: CheckpointFolder) -> Iterator[Flaw]:
         yield Flaw("config", "unreadable", CONFIG, error.why, _SAVE_AGAIN)
         return
     if isinstance(quantized := matching_config.get("quantization_config"), dict):
-        how = told(str(quantized.get("quant_method", "no named method")))
+        how = quote_name(str(quantized.get("quant_method", "no named method")))
         mend = "save the weights in 16 or 32 bits (`dequantize()`, then `save_pretrained`), and check that folder"
         yield Flaw("config", "quantized", CONFIG, f"says that the weights are quantized by {how}", mend)
     if "auto_map" in matching_config:
         yield Flaw("config", "remote_code", CONFIG, "has an auto_map, which loads code", "use a model of transformers")
     kind, family = matching_config.get("model_type"), family_of(matching_config)
     if kind is not None and family is None:
-        raise NotRun(f"model_type {told(str(kind))} is not known here; known are {', '.join(FAMILIES)}")
+        raise NotRun(f"model_type {quote_name(str(kind))} is not known here; known are {', '.join(FAMILIES)}")
     copy = "copy the value of the base's config.json"
     for name in REQUIRED:
         if matching_config.get(name) is None:
@@ -119,9 +119,13 @@ def config(folder: CheckpointFolder) -> Iterator[Flaw]:
     for name in wrong_sizes(matching_config):
         if matching_config.get(name) is not None:
             yield Flaw(
-                "config", "size", CONFIG, f"{name} is {told(str(matching_config[name]))}, no positive number", copy
+                "config",
+                "size",
+                CONFIG,
+                f"{name} is {quote_name(str(matching_config[name]))}, no positive number",
+                copy,
             )
     named = matching_config.get("architectures")
     if family is not None and named is not None and named != [family.architecture]:
-        why = f"architectures is {told(str(named))}, {kind} is {family.architecture}"
+        why = f"architectures is {quote_name(str(named))}, {kind} is {family.architecture}"
         yield Flaw("config", "architecture", CONFIG, why, f'write ["{family.architecture}"]')

@@ -19,7 +19,7 @@ from training.rules.packaging.checkpoint_folder import (
     ends_of,
 )
 from training.rules.packaging.flaw import Flaw, NotRun
-from training.rules.weight_files import told
+from training.rules.weight_files import quote_name
 
 _COPY = "copy the tokenizer's files of the base"
 _SPECIAL = re.compile(r"<\|[A-Za-z0-9_]{1,40}\|>|<(?:start|end)_of_turn>")
@@ -39,7 +39,7 @@ def tokenizer(folder: CheckpointFolder) -> Iterator[Flaw]:
         return
     rows = _rows(folder)
     if rows is not None and (beyond := [text for text in ids if ids[text] >= rows]):
-        why = f"token {told(beyond[0])} has id {ids[beyond[0]]}, vocab_size is {rows}"
+        why = f"token {quote_name(beyond[0])} has id {ids[beyond[0]]}, vocab_size is {rows}"
         yield Flaw("tokenizer", "vocab_size", TOKENIZER, why, "resize the embeddings, or copy the base's tokenizer")
     yield from _merges(folder, ids)
     try:
@@ -52,7 +52,7 @@ def tokenizer(folder: CheckpointFolder) -> Iterator[Flaw]:
     if end is None:
         yield Flaw("tokenizer", "no_end", TOKENIZER_CONFIG, "names no eos_token: answers would not end", _COPY)
     elif end not in ids:
-        yield Flaw("tokenizer", "no_end", TOKENIZER_CONFIG, f"eos_token {told(end)} is no token", _COPY)
+        yield Flaw("tokenizer", "no_end", TOKENIZER_CONFIG, f"eos_token {quote_name(end)} is no token", _COPY)
 
 
 def _merges(folder: CheckpointFolder, ids: dict[str, int]) -> Iterator[Flaw]:
@@ -70,7 +70,7 @@ def _merges(folder: CheckpointFolder, ids: dict[str, int]) -> Iterator[Flaw]:
         return
     for pair in pairs:
         if not all(isinstance(text, str) and text in ids for text in pair):
-            why = f"merge {told(str(pair))} is of tokens that the vocabulary lacks"
+            why = f"merge {quote_name(str(pair))} is of tokens that the vocabulary lacks"
             yield Flaw("tokenizer", "merges", TOKENIZER, why, _COPY)
             return
 
@@ -97,12 +97,14 @@ def template(folder: CheckpointFolder, base: CheckpointFolder | None = None) -> 
     except (TemplateSyntaxError, RecursionError) as error:
         # `{% generation %}` is an addition of transformers.
         if "generation" not in text:
-            yield Flaw("template", "syntax", TEMPLATE, f"does not parse: {told(str(error))}", _COPY)
+            yield Flaw("template", "syntax", TEMPLATE, f"does not parse: {quote_name(str(error))}", _COPY)
             return
     yield from _render_flaws(folder)
     token = _doubled_token(folder)
     if token and (base is None or _doubled_token(base) != token):
-        why = f"writes {told(token)} first, and the tokenizer puts it before every text: a rendered prompt that is "
+        why = (
+            f"writes {quote_name(token)} first, and the tokenizer puts it before every text: a rendered prompt that is "
+        )
         mend = "let one of them write it; where the base writes it twice too, name it with --base"
         yield Flaw("template", "begin_twice", TEMPLATE, f"{why}tokenized begins with it twice", mend)
     try:
@@ -110,7 +112,7 @@ def template(folder: CheckpointFolder, base: CheckpointFolder | None = None) -> 
     except WrongFile as error:
         raise NotRun(f"{error}, so the template's tokens cannot be looked up") from error
     if unknown := sorted({*_SPECIAL.findall(text)} - ids.keys()):
-        why = f"writes {told(unknown[0])}, which is no token of {TOKENIZER}"
+        why = f"writes {quote_name(unknown[0])}, which is no token of {TOKENIZER}"
         yield Flaw("template", "unknown_token", TEMPLATE, why, "use the template of this model's tokenizer")
 
 
@@ -164,7 +166,7 @@ def generation(folder: CheckpointFolder) -> Iterator[Flaw]:
         for value in arguments if isinstance(arguments, list) else [arguments]:
             fits = value is None or (isinstance(value, int) and 0 <= value < (rows or 2**31))
             if not fits:
-                why = f"{name} {told(str(value))} is no token: vocab_size is {rows}"
+                why = f"{name} {quote_name(str(value))} is no token: vocab_size is {rows}"
                 yield Flaw("generation", "vocab_size", GENERATION, why, "copy that of the base")
                 return
     try:
@@ -174,7 +176,7 @@ def generation(folder: CheckpointFolder) -> Iterator[Flaw]:
         raise NotRun(f"{error}, so the end tokens cannot be compared") from error
     if end in ids and ids[end] not in stops:
         named = ", ".join(map(str, sorted(stops))) or "none"
-        why = f"stops at {named}, the tokenizer's end {told(end)} is {ids[end]}: answers run on"
+        why = f"stops at {named}, the tokenizer's end {quote_name(end)} is {ids[end]}: answers run on"
         yield Flaw("generation", "end_token", GENERATION, why, f"write eos_token_id: {ids[end]}")
 
 

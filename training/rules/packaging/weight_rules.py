@@ -8,7 +8,7 @@ from training.rules.packaging.bounded_json import WrongFile
 from training.rules.packaging.checkpoint_folder import CONFIG, CheckpointFolder
 from training.rules.packaging.flaw import Flaw, NotRun
 from training.rules.packaging.model_families import EMBEDDING, HEAD, declared_tensors
-from training.rules.weight_files import FLOATS, Tensor, WrongWeights, told, values_of
+from training.rules.weight_files import FLOATS, Tensor, WrongWeights, quote_name, values_of
 
 LARGEST = 1e6
 """No weight of a trained model is near it; a flipped bit of an exponent is far above."""
@@ -36,11 +36,11 @@ def layout(folder: CheckpointFolder) -> Iterator[Flaw]:
     missing = sorted(declared.keys() - tensors.keys() - ({HEAD} if ties else set[str]()))
     for name in missing[:_SHOWN]:
         mend = "write tie_word_embeddings: true, if they were tied" if name == HEAD else _AGAIN
-        why = f"tensor {told(name)} is missing: a loader would fill it with random numbers"
+        why = f"tensor {quote_name(name)} is missing: a loader would fill it with random numbers"
         yield Flaw("weights", "missing_tensor", _names(folder), why, mend)
     for name in sorted(tensors.keys() - declared.keys())[:_SHOWN]:
         file = tensors[name].file.name
-        why = f"tensor {told(name)} of {file} is not declared by config.json: it would be ignored"
+        why = f"tensor {quote_name(name)} of {file} is not declared by config.json: it would be ignored"
         whole = not missing and not file.startswith("model")
         mend = f"delete {file}: the whole model is beside it" if whole else "correct config.json, or drop the tensor"
         yield Flaw("weights", "unexpected_tensor", CONFIG, why, mend)
@@ -63,7 +63,7 @@ def _shape(tensor: Tensor, name: str, counts: tuple[int, ...]) -> Flaw:
     if name in (EMBEDDING, HEAD) and len(tensor.shape) == 2 and tensor.shape[1:] == counts[1:]:
         why = f"vocab_size is {counts[0]}, {name} has {tensor.shape[0]} rows"
         return Flaw("weights", "vocab_size", CONFIG, why, f"write vocab_size: {tensor.shape[0]}")
-    why = f"tensor {told(name)} has the shape {list(tensor.shape)}, config.json declares {list(counts)}"
+    why = f"tensor {quote_name(name)} has the shape {list(tensor.shape)}, config.json declares {list(counts)}"
     return Flaw("weights", "shape", tensor.file.name, why, "weights and config.json are of two models: take one")
 
 
@@ -87,14 +87,14 @@ def _numbers(name: str, tensor: Tensor) -> Flaw | None:
         low, high = float(numpy.min(part)), float(numpy.max(part))
         if not (numpy.isfinite(low) and numpy.isfinite(high)):
             wrong = int((~numpy.isfinite(part)).sum())
-            why = f"tensor {told(name)} holds {wrong} values that are not finite"
+            why = f"tensor {quote_name(name)} holds {wrong} values that are not finite"
             return Flaw("weights", "not_finite", tensor.file.name, why, _AGAIN)
         largest = max(largest, -low, high)
     if largest > LARGEST:
-        why = f"tensor {told(name)} holds {largest:.3g}, larger than any weight: a bit has flipped"
+        why = f"tensor {quote_name(name)} holds {largest:.3g}, larger than any weight: a bit has flipped"
         return Flaw("weights", "too_large", tensor.file.name, why, _AGAIN)
     if largest == 0 and tensor.size and not name.endswith(".bias"):
-        return Flaw("weights", "all_zero", tensor.file.name, f"tensor {told(name)} is all zero", _AGAIN)
+        return Flaw("weights", "all_zero", tensor.file.name, f"tensor {quote_name(name)} is all zero", _AGAIN)
     return None
 
 

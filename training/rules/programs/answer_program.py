@@ -22,7 +22,7 @@ def program_in(output: str, prompt: str, form: Form, entry_point: str) -> str:
     beginning. Continued text ends before the first line that belongs to no function.
     """
     if form == "completion":
-        return prompt + _indented(output)
+        return prompt + _take_indented_lines(output)
     block = _BLOCK.search(output)
     text = block[1] if block else output
     if re.search(rf"^(async )?def {re.escape(entry_point)}\b", text, re.MULTILINE):
@@ -32,7 +32,7 @@ def program_in(output: str, prompt: str, form: Form, entry_point: str) -> str:
     return prompt + text
 
 
-def _indented(output: str) -> str:
+def _take_indented_lines(output: str) -> str:
     first, *lines = output.split("\n")
     texts = [first]
     for line in lines:

@@ -31,7 +31,7 @@ def verifier(task: str) -> Verifier:
     return conversation.verify if task == CONVERSATION else _task(task).verify
 
 
-def judged(task: str, requests: Sequence[Asked], *, again: bool = False) -> Iterator[Judgement]:
+def judge_answers(task: str, requests: Sequence[Asked], *, again: bool = False) -> Iterator[Judgement]:
     """Yield what a task's verifier says of answers, in their order; ``again``: in another process than without.
 
     A verifier of the user's own is asked for all of them at once; one of Peergate's has no process and the same answer.

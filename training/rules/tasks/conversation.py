@@ -30,7 +30,7 @@ _TURN = re.compile(r"turn_[2-9]")
 _KEY = re.compile(r"(turn|require|forbid|most_words|form)_([2-9])")
 
 
-class Expected(NamedTuple):
+class TurnRequirement(NamedTuple):
     """What the answer of one turn must show."""
 
     required: tuple[tuple[str, ...], ...] = ()
@@ -56,7 +56,7 @@ def turns_of(item: Item) -> tuple[str, ...]:
     return (item.prompt, *(str(item.constraint[f"turn_{number}"]) for number in numbers))
 
 
-def expected_of(item: Item, turn: int) -> Expected:
+def expected_of(item: Item, turn: int) -> TurnRequirement:
     """Return what the answer of a turn (from 1) must show; raises ValueError for an unknown form or number."""
     constraint = item.constraint
     groups = tuple(_words(group, "|") for group in _words(str(constraint.get(f"require_{turn}", "")), ";"))
@@ -65,7 +65,7 @@ def expected_of(item: Item, turn: int) -> Expected:
         raise ValueError(f"conversation '{item.id}': most_words_{turn} is {most!r}, no number")
     if form is not None and (form not in FORMS or FORMS[str(form)].values != ({},)):
         raise ValueError(f"conversation '{item.id}': '{form}' is no form without values")
-    return Expected(
+    return TurnRequirement(
         groups, _words(str(constraint.get(f"forbid_{turn}", "")), "|"), most, None if form is None else str(form)
     )
 
@@ -121,7 +121,7 @@ def tells(item: Item, text: str) -> bool:
     return any(_holds(text, word) for value in pending for group in value.required for word in group)
 
 
-def _answer(pending: Expected) -> str:
+def _answer(pending: TurnRequirement) -> str:
     """Return the required words, each group's first that is not forbidden, in the expected form."""
     banned = {word.casefold() for word in pending.forbidden}
     chosen = [next((word for word in group if word.casefold() not in banned), group[0]) for group in pending.required]

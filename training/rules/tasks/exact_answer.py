@@ -42,15 +42,15 @@ _FINAL_LENGTH = 60
 """Characters of a final answer, at most."""
 
 
-def reduced(text: str) -> str:
+def reduce_answer(text: str) -> str:
     """Return a text as it is compared; never empty unless the text is."""
-    written = _EMPHASIS.sub(r"\2", _normalized(text)).split()
+    written = _EMPHASIS.sub(r"\2", _normalise_characters(text)).split()
     words = [_bare(word) for word in written]
     texts = [word for place, word in enumerate(words) if not _is_article(words, written, place)]
     return " ".join(texts).casefold()
 
 
-def _normalized(text: str) -> str:
+def _normalise_characters(text: str) -> str:
     """Return a text in one spelling of each character, with superscripts, subscripts and fractions as they are."""
     parts = (
         character
@@ -81,13 +81,14 @@ def _is_article(words: list[str], written: list[str], place: int) -> bool:
     return len(words[place + 1]) > 1 and (word in ("a", "an") or place == 0 and word in ("A", "An", "AN"))
 
 
-def spelled(text: str, *, as_code: bool = False) -> str:
-    """Return a text without what a writer may vary: like :func:`reduced`, but two spellings that differ tell apart.
+def normalise_spelling(text: str, *, as_code: bool = False) -> str:
+    """Return a text without what a writer may vary: like :func:`reduce_answer`, but two spellings that differ tell
+    apart.
 
     The case of a word inside ("myVar"), a mark after a number or symbol ("5!") and an article inside count;
     with ``as_code`` every case does.
     """
-    plain = " ".join(_EMPHASIS.sub(r"\2", _normalized(text)).split())
+    plain = " ".join(_EMPHASIS.sub(r"\2", _normalise_characters(text)).split())
     if not any(character.isalpha() for character in plain):
         return plain.rstrip(".")
     words = [_bare(word) for word in plain.split()]
@@ -105,7 +106,7 @@ def last_number(text: str) -> Fraction | None:
 
     Thousands commas, signs, decimal points, fractions (1/2), exponents (5e3) and powers (10^5, 10⁵) are read.
     """
-    matches = list(_NUMBER.finditer(_normalized(text)))
+    matches = list(_NUMBER.finditer(_normalise_characters(text)))
     if not matches:
         return None
     last = matches[-1]
@@ -133,7 +134,7 @@ def compared_forms(item: Item) -> dict[str, str]:
     """Return the answers that an item names, each by the form in which it is compared; none of what is no number."""
     answers = named_answers(item)
     if item.constraint.get("find") != "last_number":
-        return {reduced(answer): answer for answer in answers}
+        return {reduce_answer(answer): answer for answer in answers}
     return {str(value): answer for answer in answers if (value := last_number(answer)) is not None}
 
 
@@ -166,12 +167,12 @@ def verify(item: Item, output: str) -> Judgement:
         return (
             Judgement(True) if number in values else Judgement(False, f"the last number is {number}, not {answers[0]}")
         )
-    if reduced(output) in {reduced(answer) for answer in answers}:
+    if reduce_answer(output) in {reduce_answer(answer) for answer in answers}:
         return Judgement(True)
     return Judgement(False, f"is not {answers[0]!r}")
 
 
 def contains_answer(item: Item, output: str) -> bool:
     """Return whether an answer holds a named one as whole words, whatever else it says."""
-    words = f" {' '.join(_bare(word) for word in reduced(output).split())} "
-    return any(f" {form} " in words for answer in named_answers(item) if (form := reduced(answer)))
+    words = f" {' '.join(_bare(word) for word in reduce_answer(output).split())} "
+    return any(f" {form} " in words for answer in named_answers(item) if (form := reduce_answer(answer)))

@@ -46,7 +46,7 @@ class PluginTask:
 
     def worked_example(self, item: Item) -> tuple[str, str]:
         """Return (prompt, answer) to show before an item while sampling; raises KeyError if the task has none."""
-        if "worked_example" not in verifier_process.described(self._name).parts:
+        if "worked_example" not in verifier_process.describe_task(self._name).parts:
             raise KeyError(f"the task has no worked example for '{item.id}'")
         (statements,) = verifier_process.ask(self._name, [{"do": "worked_example", "item": item.model_dump()}])
         match statements:
@@ -57,7 +57,7 @@ class PluginTask:
 
     def known_answers(self) -> Iterable[tuple[Item, str, bool]]:
         """Return answers with known labels; raises KeyError if there are none, PluginFault if the function breaks."""
-        if "known_answers" not in verifier_process.described(self._name).parts:
+        if "known_answers" not in verifier_process.describe_task(self._name).parts:
             raise KeyError("the task has no known answers")
         (statements,) = verifier_process.ask(self._name, [{"do": "known_answers"}])
         results: list[tuple[Item, str, bool]] = []
@@ -101,10 +101,10 @@ def plugin_task(name: str) -> PluginTask | None:
     Raises KeyError for a file that no spec or order of this process named, PluginFault for what is no task.
     """
     if task_file.is_file(name):
-        verifier_process.described(name)
+        verifier_process.describe_task(name)
         return PluginTask(name, task_file.path_of(name))
     point = plugins.find(GROUP, name)
     if point is None:
         return None
-    verifier_process.described(name)
+    verifier_process.describe_task(name)
     return PluginTask(name, plugins.where(point))

@@ -60,7 +60,7 @@ def _word_with(test: Callable[[str], bool]) -> Callable[[str], Span | None]:
     return lambda text: next((match.span() for match in re.finditer(r"\S+", text) if any(map(test, match[0]))), None)
 
 
-def _quoted(_: Constraint, text: str) -> str:
+def _check_quotation(_: Constraint, text: str) -> str:
     if not (text.startswith('"') and text.endswith('"')):
         return "does not begin and end with a double quotation mark"
     return "has a quotation mark inside" if '"' in text[1:-1] else ""
@@ -117,7 +117,7 @@ KINDS: dict[str, ConstraintKind] = {
             "quoted",
             "Write one sentence about {topic}. Put your whole answer inside double quotation marks.",
             lambda _: f'"{_BREAD}"',
-            _quoted,
+            _check_quotation,
         ),
         ConstraintKind(
             "bullets",

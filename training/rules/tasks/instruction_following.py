@@ -55,14 +55,14 @@ def sentences_of(text: str) -> list[str]:
     return [sentence for sentence in texts if words_of(sentence)]
 
 
-def _compared(count: int, relation: str, number: int, what: str) -> str:
+def _check_relation(count: int, relation: str, number: int, what: str) -> str:
     if relation not in _RELATIONS:
         raise ValueError(f"'{relation}' is no relation; known are {', '.join(_RELATIONS)}")
     right = count >= number if relation == "at least" else count < number
     return "" if right else f"has {count} {what}, asked for {relation} {number}"
 
 
-def _counted(result: int, number: int, what: str) -> str:
+def _check_exact_count(result: int, number: int, what: str) -> str:
     return "" if result == number else f"has {result} {what} instead of {number}"
 
 
@@ -73,7 +73,7 @@ def _keywords(arguments: Arguments, text: str) -> str:
 
 def _keyword_frequency(arguments: Arguments, text: str) -> str:
     count = text.lower().count(str(arguments["keyword"]).lower())
-    return _compared(count, arguments["relation"], arguments["frequency"], f"times {arguments['keyword']!r}")
+    return _check_relation(count, arguments["relation"], arguments["frequency"], f"times {arguments['keyword']!r}")
 
 
 def _forbidden(arguments: Arguments, text: str) -> str:
@@ -89,7 +89,7 @@ def _used(arguments: Arguments, text: str) -> Iterator[tuple[str, Span]]:
 
 def _letter_frequency(arguments: Arguments, text: str) -> str:
     count = text.lower().count(str(arguments["letter"]).lower())
-    return _compared(
+    return _check_relation(
         count, arguments["let_relation"], arguments["let_frequency"], f"times the letter {arguments['letter']!r}"
     )
 
@@ -107,12 +107,12 @@ def _paragraphs(arguments: Arguments, text: str) -> str:
     parts = [part.strip() for part in text.split("***")]
     if any(not part for part in parts[1:-1]):
         return "has an empty paragraph between two ***"
-    return _counted(sum(1 for part in parts if part), arguments["num_paragraphs"], "paragraphs")
+    return _check_exact_count(sum(1 for part in parts if part), arguments["num_paragraphs"], "paragraphs")
 
 
 def _nth_paragraph(arguments: Arguments, text: str) -> str:
     parts = [part.strip() for part in text.split("\n\n") if part.strip()]
-    wrong = _counted(len(parts), arguments["num_paragraphs"], "paragraphs")
+    wrong = _check_exact_count(len(parts), arguments["num_paragraphs"], "paragraphs")
     number = arguments["nth_paragraph"]
     if wrong or not 1 <= number <= len(parts):
         return wrong or f"has no paragraph {number}"
@@ -131,7 +131,7 @@ def _postscript(arguments: Arguments, text: str) -> str:
 
 
 def _bullets(arguments: Arguments, text: str) -> str:
-    return _counted(
+    return _check_exact_count(
         len(re.findall(r"^\s*(?:\*(?!\*)|-)\s*\S.*$", text, re.MULTILINE)), arguments["num_bullets"], "bullets"
     )
 
@@ -140,12 +140,14 @@ def _highlights(arguments: Arguments, text: str) -> str:
     strong = [part for part in re.findall(r"\*\*([^\n*]*)\*\*", text) if part.strip()]
     rest = re.sub(r"\*\*[^\n*]*\*\*", " ", text)
     light = [part for part in re.findall(r"\*([^\n*]+)\*", rest) if part.strip()]
-    return _compared(len(strong) + len(light), "at least", arguments["num_highlights"], "highlighted sections")
+    return _check_relation(len(strong) + len(light), "at least", arguments["num_highlights"], "highlighted sections")
 
 
 def _sections(arguments: Arguments, text: str) -> str:
     splitter = re.escape(str(arguments["section_spliter"]))
-    return _compared(len(re.findall(rf"{splitter}\s?\d+", text)), "at least", arguments["num_sections"], "sections")
+    return _check_relation(
+        len(re.findall(rf"{splitter}\s?\d+", text)), "at least", arguments["num_sections"], "sections"
+    )
 
 
 def _json(_: Arguments, text: str) -> str:
@@ -179,10 +181,10 @@ def _ends_with(arguments: Arguments, text: str) -> str:
 
 def _capital_words(arguments: Arguments, text: str) -> str:
     count = sum(word.isupper() for word in re.findall(r"\w[\w'-]*", text))
-    return _compared(count, arguments["capital_relation"], arguments["capital_frequency"], "words in capitals")
+    return _check_relation(count, arguments["capital_relation"], arguments["capital_frequency"], "words in capitals")
 
 
-def _quoted(_: Arguments, text: str) -> str:
+def _check_quotation(_: Arguments, text: str) -> str:
     whole = text.strip()
     inside = len(whole) > 2 and whole[0] == whole[-1] == '"'
     return "" if inside else "is not in double quotation marks"
@@ -195,19 +197,21 @@ VERIFIERS: dict[str, tuple[Verify, tuple[str, ...]]] = {
     "keywords:letter_frequency": (_letter_frequency, ("letter", "let_relation", "let_frequency")),
     "language:response_language": (_language, ("language",)),
     "length_constraints:number_sentences": (
-        lambda arguments, text: _compared(
+        lambda arguments, text: _check_relation(
             len(sentences_of(text)), arguments["relation"], arguments["num_sentences"], "sentences"
         ),
         ("relation", "num_sentences"),
     ),
     "length_constraints:number_paragraphs": (_paragraphs, ("num_paragraphs",)),
     "length_constraints:number_words": (
-        lambda arguments, text: _compared(len(words_of(text)), arguments["relation"], arguments["num_words"], "words"),
+        lambda arguments, text: _check_relation(
+            len(words_of(text)), arguments["relation"], arguments["num_words"], "words"
+        ),
         ("relation", "num_words"),
     ),
     "length_constraints:nth_paragraph_first_word": (_nth_paragraph, ("num_paragraphs", "nth_paragraph", "first_word")),
     "detectable_content:number_placeholders": (
-        lambda arguments, text: _compared(
+        lambda arguments, text: _check_relation(
             len(re.findall(r"\[.*?\]", text)), "at least", arguments["num_placeholders"], "placeholders"
         ),
         ("num_placeholders",),
@@ -234,7 +238,7 @@ VERIFIERS: dict[str, tuple[Verify, tuple[str, ...]]] = {
     "change_case:english_capital": (lambda _, text: "" if text.isupper() else "is not all in capital letters", ()),
     "change_case:english_lowercase": (lambda _, text: "" if text.islower() else "is not all in small letters", ()),
     "punctuation:no_comma": (lambda _, text: "has a comma" if "," in text else "", ()),
-    "startend:quotation": (_quoted, ()),
+    "startend:quotation": (_check_quotation, ()),
 }
 """Type -> its verifier and the names of its arguments."""
 PLACES: dict[str, Callable[[Arguments, str], Span]] = {

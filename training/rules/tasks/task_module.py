@@ -62,9 +62,9 @@ class TaskModule:
 
     def verify(self, item: Item, output: str) -> Judgement:
         """Say whether an answer is right; raises PluginFault if the verifier breaks, or answers neither yes nor no."""
-        arguments = self._given(item)
+        arguments = self._convert_item(item)
         try:
-            return self._judged(arguments, output)
+            return self._verify_answer(arguments, output)
         except (ValueError, TypeError) as error:
             return Judgement(False, plain(str(error), 200))
         except PluginFault:
@@ -74,9 +74,9 @@ class TaskModule:
 
     def verify_right(self, item: Item, output: str) -> Judgement:
         """Judge a known right answer; raises PluginFault if the verifier raises anything at all."""
-        arguments = self._given(item)
+        arguments = self._convert_item(item)
         try:
-            return self._judged(arguments, output)
+            return self._verify_answer(arguments, output)
         except PluginFault:
             raise
         except BaseException as error:
@@ -85,7 +85,7 @@ class TaskModule:
     def worked_example(self, item: Item) -> tuple[str, str]:
         """Return (prompt, answer) to show before an item while sampling; raises PluginFault if the function breaks."""
         try:
-            prompt, answer = self._module.worked_example(self._given(item))
+            prompt, answer = self._module.worked_example(self._convert_item(item))
         except Exception as error:
             message = f"its worked_example breaks on item '{item.id}': {type(error).__name__}: {plain(str(error), 200)}"
             raise PluginFault(message, where=self._place("worked_example", error)) from error
@@ -112,7 +112,7 @@ class TaskModule:
                     raise PluginFault(message, where=self._place("known_answers"))
         return known
 
-    def _given(self, item: Item) -> Any:
+    def _convert_item(self, item: Item) -> Any:
         """Return an item as the task's functions get it."""
         try:
             return self._own(item)
@@ -143,7 +143,7 @@ class TaskModule:
         text = f"its verifier {text}: {type(error).__name__}: {plain(str(error), 200)}{task_file.reach_in_words(error)}"
         return PluginFault(text, where=self._place("verify", error))
 
-    def _judged(self, arguments: Any, output: str) -> Judgement:
+    def _verify_answer(self, arguments: Any, output: str) -> Judgement:
         statement: Any = self._module.verify(arguments, output)
         if isinstance(statement, Judgement):
             return statement
@@ -182,4 +182,4 @@ def task_module(name: str, point: Sequence[str] | None) -> TaskModule:
     if point is None:
         raise PluginFault("no distribution here brings this task", where=name)
     value, where = point
-    return TaskModule(plugins.bounded(EntryPoint(name, value, GROUP).load, where), where)
+    return TaskModule(plugins.run_bounded(EntryPoint(name, value, GROUP).load, where), where)

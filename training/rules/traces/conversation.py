@@ -12,9 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from specs.traces.turn import Lines, Part, Text, ToolResult, ToolUse, Turn
-from training.rules.traces.message_parts import PartMaker, joined
-from training.rules.traces.record_kinds import is_boundary, message_key, preserved, queued_prompt, user_kind
+from specs.traces.turn import Lines, Part, TextPart, ToolResultPart, ToolUse, TraceTurn
+from training.rules.traces.message_parts import PartMaker, join_part
+from training.rules.traces.record_kinds import (
+    is_boundary,
+    list_preserved_records,
+    message_key,
+    queued_prompt,
+    user_kind,
+)
 
 Where = tuple[str, int]
 Lineage = dict[str, Any]
@@ -27,7 +33,7 @@ _UNKNOWN = "?"
 def lineage(record: dict[str, Any]) -> Lineage:
     """Return what is needed of a record that is no part of a conversation: what comes after it may name it."""
     known = {name: record[name] for name in _KEPT if name in record}
-    return known | {"boundary": is_boundary(record), "preserved": preserved(record)}
+    return known | {"boundary": is_boundary(record), "preserved": list_preserved_records(record)}
 
 
 @dataclass
@@ -42,8 +48,8 @@ class _Growing:
     parts: list[Part] = field(default_factory=list[Part])
     lines: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     compacted: str | None = None
-    kept: tuple[str, ...] = ()
-    results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
+    preserved_turns: tuple[str, ...] = ()
+    results: dict[str, ToolResultPart] = field(default_factory=dict[str, ToolResultPart])
     result_lines: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
 
 
@@ -56,7 +62,7 @@ class _Thread:
     asked_at: set[str | None] = field(default_factory=lambda: set[str | None]())
     """Turns after which a person asked something."""
     compacted: str | None = None
-    kept: tuple[str, ...] = ()
+    preserved_turns: tuple[str, ...] = ()
     """Turns that the last compaction keeps word for word."""
 
 
@@ -83,13 +89,13 @@ class Conversations:
         """Begin anew after a compaction: what follows has a summary for its history."""
         thread = self._thread(self._name_of_thread(of))
         thread.compacted = thread.tip
-        thread.kept = tuple(dict.fromkeys(self._preserved(of.get("preserved", ()))))
+        thread.preserved_turns = tuple(dict.fromkeys(self._list_preserved_turns(of.get("preserved", ()))))
         if thread.tip is not None:
             thread.ends.add(thread.tip)
         thread.tip = None
         self.compactions += 1
 
-    def _preserved(self, uuids: tuple[str, ...]) -> Iterator[str]:
+    def _list_preserved_turns(self, uuids: tuple[str, ...]) -> Iterator[str]:
         """Yield the turns of the records that a compaction keeps, with those between its first and last."""
         if len(uuids) == 2:
             between = list(self._above(uuids[1]))
@@ -151,7 +157,7 @@ class Conversations:
     def _place(self, record: dict[str, Any], thread: _Thread, kind: str) -> str | None:
         """Return the turn that a new one follows."""
         before = self._before(record)
-        texts = self._turns[thread.tip].kept if thread.tip is not None else ()
+        texts = self._turns[thread.tip].preserved_turns if thread.tip is not None else ()
         if before in (_UNKNOWN, thread.tip, *texts):
             return thread.tip
         flag = before in thread.ends
@@ -168,7 +174,7 @@ class Conversations:
         key = self._step(message_key(record), record)
         turn = self._turns.get(key) or self._begin(key, record, "action")
         for part in parts:
-            joined(turn.parts, part)
+            join_part(turn.parts, part)
             if isinstance(part, ToolUse):
                 self._calls[part.call] = key
         return turn
@@ -195,16 +201,16 @@ class Conversations:
         called: _Growing | None = None
         rest: list[Part] = []
         for part in parts:
-            if isinstance(part, ToolResult) and part.call in self._calls:
+            if isinstance(part, ToolResultPart) and part.call in self._calls:
                 called = self._turns[self._calls[part.call]]
                 called.results[part.call] = part
                 called.result_lines.setdefault(where[0], []).append(where[1])
             else:
-                self.orphans += isinstance(part, ToolResult)
+                self.orphans += isinstance(part, ToolResultPart)
                 rest.append(part)
         if not rest:
             return called
-        texts = [part.text for part in rest if isinstance(part, Text)]
+        texts = [part.text for part in rest if isinstance(part, TextPart)]
         kind = user_kind(record, texts) if texts else "results"
         turn = self._begin(str(record.get("uuid") or f"{where[0]}:{where[1]}"), record, kind)
         turn.parts += rest
@@ -216,8 +222,8 @@ class Conversations:
         thread = self._thread(name)
         turn = _Growing(key, None, name, kind, record)
         if kind == "summary":
-            turn.compacted, turn.kept = thread.compacted, thread.kept
-            thread.kept = ()
+            turn.compacted, turn.preserved_turns = thread.compacted, thread.preserved_turns
+            thread.preserved_turns = ()
         else:
             turn.parent = self._place(record, thread, kind)
         if kind == "prompt":
@@ -226,18 +232,18 @@ class Conversations:
         self._turns[key] = turn
         return turn
 
-    def finished(self) -> Iterator[Turn]:
+    def iterate_turns(self) -> Iterator[TraceTurn]:
         """Yield all turns, each behind the one before it; results directly behind the action that called."""
         for turn in self._turns.values():
-            yield self._made(turn)
+            yield self._build_turn(turn)
             if turn.results:
-                yield self._answered(turn)
+                yield self._build_results_turn(turn)
 
-    def _made(self, turn: _Growing) -> Turn:
+    def _build_turn(self, turn: _Growing) -> TraceTurn:
         record = turn.record
         calls = [part.call for part in turn.parts if isinstance(part, ToolUse)]
         model = record["message"].get("model") if turn.kind == "action" else ""
-        return Turn(
+        return TraceTurn(
             id=_named(turn.id),
             parent=self._behind(turn.parent),
             thread=turn.thread,
@@ -249,13 +255,15 @@ class Conversations:
             folder=_short(record.get("cwd")),
             unanswered=tuple(call for call in calls if call not in turn.results),
             compacted=self._behind(turn.compacted),
-            kept=tuple(id for key in turn.kept for id in dict.fromkeys((_named(key), str(self._behind(key))))),
+            kept=tuple(
+                id for key in turn.preserved_turns for id in dict.fromkeys((_named(key), str(self._behind(key))))
+            ),
             source=_source(turn.lines),
         )
 
-    def _answered(self, turn: _Growing) -> Turn:
+    def _build_results_turn(self, turn: _Growing) -> TraceTurn:
         calls = [part.call for part in turn.parts if isinstance(part, ToolUse)]
-        return Turn(
+        return TraceTurn(
             id=f"{_named(turn.id)}.results",
             parent=_named(turn.id),
             thread=turn.thread,

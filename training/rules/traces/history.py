@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from specs.traces.turn import Turn
+from specs.traces.turn import TraceTurn
 
 
-def by_id(turns: Iterable[Turn]) -> dict[str, Turn]:
+def by_id(turns: Iterable[TraceTurn]) -> dict[str, TraceTurn]:
     """Return turns by their id."""
     return {turn.id: turn for turn in turns}
 
 
-def states(turns: Iterable[Turn]) -> list[Turn]:
+def states(turns: Iterable[TraceTurn]) -> list[TraceTurn]:
     """Return the turns in which a model acted."""
     return [turn for turn in turns if turn.kind == "action"]
 
 
-def history(turns: Mapping[str, Turn], state: Turn) -> list[Turn]:
+def history(turns: Mapping[str, TraceTurn], state: TraceTurn) -> list[TraceTurn]:
     """Return what the model had before it in a state, oldest first: after a compaction, from the summary on.
 
     A call without a result is no part of it: programs leave it out of what they send.
@@ -25,7 +25,7 @@ def history(turns: Mapping[str, Turn], state: Turn) -> list[Turn]:
     Raises:
         KeyError: a turn names one that is not there.
     """
-    chain: list[Turn] = []
+    chain: list[TraceTurn] = []
     parent = state.parent
     while parent is not None:
         turn = turns[parent]
@@ -35,7 +35,7 @@ def history(turns: Mapping[str, Turn], state: Turn) -> list[Turn]:
     return [sent for turn in before if (sent := _as_sent(turn)).parts]
 
 
-def _as_sent(turn: Turn) -> Turn:
+def _as_sent(turn: TraceTurn) -> TraceTurn:
     """Return a turn without the calls that have no result."""
     if not turn.unanswered:
         return turn

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from specs.system.errors import UserError
 from specs.system.masking import Masker
-from specs.traces.turn import Account, FileAccount, Turn
+from specs.traces.turn import Account, FileAccount, TraceTurn
 from training.rules.traces.conversation import Conversations, lineage
 from training.rules.traces.message_parts import PartMaker
 from training.rules.traces.record_kinds import CODEX, is_boundary, why_skipped
@@ -19,14 +19,16 @@ from training.rules.traces.transcript_file import read_lines
 DUPLICATE = "copy of a record that was read"
 
 
-class Ingested(NamedTuple):
+class IngestResult(NamedTuple):
     """The turns of some transcripts, and what became of every record; the account's digest is still to be written."""
 
-    turns: list[Turn]
+    turns: list[TraceTurn]
     account: Account
 
 
-def ingest(paths: Sequence[Path], masker: Masker, progress: Callable[[int, int, Path], None] | None = None) -> Ingested:
+def ingest(
+    paths: Sequence[Path], masker: Masker, progress: Callable[[int, int, Path], None] | None = None
+) -> IngestResult:
     """Read transcripts, or folders of them.
 
     Args:
@@ -37,7 +39,7 @@ def ingest(paths: Sequence[Path], masker: Masker, progress: Callable[[int, int, 
     Raises:
         UserError: a path is not there or cannot be read, or no record of a conversation is in any file.
     """
-    matching_paths, left_aside = _found(paths)
+    matching_paths, left_aside = _find_transcripts(paths)
     names = _names(matching_paths)
     secrets = _Counting(masker)
     maker = PartMaker(secrets.mask)
@@ -51,9 +53,9 @@ def ingest(paths: Sequence[Path], masker: Masker, progress: Callable[[int, int, 
             files.append(_read(path, names[path], conversations, seen_texts))
         except OSError as error:
             raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    turns = list(conversations.finished())
+    turns = list(conversations.iterate_turns())
     left_aside |= {file.file: CODEX for file in files if not file.used and CODEX in file.skipped}
-    account = _account(files, left_aside, turns, conversations, secrets.found)
+    account = _account(files, left_aside, turns, conversations, secrets.masked_count)
     account = account.model_copy(update={"opaque": dict(sorted(maker.opaque.items()))})
     if not account.states:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(account.skipped.items())) or "it is empty"
@@ -63,10 +65,10 @@ def ingest(paths: Sequence[Path], masker: Masker, progress: Callable[[int, int, 
             where=where,
             hint="name session files of Claude Code, or a folder of ~/.claude/projects; rollouts of Codex are not read",
         )
-    return Ingested(turns, account)
+    return IngestResult(turns, account)
 
 
-def _found(paths: Iterable[Path]) -> tuple[list[Path], dict[str, str]]:
+def _find_transcripts(paths: Iterable[Path]) -> tuple[list[Path], dict[str, str]]:
     """Return the transcripts under some paths, and what else is there with the reason why it is not read."""
     results: dict[Path, None] = {}
     remaining: dict[str, str] = {}
@@ -111,7 +113,7 @@ def _first_time(path: Path) -> str:
     return ""
 
 
-class _Kept(NamedTuple):
+class _NumberedRecord(NamedTuple):
     number: int
     record: dict[str, Any]
 
@@ -119,7 +121,7 @@ class _Kept(NamedTuple):
 def _read(path: Path, name: str, conversations: Conversations, seen_texts: set[str]) -> FileAccount:
     """Put all records of a file in their place; raises OSError if it cannot be read."""
     skipped: dict[str, list[int]] = {}
-    remaining: list[_Kept] = []
+    remaining: list[_NumberedRecord] = []
     records, replaced = 0, False
     for line in read_lines(path):
         records += 1
@@ -132,7 +134,7 @@ def _read(path: Path, name: str, conversations: Conversations, seen_texts: set[s
             continue
         conversations.know(lineage(record))
         if not reason or is_boundary(record):
-            remaining.append(_Kept(line.number, record))
+            remaining.append(_NumberedRecord(line.number, record))
     used = 0
     for number, record in remaining:
         if is_boundary(record):
@@ -166,20 +168,24 @@ class _Counting:
 
     def __init__(self, masker: Masker) -> None:
         self._masker = masker
-        self.found = 0
+        self.masked_count = 0
 
     def mask(self, value: Any) -> Any:
         if isinstance(value, str):
             masked = self._masker.mask(value)
-            self.found += masked.secrets
+            self.masked_count += masked.secrets
             return masked.text
         changed = self._masker.value(value)
-        self.found += changed is not value
+        self.masked_count += changed is not value
         return changed
 
 
 def _account(
-    files: list[FileAccount], remaining: dict[str, str], turns: list[Turn], conversations: Conversations, secrets: int
+    files: list[FileAccount],
+    remaining: dict[str, str],
+    turns: list[TraceTurn],
+    conversations: Conversations,
+    secrets: int,
 ) -> Account:
     skipped: Counter[str] = Counter()
     for file_account in files:

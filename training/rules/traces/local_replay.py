@@ -14,15 +14,15 @@ from specs.system.masking import forms_only
 from specs.traces.teachers import Agreement
 from specs.traces.turn import Account
 from training.rules.traces.ingest import ingest
-from training.rules.traces.pairs import LEAST_FAMILIES, TRACE, Answered, make_pairs
+from training.rules.traces.pairs import LEAST_FAMILIES, TRACE, AnsweredState, make_pairs
 from training.rules.traces.rendering import tools_of
-from training.rules.traces.shown_states import Shown, asked_of, authors_of, chosen_states, unknown_authors
+from training.rules.traces.shown_states import ShownState, asked_of, authors_of, chosen_states, unknown_authors
 
 
 class States(NamedTuple):
     """The states that are shown, and what the transcripts are."""
 
-    shown: list[Shown]
+    shown_states: list[ShownState]
     account: Account
     authors: tuple[str, ...]
     """The families of the models that wrote the transcripts."""
@@ -32,7 +32,7 @@ class States(NamedTuple):
         """Return what is asked of each state."""
         return [
             Item(id=value.state.id, group=value.state.thread, kind="state", prompt=asked_of(value), constraint={})
-            for value in self.shown
+            for value in self.shown_states
         ]
 
 
@@ -64,31 +64,35 @@ def states_in(transcripts: Sequence[Item], traces_parameters: ReplayTracesParame
     return States(visible, result.account, authors_of(result.turns), tools_of(result.turns))
 
 
-class Answers(NamedTuple):
+class AnswerPreferences(NamedTuple):
     """The pairs that answers give, and how far they agree."""
 
     pairs: list[Preference]
     agreement: Agreement
 
 
-class _Said(NamedTuple):
+class _SampledReply(NamedTuple):
     text: str
     stop: str
 
 
-def stopped(row: TraceAnswer) -> _Said:
+def make_reply(row: TraceAnswer) -> _SampledReply:
     """Return an answer with its end: one that the limit of tokens cut off is not whole."""
-    return _Said(row.text, "length" if row.finish == "length" else "end")
+    return _SampledReply(row.text, "length" if row.finish == "length" else "end")
 
 
-def pairs_of(states: States, rows: Iterable[TraceAnswer], traces_parameters: ReplayTracesParameters) -> Answers:
+def pairs_of(
+    states: States, rows: Iterable[TraceAnswer], traces_parameters: ReplayTracesParameters
+) -> AnswerPreferences:
     """Return the pairs of the states in which two answers do the same, and somebody did something else."""
     voices = [f"{traces_parameters.teacher}-{sample}" for sample in range(traces_parameters.answers)]
-    statements: dict[str, dict[str, _Said]] = {}
+    statements: dict[str, dict[str, _SampledReply]] = {}
     for row in rows:
         if row.sample < traces_parameters.answers:
-            statements.setdefault(row.item, {})[voices[row.sample]] = stopped(row)
-    answered = [Answered(value.state, asked_of(value), statements.get(value.state.id, {})) for value in states.shown]
+            statements.setdefault(row.item, {})[voices[row.sample]] = make_reply(row)
+    answered = [
+        AnsweredState(value.state, asked_of(value), statements.get(value.state.id, {})) for value in states.shown_states
+    ]
     made = make_pairs(answered, {voice: voice for voice in voices}, states.tools, LEAST_FAMILIES)
     circular = circles_of(states, traces_parameters)
     pairs = [
@@ -110,7 +114,7 @@ def pairs_of(states: States, rows: Iterable[TraceAnswer], traces_parameters: Rep
         )
         for pair in made.pairs
     ]
-    return Answers(pairs, made.agreement)
+    return AnswerPreferences(pairs, made.agreement)
 
 
 def circles_of(states: States, traces_parameters: ReplayTracesParameters) -> tuple[str, ...]:

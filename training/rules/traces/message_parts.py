@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from specs.traces.turn import Part, Text, Thinking, ToolResult, ToolUse
+from specs.traces.turn import Part, TextPart, Thinking, ToolResultPart, ToolUse
 
 LONGEST = 20_000
 """Characters of a text or a result that are kept: from its beginning three quarters, the rest from its end."""
@@ -53,9 +53,9 @@ class PartMaker:
         if kind == "tool_result":
             text, left_out = self._cut(self._mask("\n".join(_texts(block.get("content")))))
             failed = block.get("is_error") is True
-            return ToolResult(call=_text(block.get("tool_use_id")), text=text, failed=failed, left_out=left_out)
+            return ToolResultPart(call=_text(block.get("tool_use_id")), text=text, failed=failed, left_out=left_out)
         text, left_out = self._cut(self._mask("\n".join(_texts([block]))))
-        return Text(text=text, left_out=left_out) if text.strip() else None
+        return TextPart(text=text, left_out=left_out) if text.strip() else None
 
     def _cut(self, text: str) -> tuple[str, int]:
         """Return a text of bounded length and how many of its characters are left out."""
@@ -96,9 +96,9 @@ def _plain(value: Any) -> Any:
     return _text(value) if isinstance(value, str) else value
 
 
-def joined(parts: list[Part], more: Part) -> None:
+def join_part(parts: list[Part], more: Part) -> None:
     """Add a part of the same message: of a call, or of a text that grew, the newest form is kept."""
-    if isinstance(more, (Text, Thinking)):
+    if isinstance(more, (TextPart, Thinking)):
         # While an answer is streamed, some versions write it again and again as it grows.
         for place, part in enumerate(parts):
             if isinstance(part, type(more)) and more.text.startswith(part.text):

@@ -11,15 +11,15 @@ from itertools import combinations
 from typing import NamedTuple, Protocol
 
 from specs.system.digests import digest_value
-from specs.traces.teachers import Agreement, Pair
-from specs.traces.turn import Turn
-from training.rules.traces.rendering import Action, action_of, read_action, written
+from specs.traces.teachers import Agreement, TeacherPair
+from specs.traces.turn import TraceTurn
+from training.rules.traces.rendering import TraceAction, action_of, read_action, render_action
 
 TRACE = "trace"
 LEAST_FAMILIES = 2
 
 
-class Reply(Protocol):
+class TeacherReply(Protocol):
     """What a teacher answered, and how it ended."""
 
     @property
@@ -33,30 +33,30 @@ class Reply(Protocol):
         ...
 
 
-class Answered(NamedTuple):
+class AnsweredState(NamedTuple):
     """A state that was shown, and what each teacher answered."""
 
-    state: Turn
+    state: TraceTurn
     prompt: str
-    replies: Mapping[str, Reply]
+    replies: Mapping[str, TeacherReply]
 
 
-class Made(NamedTuple):
+class TeacherPairs(NamedTuple):
     """Pairs, and how far the teachers agreed."""
 
-    pairs: list[Pair]
+    pairs: list[TeacherPair]
     agreement: Agreement
 
 
 def make_pairs(
-    answered: Iterable[Answered], families: Mapping[str, str], tools: Iterable[str], fewest: int | None = None
-) -> Made:
+    answered: Iterable[AnsweredState], families: Mapping[str, str], tools: Iterable[str], fewest: int | None = None
+) -> TeacherPairs:
     """Return a pair of each state in which teachers of two families agree, and somebody did something else.
 
     ``families`` names that of each teacher. ``fewest`` whole answers to a state are needed; None: every teacher's.
     """
     known = set(tools)
-    pairs: list[Pair] = []
+    pairs: list[TeacherPair] = []
     whole = agreed = split = unanimous = 0
     same: dict[tuple[str, str], list[bool]] = {}
     for value in answered:
@@ -84,22 +84,22 @@ def make_pairs(
     agreement = Agreement(
         states=whole, agreed=agreed, split=split, unanimous=unanimous, with_trace=with_trace, between=between
     )
-    return Made(pairs, agreement)
+    return TeacherPairs(pairs, agreement)
 
 
-def whole_action(reply: Reply, tools: Collection[str]) -> Action | None:
+def whole_action(reply: TeacherReply, tools: Collection[str]) -> TraceAction | None:
     """Return the action of an answer; None if it was cut off or refused, is empty, or calls what is not there."""
     action = read_action(reply.text)
-    if reply.stop != "end" or len(written(action)) < 3 or not set(action.tools()) <= set(tools):
+    if reply.stop != "end" or len(render_action(action)) < 3 or not set(action.tools()) <= set(tools):
         return None
     return action
 
 
-def _key(action: Action) -> tuple[str, ...]:
+def _key(action: TraceAction) -> tuple[str, ...]:
     return tuple(sorted(action.tools()))
 
 
-def _alike(actions: Mapping[str, Action]) -> dict[tuple[str, ...], list[str]]:
+def _alike(actions: Mapping[str, TraceAction]) -> dict[tuple[str, ...], list[str]]:
     texts: dict[tuple[str, ...], list[str]] = {}
     for id, action in actions.items():
         texts.setdefault(_key(action), []).append(id)
@@ -107,7 +107,7 @@ def _alike(actions: Mapping[str, Action]) -> dict[tuple[str, ...], list[str]]:
 
 
 def _compare(
-    actions: Mapping[str, Action], families: Mapping[str, str], same: dict[tuple[str, str], list[bool]]
+    actions: Mapping[str, TraceAction], families: Mapping[str, str], same: dict[tuple[str, str], list[bool]]
 ) -> None:
     for (a, action), (b, other) in combinations(actions.items(), 2):
         if families[a] != families[b]:
@@ -115,23 +115,23 @@ def _compare(
             same.setdefault((first, second), []).append(_key(action) == _key(other))
 
 
-def _pair(value: Answered, actions: Mapping[str, Action], chosen: Sequence[str]) -> Pair | None:
+def _pair(value: AnsweredState, actions: Mapping[str, TraceAction], chosen: Sequence[str]) -> TeacherPair | None:
     """Return the pair of a state; None if the trace and all teachers did the same."""
     own = action_of(value.state)
     key = _key(actions[chosen[0]])
-    everybody = {**actions, TRACE: own} if len(written(own)) >= 3 else dict(actions)
+    everybody = {**actions, TRACE: own} if len(render_action(own)) >= 3 else dict(actions)
     others = [id for id, action in everybody.items() if _key(action) != key]
     if not others:
         return None
     # What the trace did is rejected first: the student is to leave it.
     worse = TRACE if TRACE in others else others[0]
     rejected = [id for id in others if _key(everybody[id]) == _key(everybody[worse])]
-    return Pair(
+    return TeacherPair(
         id=digest_value({"state": value.state.id, "chosen": chosen[0], "rejected": worse}).removeprefix("sha256:")[:16],
         group=value.state.thread,
         prompt=value.prompt,
-        chosen=written(actions[chosen[0]]),
-        rejected=written(everybody[worse]),
+        chosen=render_action(actions[chosen[0]]),
+        rejected=render_action(everybody[worse]),
         state=value.state.id,
         chosen_by=tuple(id for id, action in everybody.items() if _key(action) == key),
         rejected_by=tuple(rejected),

@@ -97,7 +97,7 @@ def _is_typed(text: str) -> bool:
     return bool(rest.strip()) and not _BY_THE_PROGRAM.match(rest)
 
 
-def preserved(record: dict[str, Any]) -> tuple[str, ...]:
+def list_preserved_records(record: dict[str, Any]) -> tuple[str, ...]:
     """Return the records that a compaction keeps word for word behind its summary: all, or the first and last."""
     about = record.get("compactMetadata")
     remaining = about.get("preservedMessages") or about.get("preservedSegment") if isinstance(about, dict) else None

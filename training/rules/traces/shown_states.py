@@ -7,21 +7,21 @@ from typing import NamedTuple
 
 from specs.stages.traces.family import family_of
 from specs.system.digests import digest_value
-from specs.traces.turn import Turn
+from specs.traces.turn import TraceTurn
 from training.rules.traces.history import history, states
 from training.rules.traces.rendering import INSTRUCTIONS, prompt_of, tools_of
 
 
-class Shown(NamedTuple):
+class ShownState(NamedTuple):
     """A state as teachers are shown it."""
 
-    state: Turn
+    state: TraceTurn
     prompt: str
 
 
 def chosen_states(
-    turns: Mapping[str, Turn], characters: int, most: int | None, seed: int, mask: Callable[[str], str]
-) -> list[Shown]:
+    turns: Mapping[str, TraceTurn], characters: int, most: int | None, seed: int, mask: Callable[[str], str]
+) -> list[ShownState]:
     """Return states with their prompts, drawn by a seed where not all are wanted; the order is that of the traces."""
     matching_turns = [turn for turn in states(turns.values()) if turn.parent is not None]
     if most is not None and most < len(matching_turns):
@@ -29,10 +29,10 @@ def chosen_states(
         texts = {turn.id for turn in drawn}
         matching_turns = [turn for turn in matching_turns if turn.id in texts]
     tools = tools_of(turns.values())
-    return [Shown(turn, mask(prompt_of(history(turns, turn), tools, characters))) for turn in matching_turns]
+    return [ShownState(turn, mask(prompt_of(history(turns, turn), tools, characters))) for turn in matching_turns]
 
 
-def asked_of(visible: Shown) -> str:
+def asked_of(visible: ShownState) -> str:
     """Return all that a teacher reads of a state, and later the student."""
     return f"{INSTRUCTIONS}\n\n{visible.prompt}"
 
@@ -46,6 +46,6 @@ def unknown_authors(authors: Iterable[str]) -> list[str]:
     ]
 
 
-def authors_of(turns: Iterable[Turn]) -> tuple[str, ...]:
+def authors_of(turns: Iterable[TraceTurn]) -> tuple[str, ...]:
     """Return the families of the models that wrote traces; a name that shows none stands for itself."""
     return tuple(sorted({family_of(turn.model) or turn.model or "unknown" for turn in turns if turn.kind == "action"}))

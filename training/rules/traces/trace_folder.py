@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from specs.system.digests import digest_bytes
 from specs.system.errors import UserError
 from specs.system.regular_files import read_regular
-from specs.traces.turn import Account, Turn
-from training.rules.traces.ingest import Ingested
+from specs.traces.turn import Account, TraceTurn
+from training.rules.traces.ingest import IngestResult
 
 TURNS, ACCOUNT = "turns.jsonl", "account.json"
 
@@ -19,11 +19,11 @@ TURNS, ACCOUNT = "turns.jsonl", "account.json"
 class Traces(NamedTuple):
     """What a folder holds: turns by id, and what became of every record."""
 
-    turns: dict[str, Turn]
+    turns: dict[str, TraceTurn]
     account: Account
 
 
-def written(result: Ingested) -> dict[str, bytes]:
+def build_folder_files(result: IngestResult) -> dict[str, bytes]:
     """Return the files of a folder of traces, in the order in which they are to be written."""
     turns = "".join(f"{turn.model_dump_json()}\n" for turn in result.turns).encode()
     account = result.account.model_copy(update={"turns": digest_bytes(turns)})
@@ -43,7 +43,7 @@ def read_traces(folder: Path) -> Traces:
         raise UserError(f"holds no traces: {error.strerror}", where=str(folder), hint=hint) from error
     try:
         stated = Account.model_validate_json(account)
-        turns = {turn.id: turn for turn in map(Turn.model_validate_json, data.splitlines())}
+        turns = {turn.id: turn for turn in map(TraceTurn.model_validate_json, data.splitlines())}
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(value) for value in first["loc"])

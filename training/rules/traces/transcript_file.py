@@ -17,7 +17,7 @@ MOST_FILE_BYTES = 1 << 32
 """Of a whole transcript."""
 
 
-class Line(NamedTuple):
+class TranscriptLine(NamedTuple):
     """One line: its record, or why it holds none."""
 
     number: int
@@ -26,7 +26,7 @@ class Line(NamedTuple):
     replaced: bool
 
 
-def read_lines(path: Path) -> Iterator[Line]:
+def read_lines(path: Path) -> Iterator[TranscriptLine]:
     """Yield every line of a transcript; raises OSError if the file cannot be read."""
     with open_regular(path, MOST_FILE_BYTES) as file:
         number = 0
@@ -35,7 +35,7 @@ def read_lines(path: Path) -> Iterator[Line]:
             whole = data.endswith(b"\n")
             if len(data) > MOST_BYTES and not whole:
                 _skip_line(file)
-                yield Line(number, None, "line too long", False)
+                yield TranscriptLine(number, None, "line too long", False)
                 continue
             yield _read(number, data.removeprefix(_BOM) if number == 1 else data, whole)
 
@@ -45,9 +45,9 @@ def _skip_line(file: Any) -> None:
         pass
 
 
-def _read(number: int, data: bytes, whole: bool) -> Line:
+def _read(number: int, data: bytes, whole: bool) -> TranscriptLine:
     if not data.strip():
-        return Line(number, None, "empty line", False)
+        return TranscriptLine(number, None, "empty line", False)
     try:
         text, replaced = data.decode("utf-8"), False
     except UnicodeDecodeError:
@@ -56,7 +56,7 @@ def _read(number: int, data: bytes, whole: bool) -> Line:
         record = json.loads(text)
     except (ValueError, RecursionError):
         # A program that still writes, or was killed, leaves the last line unfinished.
-        return Line(number, None, "malformed line" if whole else "unfinished last line", replaced)
+        return TranscriptLine(number, None, "malformed line" if whole else "unfinished last line", replaced)
     if not isinstance(record, dict):
-        return Line(number, None, "not an object", replaced)
-    return Line(number, record, "", replaced)
+        return TranscriptLine(number, None, "not an object", replaced)
+    return TranscriptLine(number, record, "", replaced)

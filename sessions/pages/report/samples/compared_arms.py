@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.gather import gather
-from reviews.evidence.subgroups import Pair, each_kind
-from reviews.stages.evaluation.judged_answers import Answered, answered
-from reviews.trail.chain.envelope import Recorded
+from reviews.evidence.subgroups import ArmPair, each_kind
+from reviews.stages.evaluation.judged_answers import Answered, read_judged_items
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import EvidenceMissing
@@ -19,7 +19,7 @@ Arms = tuple[tuple[Answered, ...], tuple[Answered, ...]]
 """The judged rows of the registered comparison: baseline, treatment."""
 
 
-def arms_of(run: Path, entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> Arms | None:
+def arms_of(run: Path, entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> Arms | None:
     """Return the judged rows of both arms; None if the comparison was not reached."""
     treatment = resolved.spec.analysis.treatment
     last = next(
@@ -30,7 +30,9 @@ def arms_of(run: Path, entries: Sequence[Recorded], store: Store, resolved: Reso
         return None
     evidence = gather(run, entries, store, treatment, last.body["attempt"])
     try:
-        return answered(evidence, evidence.baseline_rows), answered(evidence, evidence.outputs.get("rows"))
+        return read_judged_items(evidence, evidence.baseline_rows), read_judged_items(
+            evidence, evidence.outputs.get("rows")
+        )
     except EvidenceMissing:
         return None
 
@@ -38,7 +40,7 @@ def arms_of(run: Path, entries: Sequence[Recorded], store: Store, resolved: Reso
 def by_kind(arms: Arms | None) -> dict[str, dict[str, Any]]:
     """Return each kind's counts and test; gained and lost are the discordant cells of McNemar's table."""
     pairs = [
-        Pair(then.item.kind, then.item.group, then.passed, now.passed)
+        ArmPair(then.item.kind, then.item.group, then.passed, now.passed)
         for then, now in (zip(*arms, strict=True) if arms else ())
     ]
     return {

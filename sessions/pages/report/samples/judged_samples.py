@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reviews.evidence.gather import gather, registered_spec
-from reviews.stages.evaluation.judged_answers import Answered, answered
-from reviews.trail.chain.envelope import Recorded
+from reviews.stages.evaluation.judged_answers import Answered, read_judged_items
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.pages.report.samples.compared_arms import arms_of
 from sessions.run.terminal import masked_line
@@ -17,7 +17,7 @@ from specs.system.errors import EvidenceMissing, UserError
 from training.rules.tasks.conversation import said_in
 
 
-class Sample(NamedTuple):
+class JudgedSample(NamedTuple):
     """One item: what was asked, and what each arm that has answered said."""
 
     number: int
@@ -45,7 +45,7 @@ class Sample(NamedTuple):
         return " / ".join(said_in(self.newest.item))
 
 
-SHOWN: dict[str, Callable[[Sample], bool]] = {
+SHOWN: dict[str, Callable[[JudgedSample], bool]] = {
     "all": lambda _: True,
     "right": lambda sample: sample.newest.passed,
     "wrong": lambda sample: not sample.newest.passed,
@@ -59,7 +59,7 @@ SHOWN: dict[str, Callable[[Sample], bool]] = {
 class Samples(NamedTuple):
     """All items of a session, in the registered order."""
 
-    rows: tuple[Sample, ...]
+    rows: tuple[JudgedSample, ...]
     arms: tuple[str, ...]
     """The stages that have answered: baseline, and treatment."""
 
@@ -85,12 +85,12 @@ class Samples(NamedTuple):
         )
 
 
-def _holds(sample: Sample, text: str) -> bool:
+def _holds(sample: JudgedSample, text: str) -> bool:
     texts = (sample.newest.item.id, sample.prompt, sample.before.text, sample.after.text if sample.after else "")
     return any(text in each.casefold() for each in texts)
 
 
-def samples_of(folder: Path, entries: Sequence[Recorded], store: Store) -> Samples:
+def samples_of(folder: Path, entries: Sequence[RecordedEntry], store: Store) -> Samples:
     """Return the judged items of a session: of both arms, or of the baseline alone before the treatment has answered.
 
     Raises:
@@ -101,7 +101,7 @@ def samples_of(folder: Path, entries: Sequence[Recorded], store: Store) -> Sampl
     both = arms_of(folder, entries, store, resolved)
     if both is not None:
         pairs = zip(*both, strict=True)
-        rows = tuple(Sample(number, then, now) for number, (then, now) in enumerate(pairs, 1))
+        rows = tuple(JudgedSample(number, then, now) for number, (then, now) in enumerate(pairs, 1))
         return Samples(rows, (analysis.baseline, analysis.treatment))
     measured = [
         entry for entry in entries if entry.entry.kind == "metrics" and entry.body["stage"] == analysis.baseline
@@ -109,5 +109,7 @@ def samples_of(folder: Path, entries: Sequence[Recorded], store: Store) -> Sampl
     if not measured:
         raise EvidenceMissing(f"'{analysis.baseline}' has not answered the held-out items yet")
     evidence = gather(folder, entries, store, analysis.baseline, measured[-1].body["attempt"])
-    alone = answered(evidence, evidence.outputs.get("rows"))
-    return Samples(tuple(Sample(number, value, None) for number, value in enumerate(alone, 1)), (analysis.baseline,))
+    alone = read_judged_items(evidence, evidence.outputs.get("rows"))
+    return Samples(
+        tuple(JudgedSample(number, value, None) for number, value in enumerate(alone, 1)), (analysis.baseline,)
+    )

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from reviews.trail.chain.envelope import Recorded
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from sessions.pages.report.samples.judged_samples import Sample, samples_of
+from sessions.pages.report.samples.judged_samples import JudgedSample, samples_of
 from specs.system.errors import EvidenceMissing
 from training.rules.tasks.conversation import said_in
 
 MOST_OF_A_GROUP = 50
 """The first ones in the registered order."""
 
-_GROUPS: tuple[tuple[str, Callable[[Sample], bool]], ...] = (
+_GROUPS: tuple[tuple[str, Callable[[JudgedSample], bool]], ...] = (
     ("lost: right before, wrong after", lambda sample: sample.change == "lost"),
     ("gained: wrong before, right after", lambda sample: sample.change == "gained"),
     ("wrong before and after", lambda sample: sample.change == "same" and not sample.newest.passed),
@@ -24,7 +24,7 @@ _GROUPS: tuple[tuple[str, Callable[[Sample], bool]], ...] = (
 )
 
 
-def page_samples(entries: Sequence[Recorded], store: Store) -> dict[str, Any] | None:
+def page_samples(entries: Sequence[RecordedEntry], store: Store) -> dict[str, Any] | None:
     """Return the samples in groups, as texts that are not cleaned; None where no item has been answered or judged.
 
     Items are judged by the task's verifier, which is not installed everywhere.
@@ -49,7 +49,7 @@ def page_samples(entries: Sequence[Recorded], store: Store) -> dict[str, Any] | 
     return {"arms": samples.arms, "count": len(samples.rows), "groups": groups}
 
 
-def _row(value: Sample) -> dict[str, Any]:
+def _row(value: JudgedSample) -> dict[str, Any]:
     answers = [("before", value.before), ("after", value.after)] if value.after else [("answer", value.before)]
     return {
         "number": value.number,

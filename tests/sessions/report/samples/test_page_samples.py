@@ -11,7 +11,7 @@ from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.pages.report.samples import page_samples as on_page
 from sessions.pages.report.trail_page import page_damage, trail_page
-from sessions.pages.trail_place import Place
+from sessions.pages.trail_place import TrailPlace
 from specs.system.errors import EvidenceMissing
 from testing.fixtures.hostile_trail import plant, small_trail
 from testing.fixtures.quick_session import N
@@ -99,7 +99,7 @@ def test_samples_that_cannot_be_judged_here_are_noted_and_the_rest_is_compared(
 def test_a_page_that_was_made_without_samples_is_noted(exported: Path) -> None:
     path = exported / PAGE
     there = path.read_text(encoding="utf-8")
-    entries, store = Place(exported, exported).entries(), Store(exported / "store")
+    entries, store = TrailPlace(exported, exported).entries(), Store(exported / "store")
     notes: list[str] = []
     try:
         path.write_text(trail_page(entries, store, with_samples=False), encoding="utf-8")

@@ -89,7 +89,7 @@ def test_a_right_answer_in_the_prompt_makes_it_likelier_than_another_does(model:
     from training.engines.checkpoint import load
     from training.jobs.finetuning.loss_comparison import sums
     from training.jobs.finetuning.online import losses
-    from training.jobs.finetuning.online.hidden_states import Sequenced, head, states
+    from training.jobs.finetuning.online.hidden_states import TokenSequence, head, states
     from training.rules.prompt_encoding import prompt_ids
 
     network, tokenizer = load(model)
@@ -105,8 +105,8 @@ def test_a_right_answer_in_the_prompt_makes_it_likelier_than_another_does(model:
         each = [[*ids(hint), *answer] for hint in (right, other, "")]
         found = [sums(network, [(one, len(one) - len(answer))])[0][0] for one in each]
         assert found[0] > found[1] + 10 and found[0] > found[2] + 10, found
-        bare = states(network, [Sequenced(each[2], len(each[2]) - len(answer))])
-        told = states(network, [Sequenced(each[0], len(each[0]) - len(answer))])
+        bare = states(network, [TokenSequence(each[2], len(each[2]) - len(answer))])
+        told = states(network, [TokenSequence(each[0], len(each[0]) - len(answer))])
         layer, mask = head(network), torch.ones(len(bare))
         same = losses.divergence_in_pieces(bare, layer, bare, layer, mask, beta=0.5)
         apart = losses.divergence_in_pieces(bare, layer, told, layer, mask, beta=0.5)

@@ -23,13 +23,13 @@ from training.jobs.finetuning.online import channels, hidden_states, losses
 from training.jobs.finetuning.online.channels import Silent
 from training.jobs.finetuning.online.recorded import (
     Rollouts,
-    Source,
+    RolloutSource,
     _in_passes,  # pyright: ignore[reportPrivateUsage]
 )
 from training.jobs.finetuning.online.replay import replay
 from training.jobs.job import Job
 from training.jobs.row_files import read_rows
-from training.jobs.witness.asked import NotAsked
+from training.jobs.witness.asked import UnusableRow
 from training.rules.finetuning.rewards import Hint, hints
 from training.rules.tasks.format_instructions import Judgement
 
@@ -111,7 +111,7 @@ def test_answers_of_another_model_are_seen(tmp_path: Path) -> None:
     assert list(wrong_rows(digest_bytes(b"end"), answers, "float32"))
     lines[0]["item"], lines[1]["item"] = "i9", "i9"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(NotAsked):
+    with pytest.raises(UnusableRow):
         replay(witness_of(job))
 
 
@@ -157,15 +157,15 @@ def test_channels_without_weight_leave_the_trainer_of_trl_as_it_is(tmp_path: Pat
     from testing.fixtures.rollout_jobs import prompt_rows
     from testing.fixtures.tiny_training import tiny_checkpoint
     from training.engines.checkpoint import load
-    from training.jobs.finetuning.online.channels import Pair, Plan, channelled
-    from training.jobs.finetuning.online.hidden_states import Sequenced
+    from training.jobs.finetuning.online.channels import ChannelPlan, ReferencePair, make_channel_trainer
+    from training.jobs.finetuning.online.hidden_states import TokenSequence
 
     folder = tiny_checkpoint(tmp_path / "model")
 
     def reward(completions: Any, **_: Any) -> Any:
         return [float(len(one[0]["content"]) % 3) for one in completions]
 
-    def parameters(plan: Plan | None) -> dict[str, Any]:
+    def parameters(plan: ChannelPlan | None) -> dict[str, Any]:
         torch.manual_seed(0)
         model, tokenizer = load(folder)
         config = GRPOConfig(
@@ -174,7 +174,7 @@ def test_channels_without_weight_leave_the_trainer_of_trl_as_it_is(tmp_path: Pat
             disable_tqdm=True, lr_scheduler_type="constant", activation_checkpointing=False,
         )  # fmt: skip
         rows = [{"prompt": [{"role": "user", "content": one["prompt"]}]} for one in prompt_rows()]
-        kind = GRPOTrainer if plan is None else channelled(GRPOTrainer, plan)
+        kind = GRPOTrainer if plan is None else make_channel_trainer(GRPOTrainer, plan)
         trainer: Any = kind(
             model=model.train(), reward_funcs=reward, args=config, train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
@@ -182,11 +182,11 @@ def test_channels_without_weight_leave_the_trainer_of_trl_as_it_is(tmp_path: Pat
         trainer.train()
         return {name: one.detach().clone() for name, one in trainer.model.named_parameters()}
 
-    plain, null = parameters(None), parameters(Plan())
+    plain, null = parameters(None), parameters(ChannelPlan())
     assert all(torch.equal(plain[name], one) for name, one in null.items())
     ids = [1, 2, 3, 4]
-    pair = Pair(Sequenced([*ids, 5, 6], 4), Sequenced([*ids, 7], 4), -3.0, -2.0)
-    moved = parameters(Plan(weights=Channels(dpo=0.5), pairs=[pair, pair]))
+    pair = ReferencePair(TokenSequence([*ids, 5, 6], 4), TokenSequence([*ids, 7], 4), -3.0, -2.0)
+    moved = parameters(ChannelPlan(weights=Channels(dpo=0.5), pairs=[pair, pair]))
     assert not all(torch.equal(plain[name], one) for name, one in moved.items())
 
 
@@ -323,7 +323,7 @@ def test_a_span_of_characters_is_its_tokens() -> None:
             return joined.decode(errors="replace")
 
     items: Any = ()
-    made = Rollouts(ComposerParameters(), Source(items, "", Bytes(), (), None))
+    made = Rollouts(ComposerParameters(), RolloutSource(items, "", Bytes(), (), None))
     ids = range(len(parts))
     text = Bytes().decode([*ids])
     assert text == "Hello, \u00e9\U0001f600 end"
@@ -378,7 +378,7 @@ def test_only_the_tokens_of_a_span_have_a_gradient(tmp_path: Path, monkeypatch: 
     moved = next(line for line in lines if line.get("span_tokens"))
     moved["span_tokens"][1] += 1
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(NotAsked, match="name other tokens than those of their spans"):
+    with pytest.raises(UnusableRow, match="name other tokens than those of their spans"):
         replay(witness_of(job))
 
 

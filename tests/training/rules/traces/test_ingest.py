@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from specs.system.errors import UserError
 from specs.system.masking import forms_only
-from specs.traces.turn import Turn
+from specs.traces.turn import TraceTurn
 from testing.factories.transcripts import Transcript, long_session
 from training.rules.traces.history import by_id, history, states
-from training.rules.traces.ingest import DUPLICATE, Ingested, ingest
+from training.rules.traces.ingest import DUPLICATE, IngestResult, ingest
 
 REAL = os.environ.get("PEERGATE_TRACES", "")
 
 
-def read(*paths: Path) -> Ingested:
+def read(*paths: Path) -> IngestResult:
     """Read transcripts, and hold every account against its file."""
     found = ingest(paths, forms_only())
     for file in found.account.files:
@@ -34,14 +34,14 @@ def read(*paths: Path) -> Ingested:
     return found
 
 
-def shape(found: Ingested) -> list[dict[str, Any]]:
+def shape(found: IngestResult) -> list[dict[str, Any]]:
     """Return states with their histories, without where they were read."""
     turns = by_id(found.turns)
     told = [[*history(turns, one), one] for one in states(found.turns)]
     return [{"turns": [one.model_dump(exclude={"source", "time"}) for one in some]} for some in told]
 
 
-def texts(turns: Iterable[Turn]) -> list[str]:
+def texts(turns: Iterable[TraceTurn]) -> list[str]:
     """Return what is written in turns, calls and results by their ends."""
     return [getattr(part, "text", "") or part.call for turn in turns for part in turn.parts if part.type != "thinking"]  # type: ignore[union-attr]
 
@@ -243,7 +243,7 @@ def test_a_file_that_is_still_written_may_be_cut_at_every_byte(tmp_path: Path) -
         assert ("unfinished last line" in found.account.skipped) == (1 < cut < last)
 
 
-def disturbed(change: Callable[[list[str]], list[str]], tmp_path: Path) -> Ingested:
+def disturbed(change: Callable[[list[str]], list[str]], tmp_path: Path) -> IngestResult:
     """Read a session whose lines were changed."""
     path = tmp_path / "changed.jsonl"
     path.write_bytes("".join(change(long_session().lines())).encode())
@@ -341,7 +341,7 @@ def test_no_record_raises_and_all_are_accounted_for(records: list[dict[str, Any]
         for one in states(found.turns):
             assert history(turns, one) is not None
         for one in found.turns:
-            assert Turn.model_validate_json(one.model_dump_json()) == one
+            assert TraceTurn.model_validate_json(one.model_dump_json()) == one
 
 
 def one_answer() -> Transcript:

@@ -14,11 +14,11 @@ from specs.stages.traces.family import family_of
 from specs.system.errors import UserError
 from specs.system.masking import forms_only
 from specs.traces.teachers import Teacher, TeacherFile
-from specs.traces.turn import Turn
+from specs.traces.turn import TraceTurn
 from training.rules.traces.history import by_id, history, states
-from training.rules.traces.ingest import Ingested, ingest
+from training.rules.traces.ingest import IngestResult, ingest
 from training.rules.traces.record_kinds import CODEX
-from training.rules.traces.rendering import action_of, written
+from training.rules.traces.rendering import action_of, render_action
 
 SESSION = "11111111-1111-4111-8111-111111111111"
 
@@ -41,13 +41,13 @@ def result(uuid: str, parent: str, id: str) -> dict[str, Any]:
     return user(uuid, parent, [{"type": "tool_result", "tool_use_id": id, "content": f"of {id}"}])
 
 
-def read(folder: Path, records: Sequence[dict[str, Any]], name: str = "session.jsonl") -> Ingested:
+def read(folder: Path, records: Sequence[dict[str, Any]], name: str = "session.jsonl") -> IngestResult:
     folder.mkdir(exist_ok=True)
     (folder / name).write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     return ingest([folder], forms_only())
 
 
-def said(turns: Sequence[Turn]) -> list[str]:
+def said(turns: Sequence[TraceTurn]) -> list[str]:
     return [getattr(part, "text", None) or getattr(part, "call", "") for turn in turns for part in turn.parts]
 
 
@@ -95,7 +95,7 @@ def test_blocks_of_answers_that_are_not_known_are_never_learned(tmp_path: Path, 
     block = {"type": kind, "text": "SECRET WORDS", "data": "SECRET WORDS", "content": "SECRET WORDS", "id": "x"}
     made = read(tmp_path, [user("u0", None, "Go"), answer("a0", "u0", [block, {"type": "text", "text": "Done."}])])
     (state,) = states(made.turns)
-    assert written(action_of(state)) == "Done." and "SECRET" not in state.model_dump_json()
+    assert render_action(action_of(state)) == "Done." and "SECRET" not in state.model_dump_json()
     assert made.account.opaque == {kind: 1}, "and the account says so"
 
 

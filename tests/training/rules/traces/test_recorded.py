@@ -21,10 +21,10 @@ from release.record_transcripts.invented import DAY, HOME, LONGEST_TEXT
 from release.record_transcripts.scenarios import HELPER_TASK, SCENARIOS, SUMMARY, scripted_texts
 from specs.system.errors import UserError
 from specs.system.masking import forms_only
-from specs.traces.turn import Text, Thinking, Turn
+from specs.traces.turn import TextPart, Thinking, TraceTurn
 from testing.fixtures.agent_programs import program
 from training.rules.traces.history import by_id, history, states
-from training.rules.traces.ingest import Ingested, ingest
+from training.rules.traces.ingest import IngestResult, ingest
 from training.rules.traces.record_kinds import CODEX
 
 RECORDED = Path(__file__).parents[3] / "fixtures" / "transcripts"
@@ -34,7 +34,7 @@ FORGETS = {("claude-2.1.39", "tools"): ("toolu_1_0", "toolu_1_1")}
 """What a version loses of a session that it resumes: of parallel calls it sends one. The transcript holds them all."""
 
 
-def read(folder: Path) -> Ingested:
+def read(folder: Path) -> IngestResult:
     """Read transcripts, and require that every line of every file is used or skipped for one reason."""
     ingested = ingest([folder], forms_only())
     for file in ingested.account.files:
@@ -54,7 +54,7 @@ def edited(folder: Path, version: str, scenario: str, edit: Callable[[dict[str, 
     return folder / "copy"
 
 
-def words(turns: list[Turn]) -> list[str]:
+def words(turns: list[TraceTurn]) -> list[str]:
     """Return what turns repeat of the script, in the form of ``requests.json``."""
     scripted = scripted_texts()
     repeated: list[str] = []
@@ -82,16 +82,16 @@ def sent(folder: Path) -> dict[str, list[str]]:
     return {hashlib.sha256(key.encode()).hexdigest()[:32]: in_any_order(value) for key, value in requests.items()}
 
 
-def shown(ingested: Ingested) -> dict[str, list[str]]:
+def shown(ingested: IngestResult) -> dict[str, list[str]]:
     """Return what the reader says that the model had before it in each state."""
     turns = by_id(ingested.turns)
     return {state.id: words(history(turns, state)) for state in states(ingested.turns)}
 
 
-def asked(ingested: Ingested) -> list[str]:
+def asked(ingested: IngestResult) -> list[str]:
     """Return what the reader takes for a person's words, or for a subagent's task."""
     prompts = [turn for turn in ingested.turns if turn.kind == "prompt"]
-    return [part.text for turn in prompts for part in turn.parts if isinstance(part, Text)]
+    return [part.text for turn in prompts for part in turn.parts if isinstance(part, TextPart)]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -113,7 +113,7 @@ def test_every_record_is_of_a_known_type_and_nothing_is_learned_but_the_script(v
     assert not [reason for reason in ingested.account.skipped if reason.startswith(("unknown", "no ", "malformed"))]
     assert not ingested.account.opaque and not ingested.account.orphans and not ingested.account.branches
     parts = [part for state in states(ingested.turns) for part in state.parts]
-    learned = {part.text for part in parts if isinstance(part, Text | Thinking)}
+    learned = {part.text for part in parts if isinstance(part, TextPart | Thinking)}
     answers = [*SCENARIOS[scenario].answers, *SCENARIOS[scenario].helpers]
     assert learned <= {text for answer in answers for text in (answer.text, answer.thinking) if text}
     typed = [prompt for prompt in SCENARIOS[scenario].prompts if not prompt.startswith("/")]

@@ -12,48 +12,48 @@ from training.engines.batched import ends_in
 from training.engines.checkpoint import evaluating
 from training.jobs.finetuning import trainer_args, trainer_hooks
 from training.jobs.finetuning.loss_comparison import sums
-from training.jobs.finetuning.online.channels import Pair, Plan, channelled
-from training.jobs.finetuning.online.hidden_states import Sequenced, require_plain_head
+from training.jobs.finetuning.online.channels import ChannelPlan, ReferencePair, make_channel_trainer
+from training.jobs.finetuning.online.hidden_states import TokenSequence, require_plain_head
 from training.jobs.finetuning.online.losses import objective
-from training.jobs.finetuning.online.recorded import Rollouts, Source, recorded, reward_functions
-from training.jobs.finetuning.trained_model import Prepared, prepare
-from training.jobs.finetuning.training_texts import Sides, Style, style_of
+from training.jobs.finetuning.online.recorded import Rollouts, RolloutSource, make_recording_trainer, reward_functions
+from training.jobs.finetuning.trained_model import PreparedModel, prepare
+from training.jobs.finetuning.training_texts import PromptWithResponses, Style, style_of
 from training.jobs.job import Job, refuse
 from training.jobs.row_files import read_rows
 from training.rules.finetuning.schedules import steps_of
-from training.rules.seeded_order import drawn, file_order
+from training.rules.seeded_order import draw_share, file_order
 from training.rules.tasks import load_items
 
 
-class Granted(NamedTuple):
+class OnlineInputs(NamedTuple):
     """The granted prompts, divided, and the model that has answered none of them."""
 
     training: list[Item]
-    kept: list[Item]
-    prepared: Prepared
+    validation: list[Item]
+    prepared: PreparedModel
     style: Style
-    pairs: list[Pair]
+    pairs: list[ReferencePair]
     pairs_cut: int
 
     def prompt_ids(self, item: Item, hint: str = "") -> list[int]:
         """Return what the model reads before it answers an item, with a hint after the user's last words."""
         text = f"{item.prompt}\n\n{hint}" if hint else item.prompt
-        return Sides(self.style, text, (), item.before).encoded(self.prepared.tokenizer).prompt
+        return PromptWithResponses(self.style, text, (), item.before).encode_sides(self.prepared.tokenizer).prompt
 
 
-def granted(job: Job[Any]) -> Granted:
+def prepare_online_inputs(job: Job[Any]) -> OnlineInputs:
     """Return what a trainer is built from; exits where no prompt would be trained on, or a pair is too long."""
     parameters: GrpoParameters = job.parameters
     items = load_items(job.inputs["prompts"])
-    texts = drawn((item.group for item in items), parameters.validation_share, parameters.seed)
+    texts = draw_share((item.group for item in items), parameters.validation_share, parameters.seed)
     training = [item for item in items if item.group not in texts]
     if not steps_of(len(training), parameters.model_dump()):
         replicas = parameters.distributed.replicas if parameters.distributed else 1
         at_once = replicas * parameters.batch_size * parameters.gradient_accumulation // parameters.generations
         raise SystemExit(f"{len(training)} prompts are left to train on, a step takes {at_once}")
     prepared = prepare(job.inputs["model"], parameters)
-    style = style_of(prepared.tokenizer, parameters, job.order.declared())
-    result = Granted(training, [item for item in items if item.group in texts], prepared, style, [], 0)
+    style = style_of(prepared.tokenizer, parameters, job.order.resolve_model_kind())
+    result = OnlineInputs(training, [item for item in items if item.group in texts], prepared, style, [], 0)
     if parameters.weights.sdpo or parameters.weights.dpo:
         require_plain_head(prepared.model)
     if not isinstance(parameters, ComposerParameters) or not parameters.reads_pairs:
@@ -63,8 +63,8 @@ def granted(job: Job[Any]) -> Granted:
 
 
 def _pairs(
-    job: Job[Any], composer_parameters: ComposerParameters, prepared: Prepared, style: Style
-) -> tuple[list[Pair], int]:
+    job: Job[Any], composer_parameters: ComposerParameters, prepared: PreparedModel, style: Style
+) -> tuple[list[ReferencePair], int]:
     """Return the pairs in the order in which they are read, with references computed, and how many were cut.
 
     The beginning of a long prompt goes; what was answered stays whole, with a token to predict it from. A pair for
@@ -72,10 +72,14 @@ def _pairs(
     """
     rows = read_rows(job.inputs["pairs"], Preference)
     order = sorted(range(len(rows)), key=lambda place: file_order(f"pair {place}", composer_parameters.seed))
-    most, cut, sides = composer_parameters.replayed_pairs.max_length, 0, list[Sequenced]()
+    most, cut, sides = composer_parameters.replayed_pairs.max_length, 0, list[TokenSequence]()
     for row in (rows[place] for place in order):
-        value = Sides(style, row.prompt, (row.chosen, row.rejected), row.before).encoded(prepared.tokenizer)
-        results = [_shortened(whole, begin, most) for whole, begin in zip(value.wholes, value.begins(), strict=True)]
+        value = PromptWithResponses(style, row.prompt, (row.chosen, row.rejected), row.before).encode_sides(
+            prepared.tokenizer
+        )
+        results = [
+            _shorten_sequence(whole, begin, most) for whole, begin in zip(value.wholes, value.begins(), strict=True)
+        ]
         if all(side.begin > 0 and side.response for side in results):
             sides += results
             cut += any(len(whole) > most for whole in value.wholes)
@@ -88,23 +92,23 @@ def _pairs(
         for at in range(0, len(sides), size):
             some = [(list(side.ids), side.begin) for side in sides[at : at + size]]
             scores += [total for total, _ in sums(prepared.model, some)]
-    return [Pair(sides[at], sides[at + 1], scores[at], scores[at + 1]) for at in range(0, len(sides), 2)], cut
+    return [ReferencePair(sides[at], sides[at + 1], scores[at], scores[at + 1]) for at in range(0, len(sides), 2)], cut
 
 
-def _shortened(whole: list[int], begin: int, most: int) -> Sequenced:
+def _shorten_sequence(whole: list[int], begin: int, most: int) -> TokenSequence:
     """Return a prompt and its response, at most so long; ``begin`` is 0 or less where the response alone is longer."""
     dropped = max(0, len(whole) - most)
-    return Sequenced(whole[dropped:], begin - dropped)
+    return TokenSequence(whole[dropped:], begin - dropped)
 
 
-class Built(NamedTuple):
+class RolloutTrainerBuild(NamedTuple):
     """A trainer before its first step, and its rollouts."""
 
     trainer: Any
     rollouts: Rollouts
 
 
-def build(job: Job[Any], arguments: Granted, committed: Sequence[Rollout] | None = None) -> Built:
+def build(job: Job[Any], arguments: OnlineInputs, committed: Sequence[Rollout] | None = None) -> RolloutTrainerBuild:
     """Return the watched trainer; with ``committed`` rollouts it samples none."""
     from datasets import Dataset
     from trl.trainer.grpo_config import GRPOConfig
@@ -133,13 +137,13 @@ def build(job: Job[Any], arguments: Granted, committed: Sequence[Rollout] | None
         # Of the copy that is the reference, which TRL loads in float32 otherwise.
         model_init_kwargs=None if dtype == "float32" else {"dtype": dtype},
     )
-    distilled = parameters.distilled if parameters.weights.sdpo else None
+    distilled = parameters.distillation if parameters.weights.sdpo else None
     ends = sorted(ends_in(arguments.prepared.model.generation_config, arguments.prepared.tokenizer))
-    source = Source(arguments.training, job.order.task, arguments.prepared.tokenizer, ends, distilled)
+    source = RolloutSource(arguments.training, job.order.task, arguments.prepared.tokenizer, ends, distilled)
     rollouts = Rollouts(parameters, source, committed)
-    kind = channelled(GRPOTrainer, _plan(parameters, arguments))
-    kind = trainer_hooks.guarded(kind, parameters.target_modules, _settings)
-    kind = recorded(kind, rollouts, parameters.seed)
+    kind = make_channel_trainer(GRPOTrainer, _plan(parameters, arguments))
+    kind = trainer_hooks.make_guarded_trainer(kind, parameters.target_modules, _settings)
+    kind = make_recording_trainer(kind, rollouts, parameters.seed)
     trainer = trainer_hooks.start(
         kind,
         job,
@@ -155,16 +159,16 @@ def build(job: Job[Any], arguments: Granted, committed: Sequence[Rollout] | None
         processing_class=arguments.prepared.tokenizer,
         peft_config=arguments.prepared.adapter,
     )
-    return Built(trainer, rollouts)
+    return RolloutTrainerBuild(trainer, rollouts)
 
 
 def _prompt(style: Style, item: Item) -> Any:
-    return Sides(style, item.prompt, (), item.before).prompt()
+    return PromptWithResponses(style, item.prompt, (), item.before).prompt()
 
 
-def _plan(parameters: GrpoParameters, arguments: Granted) -> Plan:
-    plan = Plan(weights=parameters.weights, silent_steps=parameters.silent_steps, pairs=arguments.pairs)
-    plan.distillation = parameters.distilled
+def _plan(parameters: GrpoParameters, arguments: OnlineInputs) -> ChannelPlan:
+    plan = ChannelPlan(weights=parameters.weights, silent_steps=parameters.silent_steps, pairs=arguments.pairs)
+    plan.distillation = parameters.distillation
     plan.teacher_ids = lambda row, hint: arguments.prompt_ids(arguments.training[row["place"]], hint)
     if isinstance(parameters, ComposerParameters):
         plan.replayed = parameters.replayed_pairs

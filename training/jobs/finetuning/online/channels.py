@@ -14,30 +14,30 @@ from typing import Any, NamedTuple
 
 from specs.stages.finetuning.online_parameters import Channels, ReplayedPairs, SelfDistillation
 from training.jobs.finetuning.online import losses
-from training.jobs.finetuning.online.hidden_states import Sequenced, head, states, targets
+from training.jobs.finetuning.online.hidden_states import TokenSequence, head, states, targets
 
 
 class Silent(Exception):
     """A channel that was asked for has learned from nothing for too long: its loss of 0 would look healthy."""
 
 
-class Pair(NamedTuple):
+class ReferencePair(NamedTuple):
     """A preference with the log-probabilities of both responses under the granted model."""
 
-    chosen: Sequenced
-    rejected: Sequenced
+    chosen: TokenSequence
+    rejected: TokenSequence
     chosen_reference: float
     rejected_reference: float
 
 
 @dataclass
-class Plan:
+class ChannelPlan:
     """What the channels are to do."""
 
     weights: Channels = field(default_factory=Channels)
     distillation: SelfDistillation = field(default_factory=SelfDistillation)
     replayed: ReplayedPairs = field(default_factory=ReplayedPairs)
-    pairs: Sequence[Pair] = ()
+    pairs: Sequence[ReferencePair] = ()
     teacher_ids: Callable[[Any, str], list[int]] = lambda _, __: []
     """Returns the ids of a row's prompt with a hint in it."""
     silent_steps: int = 10
@@ -53,7 +53,7 @@ class _Count:
     tokens: int = 0
     squares: float = 0.0
 
-    def told(self) -> dict[str, Any]:
+    def as_log_entry(self) -> dict[str, Any]:
         return {"loss": self.loss, "rows": self.rows, "tokens": self.tokens, "grad_norm": math.sqrt(self.squares)}
 
 
@@ -67,10 +67,10 @@ class _Due(NamedTuple):
     loss: Callable[[], Any]
 
 
-def channelled(trainer: type[Any], plan: Plan) -> type[Any]:
+def make_channel_trainer(trainer: type[Any], plan: ChannelPlan) -> type[Any]:
     """Return a subclass of TRL's ``GRPOTrainer`` with the channels of a plan."""
 
-    class Channelled(trainer):
+    class ChannelTrainer(trainer):
         """Learns from each channel in turn."""
 
         hints: Sequence[str | None] = ()
@@ -93,7 +93,7 @@ def channelled(trainer: type[Any], plan: Plan) -> type[Any]:
             for pending in self.left:
                 with _gradients(self.model) as squares:
                     with self.compute_loss_context_manager():
-                        loss = _learned(self, pending)
+                        loss = _count_loss(self, pending)
                     self.accelerator.backward(loss)
                 self.counts[pending.name].squares += squares()
                 total = total + loss.detach()
@@ -106,22 +106,22 @@ def channelled(trainer: type[Any], plan: Plan) -> type[Any]:
             pending = list(_channels(self, model, inputs, plan, original))
             self.running, self.left = (pending[0].name if pending else None), pending[1:]
             # Nothing to learn from in this pass: a loss of 0 that reaches the weights, so that the step is taken.
-            return _learned(self, pending[0]) if pending else next(_trained(model)).sum() * 0.0
+            return _count_loss(self, pending[0]) if pending else next(_iterate_trainable(model)).sum() * 0.0
 
-        def read_pairs(self, sides: Sequence[Sequenced]) -> None:
+        def read_pairs(self, sides: Sequence[TokenSequence]) -> None:
             """Hear which responses a pass reads beside its answers."""
 
         def channel_counts(self) -> dict[str, Any]:
             """Return what the channels did in the running step; raises Silent for one that learns from nothing."""
-            return {"channels": _taken(self, plan)}
+            return {"channels": _take_counts(self, plan)}
 
-    Channelled.plan = plan
-    Channelled.counts = {name: _Count() for name in _NAMES}
-    Channelled.running, Channelled.left = None, []
-    return Channelled
+    ChannelTrainer.plan = plan
+    ChannelTrainer.counts = {name: _Count() for name in _NAMES}
+    ChannelTrainer.running, ChannelTrainer.left = None, []
+    return ChannelTrainer
 
 
-def _channels(trainer: Any, model: Any, inputs: Any, plan: Plan, original: Callable[..., Any]) -> Iterator[_Due]:
+def _channels(trainer: Any, model: Any, inputs: Any, plan: ChannelPlan, original: Callable[..., Any]) -> Iterator[_Due]:
     """Yield the channels that a pass has something for, in their order."""
     weights = plan.weights
     if weights.grpo:
@@ -130,12 +130,12 @@ def _channels(trainer: Any, model: Any, inputs: Any, plan: Plan, original: Calla
         tokens = int(inputs["completion_mask"][alive].sum())
         yield _Due("grpo", weights.grpo, int(alive.sum()), tokens, lambda: original(model, inputs))
     if weights.sdpo and bool((inputs["teacher_mask"].sum(-1) > 0).any()):
-        yield _distilled(model, inputs, plan)
+        yield _build_distillation(model, inputs, plan)
     if weights.dpo:
-        yield _preferred(trainer, model, plan)
+        yield _build_preference(trainer, model, plan)
 
 
-def _learned(trainer: Any, pending: _Due) -> Any:
+def _count_loss(trainer: Any, pending: _Due) -> Any:
     """Return the weighted loss of a channel, and count what it is of."""
     loss, count = pending.loss(), trainer.counts[pending.name]
     count.loss += float(loss.detach())
@@ -154,7 +154,7 @@ def _gradients(model: Any) -> Generator[Callable[[], float]]:
     def hear(gradient: Any) -> None:
         heard.append(torch.linalg.vector_norm(gradient.detach(), dtype=torch.float32).square())
 
-    handles = [value.register_hook(hear) for value in _trained(model)]
+    handles = [value.register_hook(hear) for value in _iterate_trainable(model)]
     try:
         yield lambda: float(sum(heard))
     finally:
@@ -162,9 +162,9 @@ def _gradients(model: Any) -> Generator[Callable[[], float]]:
             handle.remove()
 
 
-def _taken(trainer: Any, plan: Plan) -> dict[str, Any]:
+def _take_counts(trainer: Any, plan: ChannelPlan) -> dict[str, Any]:
     """Return what the channels with a weight did since the last step, and begin the next."""
-    results = {name: trainer.counts[name].told() for name in _NAMES if getattr(plan.weights, name)}
+    results = {name: trainer.counts[name].as_log_entry() for name in _NAMES if getattr(plan.weights, name)}
     trainer.counts.update({name: _Count() for name in _NAMES})
     earlier = [value["channels"] for value in trainer.state.log_history if "channels" in value]
     last = [*earlier, results][-plan.silent_steps :]
@@ -175,11 +175,11 @@ def _taken(trainer: Any, plan: Plan) -> dict[str, Any]:
     return results
 
 
-def _trained(model: Any) -> Iterator[Any]:
+def _iterate_trainable(model: Any) -> Iterator[Any]:
     return (parameter for parameter in model.parameters() if parameter.requires_grad)
 
 
-def _taught(trainer: Any, inputs: Any, results: dict[str, Any], plan: Plan) -> dict[str, Any]:
+def _taught(trainer: Any, inputs: Any, results: dict[str, Any], plan: ChannelPlan) -> dict[str, Any]:
     """Return the ids of what the teacher of each answer reads, padded on the right; of no hint, none."""
     import torch
 
@@ -203,18 +203,18 @@ def _taught(trainer: Any, inputs: Any, results: dict[str, Any], plan: Plan) -> d
     return taught_ids | {"teacher_tokens": learned[hinted].sum()}
 
 
-def _distilled(model: Any, inputs: Any, plan: Plan) -> _Due:
+def _build_distillation(model: Any, inputs: Any, plan: ChannelPlan) -> _Due:
     """Return the channel of self-distillation for the answers of a pass that have a hint."""
-    student: list[Sequenced] = []
-    teacher: list[Sequenced] = []
+    student: list[TokenSequence] = []
+    teacher: list[TokenSequence] = []
     learned: list[int] = []
     for row in range(len(inputs["teacher_ids"])):
         hinted = inputs["teacher_ids"][row][inputs["teacher_mask"][row] == 1].tolist()
         if hinted:
             prompt = inputs["prompt_ids"][row][inputs["prompt_mask"][row] == 1].tolist()
             answer = inputs["completion_ids"][row][inputs["completion_mask"][row] == 1].tolist()
-            student.append(Sequenced([*prompt, *answer], len(prompt)))
-            teacher.append(Sequenced([*hinted, *answer], len(hinted)))
+            student.append(TokenSequence([*prompt, *answer], len(prompt)))
+            teacher.append(TokenSequence([*hinted, *answer], len(hinted)))
             span = inputs.get("teacher_span")
             learned += [1] * len(answer) if span is None else span[row][: len(answer)].tolist()
     tokens = sum(learned)
@@ -243,7 +243,7 @@ def _distilled(model: Any, inputs: Any, plan: Plan) -> _Due:
     return _Due("sdpo", plan.weights.sdpo, len(student), tokens, loss)
 
 
-def _preferred(trainer: Any, model: Any, plan: Plan) -> _Due:
+def _build_preference(trainer: Any, model: Any, plan: ChannelPlan) -> _Due:
     """Return the channel of the pairs of a pass: they follow from its number, so that any part can be replayed."""
     replayed_pairs, passes = plan.replayed, trainer.current_gradient_accumulation_steps
     number = trainer._step * replayed_pairs.batch_size

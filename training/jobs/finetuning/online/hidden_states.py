@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from training.engines.batched import padded
+from training.engines.batched import pad_rows
 from training.engines.checkpoint import apart, device_of, evaluating, most_difference
 from training.jobs.job import refuse
 
 
-class Sequenced(NamedTuple):
+class TokenSequence(NamedTuple):
     """Token ids of a prompt and a response, and where the response begins."""
 
     ids: Sequence[int]
@@ -22,11 +22,11 @@ class Sequenced(NamedTuple):
         return self.ids[self.begin :]
 
 
-def states(model: Any, sequences: Sequence[Sequenced]) -> Any:
+def states(model: Any, sequences: Sequence[TokenSequence]) -> Any:
     """Return the hidden states that predict the responses, one sequence after the other. [tokens, width]."""
     import torch
 
-    ids, mask = padded([sequence.ids for sequence in sequences], next(model.parameters()).device)
+    ids, mask = pad_rows([sequence.ids for sequence in sequences], next(model.parameters()).device)
     # Padded on the right: nothing before the padding reads it, and positions are those of the sequence alone.
     hidden = _bare(model).base_model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
     return torch.cat(
@@ -34,7 +34,7 @@ def states(model: Any, sequences: Sequence[Sequenced]) -> Any:
     )
 
 
-def targets(sequences: Sequence[Sequenced], device: Any) -> Any:
+def targets(sequences: Sequence[TokenSequence], device: Any) -> Any:
     """Return the ids of the responses, one sequence after the other."""
     import torch
 

@@ -8,37 +8,37 @@ from typing import Any
 from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.finetuning.online_rows import KeptAnswer, RolloutStep
 from training.engines.checkpoint import evaluating
-from training.engines.engine import Batched
-from training.engines.token_sampling import Sampling
+from training.engines.engine import BatchedEngine
+from training.engines.token_sampling import TokenSampling
 from training.jobs.finetuning import trainer_args
-from training.jobs.finetuning.adapter_merge import finished
-from training.jobs.finetuning.online.build import Granted, build, granted
+from training.jobs.finetuning.adapter_merge import finish_training
+from training.jobs.finetuning.online.build import OnlineInputs, build, prepare_online_inputs
 from training.jobs.finetuning.online.recorded import kept_rows
-from training.jobs.job import Done, Job
+from training.jobs.job import Job, StageResult
 from training.jobs.saved_steps import newest_whole, train
 
 
-def train_on_rollouts(job: Job[Any]) -> Done:
+def train_on_rollouts(job: Job[Any]) -> StageResult:
     """Write ``rows`` (steps), ``rollouts``, ``kept`` (prompts kept out), ``checkpoint``, and ``snapshots`` if due."""
-    arguments = granted(job)
+    arguments = prepare_online_inputs(job)
     before = answers(arguments, arguments.prepared.model, job.parameters)
     built = build(job, arguments)
     trainer = built.trainer
     built.rollouts.rows += kept_rows(newest_whole(job.folder / "trainer"))
     train(trainer, job.folder / "trainer")
-    lines = trainer_args.logged(trainer)
+    lines = trainer_args.list_logged_steps(trainer)
     job.write_rows("rows", [step_of(line) for line in lines])
     job.write_rows("rollouts", built.rollouts.rows)
     write_kept(job, arguments, before, trainer.model)
     facts = facts_of(arguments) | seen_facts(trainer)
-    return finished(job, trainer, arguments.prepared, trainer.settings() | arguments.style.settings(), facts)
+    return finish_training(job, trainer, arguments.prepared, trainer.settings() | arguments.style.settings(), facts)
 
 
-def facts_of(arguments: Granted) -> dict[str, Any]:
+def facts_of(arguments: OnlineInputs) -> dict[str, Any]:
     """Return what the manifest says of the granted data."""
     return {
         "prompts": len(arguments.training),
-        "kept_prompts": len(arguments.kept),
+        "kept_prompts": len(arguments.validation),
         "pairs": len(arguments.pairs),
         "pairs_cut": arguments.pairs_cut,
     }
@@ -47,7 +47,7 @@ def facts_of(arguments: Granted) -> dict[str, Any]:
 def seen_facts(trainer: Any) -> dict[str, Any]:
     """Return what the manifest says of what a trainer did."""
     return {
-        "sequences": sum(line["sequences"] for line in trainer_args.logged(trainer)),
+        "sequences": sum(line["sequences"] for line in trainer_args.list_logged_steps(trainer)),
         "epochs_done": trainer.state.epoch,
         "resumed_from": trainer.resumed_from,
         "step_seconds": [round(step_second, 4) for step_second in trainer.step_seconds],
@@ -55,7 +55,7 @@ def seen_facts(trainer: Any) -> dict[str, Any]:
     }
 
 
-def write_kept(job: Job[Any], arguments: Granted, before: Sequence[Any], model: Any) -> None:
+def write_kept(job: Job[Any], arguments: OnlineInputs, before: Sequence[Any], model: Any) -> None:
     """Write ``kept``: the answers to prompts that were kept out, before and by a trained model."""
     after = answers(arguments, model, job.parameters)
     job.write_rows(
@@ -71,7 +71,7 @@ def write_kept(job: Job[Any], arguments: Granted, before: Sequence[Any], model: 
                 after_ids=two.ids,
                 after_finish=two.finish,
             )
-            for item, value, two in zip(arguments.kept, before, after, strict=True)
+            for item, value, two in zip(arguments.validation, before, after, strict=True)
         ],
     )
 
@@ -91,16 +91,16 @@ def step_of(line: dict[str, Any]) -> RolloutStep:
     )
 
 
-def answers(arguments: Granted, model: Any, parameters: GrpoParameters) -> Sequence[Any]:
+def answers(arguments: OnlineInputs, model: Any, parameters: GrpoParameters) -> Sequence[Any]:
     """Return the greedy answer to each prompt that was kept out."""
-    if not arguments.kept:
+    if not arguments.validation:
         return []
-    prompts = [arguments.prompt_ids(item) for item in arguments.kept]
+    prompts = [arguments.prompt_ids(item) for item in arguments.validation]
     with evaluating(model):
-        engine = Batched(model, arguments.prepared.tokenizer, parameters.batch_size, share=False)
+        engine = BatchedEngine(model, arguments.prepared.tokenizer, parameters.batch_size, share=False)
         return [output for (output,) in engine.complete(prompts, greedy(parameters), seed=parameters.seed)]
 
 
-def greedy(parameters: GrpoParameters) -> Sampling:
+def greedy(parameters: GrpoParameters) -> TokenSampling:
     """Return how prompts that were kept out are answered."""
-    return Sampling(parameters.max_new_tokens)
+    return TokenSampling(parameters.max_new_tokens)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from training.jobs.finetuning.online.pieces import Head, checkpointed, summed, tokens_of_a_piece
+from training.jobs.finetuning.online.pieces import Head, checkpoint_pieces, sum_over_pieces, tokens_of_a_piece
 
 Tensor = Any
 
@@ -41,7 +41,7 @@ def policy_loss(
     """
     import torch
 
-    mask = _counted(mask).to(logps.dtype)
+    mask = _require_counted_tokens(mask).to(logps.dtype)
     ratio = (logps - (logps.detach() if old is None else old)).exp()
     each = advantages[:, None]
     loss = -torch.minimum(ratio * each, ratio.clamp(1 - clip, 1 + clip) * each)
@@ -79,7 +79,7 @@ def divergence(
     both from their mixture, which goes to 0 towards either end: neither end is a limit. No token counts more than
     ``clip`` nats. Raises EmptyMask.
     """
-    tensor = _counted(mask)
+    tensor = _require_counted_tokens(mask)
     return token_divergence(student[tensor], teacher[tensor], beta, temperature, top_k, clip).mean()
 
 
@@ -102,14 +102,14 @@ def divergence_in_pieces(
     """
     import torch
 
-    tensor = _counted(mask)
+    tensor = _require_counted_tokens(mask)
 
     def both(logits: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
             return token_divergence_and_gradient(logits, teacher_head(theirs), beta, temperature, top_k, clip)
 
     size = piece or tokens_of_a_piece(student_head, student)
-    return summed(both, student_head, student[tensor], teacher[tensor].detach(), size) / tensor.sum()
+    return sum_over_pieces(both, student_head, student[tensor], teacher[tensor].detach(), size) / tensor.sum()
 
 
 def token_divergence(
@@ -189,10 +189,12 @@ def log_probabilities_in_pieces(hidden: Tensor, head: Head, targets: Tensor, *, 
     if not len(targets):
         raise EmptyMask("there is no token to score")
 
-    def picked(some: Tensor, ids: Tensor) -> Tensor:
+    def pick_log_probabilities(some: Tensor, ids: Tensor) -> Tensor:
         return log_probabilities(head(some), ids)
 
-    return torch.cat(list(checkpointed(picked, hidden, targets, piece or tokens_of_a_piece(head, hidden))))
+    return torch.cat(
+        list(checkpoint_pieces(pick_log_probabilities, hidden, targets, piece or tokens_of_a_piece(head, hidden)))
+    )
 
 
 def dpo_loss(
@@ -204,7 +206,7 @@ def dpo_loss(
     return -logsigmoid(beta * ((chosen - chosen_reference) - (rejected - rejected_reference))).mean()
 
 
-def _counted(mask: Tensor) -> Tensor:
+def _require_counted_tokens(mask: Tensor) -> Tensor:
     tensor = mask.bool()
     if not bool(tensor.any()):
         raise EmptyMask("no token of the batch counts")

@@ -31,7 +31,7 @@ def tokens_of_a_piece(head: Head, hidden: Tensor) -> int:
     return max(LEAST_TOKENS, min(MOST_TOKENS, LOGITS // vocabulary))
 
 
-def summed(both: ValuesAndGradient, head: Head, tensor: Tensor, other: Tensor, piece: int) -> Tensor:
+def sum_over_pieces(both: ValuesAndGradient, head: Head, tensor: Tensor, other: Tensor, piece: int) -> Tensor:
     """Return the sum of a function of logits over pieces, whose gradient by ``tensor`` is known by then.
 
     That by weights of the head is computed after all other gradients: it is as large as the head, and the activations
@@ -50,7 +50,7 @@ def summed(both: ValuesAndGradient, head: Head, tensor: Tensor, other: Tensor, p
         values.append(value)
         by_one.append(gradient)
     value = torch.stack(values).sum()
-    result = _given().apply(value, _once(torch.cat(by_one)), tensor)
+    result = _make_known_gradients().apply(value, _once(torch.cat(by_one)), tensor)
     if weights:
         kind = tensor.device.type
         autocast = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
@@ -60,14 +60,14 @@ def summed(both: ValuesAndGradient, head: Head, tensor: Tensor, other: Tensor, p
             with torch.autocast(kind, enabled=autocast[0], dtype=autocast[1]):
                 return _by_weights(both, head, pieces, weights)
 
-        last = _given().apply(torch.zeros_like(value), due, *weights)
+        last = _make_known_gradients().apply(torch.zeros_like(value), due, *weights)
         # Nodes that are ready run from the highest number to the lowest.
         last.grad_fn._set_sequence_nr(0)
         result = result + last
     return result
 
 
-def checkpointed(function: Callable[..., Tensor], tensor: Tensor, other: Tensor, piece: int) -> Iterator[Tensor]:
+def checkpoint_pieces(function: Callable[..., Tensor], tensor: Tensor, other: Tensor, piece: int) -> Iterator[Tensor]:
     """Yield a function of each piece, which the backward pass computes again."""
     from torch.utils.checkpoint import checkpoint
 
@@ -136,11 +136,11 @@ def _once(gradient: Tensor) -> Callable[[], list[Tensor]]:
 
 
 @cache
-def _given() -> Any:
+def _make_known_gradients() -> Any:
     """Return a function of a value, what returns its gradients, and the tensors that they are by."""
     import torch
 
-    class Given(torch.autograd.Function):
+    class KnownGradients(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, value: Tensor, gradients: Callable[[], list[Tensor]], *_: Tensor) -> Tensor:
             ctx.gradients = gradients
@@ -150,4 +150,4 @@ def _given() -> Any:
         def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
             return (None, None, *(gradient.mul_(grad_outputs[0]) for gradient in ctx.gradients()))
 
-    return Given
+    return KnownGradients

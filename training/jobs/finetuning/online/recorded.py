@@ -15,13 +15,13 @@ from specs.stages.base.artifacts import Item
 from specs.stages.finetuning.online_parameters import GrpoParameters, SelfDistillation
 from specs.stages.finetuning.online_rows import Rollout
 from training.engines.batched import output_of
-from training.engines.stop_strings import Watch
-from training.jobs.finetuning.online.hidden_states import Sequenced
+from training.engines.stop_strings import StopWatcher
+from training.jobs.finetuning.online.hidden_states import TokenSequence
 from training.jobs.finetuning.trainer_hooks import digest_of
 from training.jobs.row_files import lines_of, read_rows, write_durably
-from training.rules.finetuning.rewards import advantages, combined, hints, rewards_of
+from training.rules.finetuning.rewards import advantages, hints, rewards_of, sum_weighted_rewards
 from training.rules.seeded_order import file_order
-from training.rules.tasks import judged
+from training.rules.tasks import judge_answers
 
 FILE = "rollouts.jsonl"
 """Of a saved step: the rollouts up to it."""
@@ -31,7 +31,7 @@ class OtherRollouts(Exception):
     """Committed rollouts are not answers to the prompts that the granted data gives."""
 
 
-class Source(NamedTuple):
+class RolloutSource(NamedTuple):
     """What answers are judged by, and what they answer."""
 
     items: Sequence[Item]
@@ -46,7 +46,9 @@ class Source(NamedTuple):
 class Rollouts:
     """The answers of a training, and what they are worth."""
 
-    def __init__(self, arguments: GrpoParameters, source: Source, committed: Sequence[Rollout] | None = None) -> None:
+    def __init__(
+        self, arguments: GrpoParameters, source: RolloutSource, committed: Sequence[Rollout] | None = None
+    ) -> None:
         self.rows: list[Rollout] = []
         self.hints: list[str | None] = []
         self.spans: list[tuple[int, int] | None] = []
@@ -55,7 +57,7 @@ class Rollouts:
         """Gets each step's committed rollouts before they are trained on."""
         self._given, self._source = arguments, source
         self._committed = committed
-        self._watch = Watch(source.tokenizer, (), keep_special=False)
+        self._watch = StopWatcher(source.tokenizer, (), keep_special=False)
         self._newest: list[Rollout] = []
 
     @property
@@ -80,7 +82,7 @@ class Rollouts:
         items = [source.items[place] for place in places]
         outputs = [self._output(ids) for ids in completions]
         judgements = list(
-            judged(source.task, [(item, output.text) for item, output in zip(items, outputs, strict=True)])
+            judge_answers(source.task, [(item, output.text) for item, output in zip(items, outputs, strict=True)])
         )
         weights: dict[str, float] = {**grpo_parameters.rewards}
         valued = [
@@ -96,7 +98,7 @@ class Rollouts:
         self._newest, self.hints, self.spans = [], [], []
         for at in range(0, len(items), grpo_parameters.generations):
             group = slice(at, at + grpo_parameters.generations)
-            rewards = [combined(value, weights) for value in valued[group]]
+            rewards = [sum_weighted_rewards(value, weights) for value in valued[group]]
             worth = advantages(rewards, scale=grpo_parameters.scale_rewards)
             texts, passed = (
                 [value.text for value in outputs[group]],
@@ -161,10 +163,10 @@ class Rollouts:
         return output_of(ids[:-1] if ended else ids, "eos" if ended else "length", self._watch)
 
 
-def recorded(trainer: type[Any], rollouts: Rollouts, seed: int) -> type[Any]:
+def make_recording_trainer(trainer: type[Any], rollouts: Rollouts, seed: int) -> type[Any]:
     """Return a subclass of a guarded trainer with channels that takes and keeps its answers as ``rollouts`` says."""
 
-    class Recorded(trainer):
+    class RecordingTrainer(trainer):
         """Counts what its steps read."""
 
         def _get_train_sampler(self, *arguments: Any, **named: Any) -> Any:
@@ -199,14 +201,14 @@ def recorded(trainer: type[Any], rollouts: Rollouts, seed: int) -> type[Any]:
             self.read_rows += len(inputs["completion_mask"])
             return loss
 
-        def read_pairs(self, sides: Sequence[Sequenced]) -> None:
+        def read_pairs(self, sides: Sequence[TokenSequence]) -> None:
             import torch
 
             self.pair_ids = {
                 f"pair_{place}_{side.begin}": torch.tensor(list(side.ids)) for place, side in enumerate(sides)
             }
 
-        def counted(self) -> dict[str, Any]:
+        def take_step_counts(self) -> dict[str, Any]:
             counts = {"tokens": self.read_tokens, "sequences": self.read_rows, "batches": self.read_batches}
             self.read_tokens, self.read_rows, self.read_batches = 0, 0, []
             # While a replica skips steps its channels have nothing to learn from.
@@ -216,9 +218,9 @@ def recorded(trainer: type[Any], rollouts: Rollouts, seed: int) -> type[Any]:
             super()._save_checkpoint(*arguments, **named)
             keep_rows(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}", rollouts.rows)
 
-    Recorded.read_tokens, Recorded.read_rows, Recorded.read_batches = 0, 0, []
-    Recorded.idle = False
-    return Recorded
+    RecordingTrainer.read_tokens, RecordingTrainer.read_rows, RecordingTrainer.read_batches = 0, 0, []
+    RecordingTrainer.idle = False
+    return RecordingTrainer
 
 
 def _in_passes(sampler: Any) -> Any:

@@ -16,17 +16,17 @@ from specs.stages.finetuning.online_rows import KeptAnswer, Rollout
 from specs.stages.finetuning.rows import ReplayedStep
 from specs.system.digests import Contract
 from training.engines import checkpoint
-from training.engines.token_sampling import Sampling
+from training.engines.token_sampling import TokenSampling
 from training.jobs.finetuning.adapter_merge import release
-from training.jobs.finetuning.online.build import Granted, build, granted
+from training.jobs.finetuning.online.build import OnlineInputs, build, prepare_online_inputs
 from training.jobs.finetuning.online.job import greedy
 from training.jobs.finetuning.online.recorded import OtherRollouts
 from training.jobs.finetuning.replay import steps_of
 from training.jobs.finetuning.saved_weights import apart_from_end, files_apart, weight_facts
-from training.jobs.finetuning.weight_sketch import trained
-from training.jobs.job import Done, Job
+from training.jobs.finetuning.weight_sketch import collect_trained_weights
+from training.jobs.job import Job, StageResult
 from training.jobs.row_files import read_rows
-from training.jobs.witness.asked import Asked, NotAsked, answer, left_rows
+from training.jobs.witness.asked import PromptedAnswer, UnusableRow, answer, left_rows
 from training.jobs.witness.reading import read
 from training.rules.seeded_order import file_order
 
@@ -34,7 +34,7 @@ READ = 16
 """Prompts kept out of training whose answers are read."""
 
 
-def replay(job: Job[Any]) -> Done:
+def replay(job: Job[Any]) -> StageResult:
     """Write a row for each replayed step, and one for each answer that was read; return facts of the saved weights.
 
     Raises NotAsked where a snapshot or rollouts are missing, answer other prompts, or weights cannot be read.
@@ -45,9 +45,9 @@ def replay(job: Job[Any]) -> Done:
     steps, answers = list[ReplayedStep](), list[WitnessRow]()
     facts: dict[str, Any] = {}
     device, dtype = "", ""
-    remaining: Granted | None = None
+    remaining: OnlineInputs | None = None
     for segment in challenge.segments:
-        arguments = granted(job)
+        arguments = prepare_online_inputs(job)
         if remaining is None:
             remaining = arguments
             answers += read_kept(job, arguments, arguments.prepared.model, "before", challenge.ended)
@@ -60,23 +60,23 @@ def replay(job: Job[Any]) -> Done:
         try:
             steps += steps_of(job, trainer, segment)
         except OtherRollouts as error:
-            raise NotAsked(str(error)) from error
+            raise UnusableRow(str(error)) from error
         job.progress(len(steps), len(challenge.rows), "steps")
         if segment.until == challenge.of:
-            facts["end_apart"] = apart_from_end(job, trained(trainer.model))
+            facts["end_apart"] = apart_from_end(job, collect_trained_weights(trainer.model))
         release(trainer, arguments.prepared)
     facts |= weight_facts(job)
-    if remaining is not None and remaining.kept:
+    if remaining is not None and remaining.validation:
         model, _ = checkpoint.load(job.inputs[LEFT + "checkpoint"])
         answers += read_kept(job, remaining, model, "after", challenge.ended)
     rows: list[Contract] = [*steps, *answers]
     job.write_rows(ROWS, rows)
-    return Done(device, dtype, sum(step.tokens for step in steps), {}, facts)
+    return StageResult(device, dtype, sum(step.tokens for step in steps), {}, facts)
 
 
 def hear(
     job: Job[Any],
-    arguments: Granted,
+    arguments: OnlineInputs,
     trainer: Any,
     committed: Sequence[Rollout],
     answers: list[WitnessRow],
@@ -85,12 +85,18 @@ def hear(
 ) -> None:
     """Read the committed answers of a step with the weights that it begins with."""
     with checkpoint.evaluating(trainer.model):
-        answers.extend(read(trainer.model, arguments.prepared.tokenizer, _asked(job, arguments, committed, step, rows)))
+        answers.extend(
+            read(
+                trainer.model,
+                arguments.prepared.tokenizer,
+                _build_witness_prompts(job, arguments, committed, step, rows),
+            )
+        )
 
 
-def _asked(
-    job: Job[Any], arguments: Granted, committed: Sequence[Rollout], step: int, rows: Sequence[Rollout]
-) -> list[Asked]:
+def _build_witness_prompts(
+    job: Job[Any], arguments: OnlineInputs, committed: Sequence[Rollout], step: int, rows: Sequence[Rollout]
+) -> list[PromptedAnswer]:
     """Return what the model was asked for the committed answers of a step."""
     # Of replicas each has answers of its own to a step, next to each other.
     begins = (step, rows[0].item, rows[0].sample)
@@ -99,8 +105,8 @@ def _asked(
     )
     items = {item.id: item for item in arguments.training}
     if unknown := [rollout.item for rollout in rows if rollout.item not in items]:
-        raise NotAsked(f"a rollout answers '{unknown[0]}', which is no prompt to train on")
-    sampling = Sampling(job.parameters.max_new_tokens, temperature=job.parameters.temperature)
+        raise UnusableRow(f"a rollout answers '{unknown[0]}', which is no prompt to train on")
+    sampling = TokenSampling(job.parameters.max_new_tokens, temperature=job.parameters.temperature)
     return [
         answer(
             first + place,
@@ -114,14 +120,14 @@ def _asked(
     ]
 
 
-def read_kept(job: Job[Any], arguments: Granted, model: Any, part: str, seed: str) -> list[WitnessRow]:
+def read_kept(job: Job[Any], arguments: OnlineInputs, model: Any, part: str, seed: str) -> list[WitnessRow]:
     """Return how a model reads some of the answers to prompts that were kept out."""
-    places = sorted(range(len(arguments.kept)), key=lambda place: file_order(f"{place} {seed}", 0))[:READ]
-    items = {item.id: item for item in arguments.kept}
-    requests: list[Asked] = []
+    places = sorted(range(len(arguments.validation)), key=lambda place: file_order(f"{place} {seed}", 0))[:READ]
+    items = {item.id: item for item in arguments.validation}
+    requests: list[PromptedAnswer] = []
     for place, row in left_rows(job, KeptAnswer, sorted(places), "kept"):
         if row.item not in items:
-            raise NotAsked(f"'{row.item}' is no prompt that was kept out")
+            raise UnusableRow(f"'{row.item}' is no prompt that was kept out")
         ids, text, finish = (row.before_ids, row.before, row.before_finish)
         if part == "after":
             ids, text, finish = (row.after_ids, row.after, row.after_finish)

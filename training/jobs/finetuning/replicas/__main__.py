@@ -14,7 +14,7 @@ from typing import Any
 from specs.jobs.job_records import JobOrder
 from specs.system.errors import ExitCode
 from training.jobs.finetuning.replicas.outer_weights import trained_parameters
-from training.jobs.finetuning.replicas.replica import Replica, Uncommitted
+from training.jobs.finetuning.replicas.replica import Replica, SyncFailure
 from training.jobs.finetuning.replicas.replica_files import (
     AGAIN,
     folder_of,
@@ -35,7 +35,7 @@ def main() -> None:
     code = ExitCode.DONE
     try:
         _train(Job(Path(job_folder), order), int(number), int(process), address, *map(Path, resumes))
-    except Uncommitted as error:
+    except SyncFailure as error:
         print(f"replica {number}: {error}; it does the round again", flush=True)
         code = AGAIN
     sys.stdout.flush()
@@ -65,7 +65,7 @@ def _train(job: Job[Any], number: int, process: int, address: str, resumes: Path
     torch.manual_seed(job.parameters.seed)
     made = COURSES[job.order.kind].build(of_replica(job, folder), Share(number, arguments.replicas))
     replica = Replica(number, process, arguments, address, folder)
-    replica.attach(made.trainer, made.seen, resumes)
+    replica.attach(made.trainer, made.batches, resumes)
     with replica.rounds():
         train_from(made.trainer, resumes)
     replica.leave()

@@ -18,17 +18,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from specs.stages.finetuning.distributed import Distributed
+from specs.stages.finetuning.distributed import DistributedTraining
 from specs.system.errors import ExitCode
 from specs.system.extras import install_hint
 from training.jobs.finetuning.replicas.replica_files import (
     AGAIN,
-    Round,
-    arrived,
+    RoundRecord,
     folder_of,
+    list_numbered_files,
+    make_arrival_path,
     own_newest,
     rounds_in,
-    written,
 )
 from training.jobs.finetuning.replicas.waits import Waits, waiting
 from training.jobs.job import Job, refuse
@@ -49,8 +49,8 @@ class Coordinator:
 
     def __init__(self, job: Job[Any], steps: int) -> None:
         self.job, self.steps = job, steps
-        self.given: Distributed = job.parameters.distributed
-        self.rounds: dict[int, list[Round]] = {number: [] for number in range(self.given.replicas)}
+        self.distributed: DistributedTraining = job.parameters.distributed
+        self.rounds: dict[int, list[RoundRecord]] = {number: [] for number in range(self.distributed.replicas)}
         self.starts: list[dict[str, Any]] = []
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._count = dict.fromkeys(self.rounds, 0)
@@ -59,7 +59,7 @@ class Coordinator:
 
     def run(self) -> None:
         """Return when all replicas have ended, or those that cannot go on without the others; exits where they fail."""
-        lighthouse = lighthouse_of(self.given)
+        lighthouse = lighthouse_of(self.distributed)
         address = address_of(lighthouse)
         try:
             for number in self.rounds:
@@ -86,14 +86,14 @@ class Coordinator:
         if self._count[number] > STARTS:
             raise SystemExit(f"replica {number} was started {STARTS} times and {why} again")
         # Copied now: the process takes seconds to begin, and others may have dropped it by then.
-        state = own_newest(self.job.folder, number, self.given.replicas)
+        state = own_newest(self.job.folder, number, self.distributed.replicas)
         words = [str(self.job.folder), str(number), str(self._count[number]), address]
         command = [sys.executable, "-P", "-m", "training.jobs.finetuning.replicas", *words]
         self._running[number] = subprocess.Popen(
             [*command, *([str(state)] if state else [])],
             stdin=subprocess.DEVNULL,
             cwd=self.job.folder,
-            env=os.environ | environment(self.given.replicas),
+            env=os.environ | environment(self.distributed.replicas),
         )
         step = step_of(state) if state else 0
         self.starts.append({"replica": number, "process": self._count[number], "step": step, "why": why})
@@ -124,7 +124,7 @@ class Coordinator:
                 str(number) for number, known in self.rounds.items() if known and known[-1].row.sync == done.sync
             ]
             self.job.progress(
-                done.last_step if done.counts else self.given.last_step(done.sync, self.steps),
+                done.last_step if done.counts else self.distributed.last_step(done.sync, self.steps),
                 self.steps,
                 "steps",
                 synchronised=float(done.sync),
@@ -140,13 +140,13 @@ class Coordinator:
         here = [
             number
             for number in self._running
-            if arrived(folder_of(self.job.folder, number), self._count[number], last[number] + 1).is_file()
+            if make_arrival_path(folder_of(self.job.folder, number), self._count[number], last[number] + 1).is_file()
         ]
         waits_for = waiting(
             here, [number for number in self.rounds if number not in here and number not in self._ended]
         )
         if self._waits.lasts(waits_for):
-            sync, quorum = max(last.values()) + 1, self.given.quorum
+            sync, quorum = max(last.values()) + 1, self.distributed.quorum
             print(f"{waits_for} at synchronisation {sync}, where {quorum} must take part", flush=True)
         return waits_for
 
@@ -164,7 +164,7 @@ def require_torchft() -> None:
         refuse(f"distributed needs the package torchft, which is not installed: {install_hint('train')}")
 
 
-def lighthouse_of(arguments: Distributed, bind: str = f"{HERE}:0") -> Any:
+def lighthouse_of(arguments: DistributedTraining, bind: str = f"{HERE}:0") -> Any:
     """Start torchft's lighthouse on this machine."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -194,11 +194,11 @@ def environment(replicas: int) -> dict[str, str]:
     return QUIET | {"OMP_NUM_THREADS": str(max(1, cores // replicas)), "GLOO_SOCKET_IFNAME": "lo"}
 
 
-def apart(job_folder: Path, rounds: dict[int, list[Round]]) -> str:
+def apart(job_folder: Path, rounds: dict[int, list[RoundRecord]]) -> str:
     """Return where weights differ that must be the same; empty if none do."""
     known: dict[int, tuple[int, str]] = {}
     for number in rounds:
-        for path in written(folder_of(job_folder, number) / "began"):
+        for path in list_numbered_files(folder_of(job_folder, number) / "began"):
             record = json.loads(path.read_text(encoding="utf-8"))
             rounds_known = {value.row.sync: value.row.after for some in rounds.values() for value in some}
             sha256 = rounds_known.get(record["sync"], record["weights"])

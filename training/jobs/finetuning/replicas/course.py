@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from specs.stages.finetuning.rows import TrainingRow
-from training.jobs.finetuning.replicas.replica_files import Round
-from training.jobs.finetuning.trained_model import Prepared
+from training.jobs.finetuning.replicas.replica_files import RoundRecord
+from training.jobs.finetuning.trained_model import PreparedModel
 from training.jobs.finetuning.training_texts import Style
 from training.jobs.job import Job
 from training.rules.finetuning.replica_rounds import BY_TOKENS, Merging, Share, shard_of
 from training.rules.finetuning.schedules import steps_of
 
 
-class Seen(Protocol):
+class BatchRecord(Protocol):
     """What a trainer's batches held."""
 
     def facts(self) -> dict[str, Any]:
@@ -23,18 +23,18 @@ class Seen(Protocol):
         ...
 
 
-class Made(NamedTuple):
+class ReplicaTrainer(NamedTuple):
     """The trainer of one replica before its first step."""
 
     trainer: Any
-    prepared: Prepared
+    prepared: PreparedModel
     style: Style
-    seen: Seen
+    batches: BatchRecord
     end: Callable[[], dict[str, Any]]
     """Returns the facts of a replica that has trained."""
 
 
-class Again(ABC):
+class ReplicaReplay(ABC):
     """How a witness trains replicas of a kind again."""
 
     def __init__(self, job: Job[Any]) -> None:
@@ -43,7 +43,7 @@ class Again(ABC):
         """Rows beside those of the steps."""
 
     @abstractmethod
-    def build(self, mine: Job[Any], share: Share) -> tuple[Any, Prepared]:
+    def build(self, mine: Job[Any], share: Share) -> tuple[Any, PreparedModel]:
         """Return the trainer of a replica as it was before its first step."""
 
     @abstractmethod
@@ -51,26 +51,26 @@ class Again(ABC):
         """Return what the saved weights say."""
 
 
-class Course(ABC):
+class ReplicaCourse(ABC):
     """The training of one kind, as the process that starts its replicas sees it."""
 
     merging: ClassVar[Merging] = BY_TOKENS
     what: ClassVar[str]
-    again: ClassVar[type[Again]]
+    again: ClassVar[type[ReplicaReplay]]
 
     def __init__(self, job: Job[Any]) -> None:
         self.job = job
         self.replicas: int = job.parameters.distributed.replicas
-        self.shared: Sequence[Any] = self.granted()
+        self.shared: Sequence[Any] = self.list_training_data()
         """What is shared out, in the order in which it is."""
 
     @staticmethod
     @abstractmethod
-    def build(job: Job[Any], share: Share) -> Made:
+    def build(job: Job[Any], share: Share) -> ReplicaTrainer:
         """Return the trainer of one replica's share."""
 
     @abstractmethod
-    def granted(self) -> Sequence[Any]:
+    def list_training_data(self) -> Sequence[Any]:
         """Return everything that is trained on."""
 
     @abstractmethod
@@ -78,7 +78,9 @@ class Course(ABC):
         """Return the row of a merged step."""
 
     @abstractmethod
-    def facts(self, rounds: list[Round], lines: list[dict[str, Any]], ends: list[dict[str, Any]]) -> dict[str, Any]:
+    def facts(
+        self, rounds: list[RoundRecord], lines: list[dict[str, Any]], ends: list[dict[str, Any]]
+    ) -> dict[str, Any]:
         """Return what a training in one process states; ``ends`` are the facts of the replicas that came to the end."""
 
     @abstractmethod
@@ -90,7 +92,7 @@ class Course(ABC):
         return len(self.used())
 
     @abstractmethod
-    def end(self, rounds: list[Round], model: Any) -> None:
+    def end(self, rounds: list[RoundRecord], model: Any) -> None:
         """Write what is left beside steps and weights, with the trained model."""
 
     def steps(self) -> int:
@@ -102,7 +104,7 @@ class Course(ABC):
         return [value for number in range(self.replicas) for value in shard_of(self.shared, number, self.replicas)]
 
 
-def counted(rounds: list[Round]) -> list[Round]:
+def select_counted_rounds(rounds: list[RoundRecord]) -> list[RoundRecord]:
     """Return the rounds whose steps are in the model, by synchronisation and replica."""
     return sorted(
         (value for value in rounds if value.row.counts), key=lambda value: (value.row.sync, value.row.replica)

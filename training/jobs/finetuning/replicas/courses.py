@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from training.jobs.finetuning.replicas.course import Course
-from training.jobs.finetuning.replicas.rollout_course import Prompts
-from training.jobs.finetuning.replicas.text_courses import Examples, Pairs
+from training.jobs.finetuning.replicas.course import ReplicaCourse
+from training.jobs.finetuning.replicas.rollout_course import PromptCourse
+from training.jobs.finetuning.replicas.text_courses import ExampleCourse, PairCourse
 
-COURSES: dict[str, type[Course]] = {"sft": Examples, "dpo": Pairs, "grpo": Prompts, "composer": Prompts}
+COURSES: dict[str, type[ReplicaCourse]] = {
+    "sft": ExampleCourse,
+    "dpo": PairCourse,
+    "grpo": PromptCourse,
+    "composer": PromptCourse,
+}

@@ -7,18 +7,18 @@ import shutil
 from dataclasses import replace
 from typing import Any
 
-from training.jobs.finetuning.adapter_merge import finished
+from training.jobs.finetuning.adapter_merge import finish_training
 from training.jobs.finetuning.replicas.coordinator import Coordinator, environment, require_torchft
-from training.jobs.finetuning.replicas.course import Course, Made, counted
+from training.jobs.finetuning.replicas.course import ReplicaCourse, ReplicaTrainer, select_counted_rounds
 from training.jobs.finetuning.replicas.courses import COURSES
 from training.jobs.finetuning.replicas.outer_weights import trained_parameters
-from training.jobs.finetuning.replicas.replica_files import FOLDERS, Round, folder_of, of_replica, sha256_of
-from training.jobs.job import Done, Job, refuse
+from training.jobs.finetuning.replicas.replica_files import FOLDERS, RoundRecord, folder_of, of_replica, sha256_of
+from training.jobs.job import Job, StageResult, refuse
 from training.jobs.saved_steps import SNAPSHOTS, keep
 from training.rules.finetuning.replica_rounds import Merging, Share, merged_step
 
 
-def train(job: Job[Any]) -> Done:
+def train(job: Job[Any]) -> StageResult:
     """Write ``rows``, ``replicas``, ``checkpoint`` and ``snapshots``; exits where the replicas are not one model."""
     require_torchft()
     arguments = job.parameters.distributed
@@ -52,15 +52,15 @@ def train(job: Job[Any]) -> Done:
     made = _model_of(job, course, number, end["weights"])
     course.end(rounds, made.trainer.model)
     made.trainer.state.log_history = lines
-    done = finished(job, made.trainer, made.prepared, effective, facts)
+    done = finish_training(job, made.trainer, made.prepared, effective, facts)
     shutil.rmtree(job.folder / FOLDERS, ignore_errors=True)
     return replace(done, threads=int(environment(arguments.replicas)["OMP_NUM_THREADS"]))
 
 
-def merged_rows(rounds: list[Round], steps: int, how: Merging) -> list[dict[str, Any]]:
+def merged_rows(rounds: list[RoundRecord], steps: int, how: Merging) -> list[dict[str, Any]]:
     """Return one row for each step, of the replicas whose steps are in the model; exits if a step is in no round."""
     by_step: dict[int, list[dict[str, Any]]] = {}
-    for value in counted(rounds):
+    for value in select_counted_rounds(rounds):
         for line in value.steps:
             by_step.setdefault(line["step"], []).append(line)
     if missing := sorted(set(range(1, steps + 1)) - by_step.keys()):
@@ -105,7 +105,7 @@ def _keep_snapshots(job: Job[Any]) -> None:
     (job.out / SNAPSHOTS).mkdir(parents=True, exist_ok=True)
 
 
-def _model_of(job: Job[Any], course: Course, number: int, digest: str) -> Made:
+def _model_of(job: Job[Any], course: ReplicaCourse, number: int, digest: str) -> ReplicaTrainer:
     """Return a trainer like a replica's, with the common weights in its model; exits if they cannot be read."""
     import torch
     from safetensors.torch import load_file

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specs.stages.finetuning.distributed import Distributed
+from specs.stages.finetuning.distributed import DistributedTraining
 from training.jobs.finetuning.replicas.replica_files import MASTERS, OUTER
-from training.jobs.finetuning.weight_sketch import trained
+from training.jobs.finetuning.weight_sketch import collect_trained_weights
 
 
 def trained_parameters(model: Any) -> dict[str, Any]:
@@ -16,7 +16,11 @@ def trained_parameters(model: Any) -> dict[str, Any]:
     # Both in the order of the model.
     return dict(
         sorted(
-            zip(trained(model), (parameter for parameter in model.parameters() if parameter.requires_grad), strict=True)
+            zip(
+                collect_trained_weights(model),
+                (parameter for parameter in model.parameters() if parameter.requires_grad),
+                strict=True,
+            )
         )
     )
 
@@ -57,7 +61,7 @@ def moved_back(started_at: Any, ended: Any) -> Any:
     return started_at.detach().float() - ended.detach().float()
 
 
-def outer_of(parameters: list[Any], arguments: Distributed) -> Any:
+def outer_of(parameters: list[Any], arguments: DistributedTraining) -> Any:
     """Return the outer optimizer of such parameters."""
     import torch
 

@@ -14,8 +14,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from specs.stages.finetuning.distributed import Distributed, ReplicaRound
-from training.jobs.finetuning.replicas.course import Seen
+from specs.stages.finetuning.distributed import DistributedTraining, ReplicaRound
+from training.jobs.finetuning.replicas.course import BatchRecord
 from training.jobs.finetuning.replicas.listening import listen_at, store_at
 from training.jobs.finetuning.replicas.outer_weights import (
     masters_of,
@@ -27,8 +27,8 @@ from training.jobs.finetuning.replicas.outer_weights import (
 )
 from training.jobs.finetuning.replicas.replica_files import (
     OUTER,
-    Round,
-    arrived,
+    RoundRecord,
+    make_arrival_path,
     sha256_of,
     write_json,
     write_round,
@@ -43,7 +43,7 @@ EXCHANGE = timedelta(seconds=60)
 """How long an exchange between replicas may take once all are there."""
 
 
-class Uncommitted(Exception):
+class SyncFailure(Exception):
     """A synchronisation did not take place, so the round has to be done again."""
 
 
@@ -51,10 +51,10 @@ class Replica:
     """Synchronises a trainer's trained weights; :meth:`attach` before it trains."""
 
     def __init__(
-        self, number: int, process: int, arguments: Distributed, lighthouse: str, folder: Path, host: str = HERE
+        self, number: int, process: int, arguments: DistributedTraining, lighthouse: str, folder: Path, host: str = HERE
     ) -> None:
         """``host`` is the address at which other replicas reach this one."""
-        self.number, self.process, self.given = number, process, arguments
+        self.number, self.process, self.distributed = number, process, arguments
         self._lighthouse, self._folder, self._host = lighthouse, folder, host
         self.sync = 0
         self.skip_until = 0
@@ -65,7 +65,7 @@ class Replica:
         self._before, self._drift, self._arrived = "", 0.0, 0.0
         self._most = 0
 
-    def attach(self, trainer: Any, seen_values: Seen, resumes: Path | None) -> None:
+    def attach(self, trainer: Any, seen_values: BatchRecord, resumes: Path | None) -> None:
         """Have a trainer synchronise; ``resumes`` is the saved step that it begins with."""
         from transformers import TrainerCallback
 
@@ -74,7 +74,7 @@ class Replica:
         class First(TrainerCallback):
             def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
                 saved = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-                save_outer(saved, replica.outer, replica.rounded())
+                save_outer(saved, replica.outer, replica.list_separate_masters())
 
         class Last(TrainerCallback):
             def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -111,8 +111,8 @@ class Replica:
         self._weights = trained_parameters(trainer.model)
         self._masters = masters_of(self._weights, resumes)
         self._optimizer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
-        self._step, self._most, self.sync = step, steps, self.given.rounds_of(step)
-        self.outer = outer_of(list(self._masters.values()), self.given)
+        self._step, self._most, self.sync = step, steps, self.distributed.rounds_of(step)
+        self.outer = outer_of(list(self._masters.values()), self.distributed)
         if resumes is not None:
             self.outer.load_state_dict(torch.load(resumes / OUTER, weights_only=True))
         listen_at(self._host)
@@ -121,7 +121,7 @@ class Replica:
             pg=ProcessGroupGloo(timeout=EXCHANGE),
             load_state_dict=self._take_over,
             state_dict=self._hand_over,
-            min_replica_size=self.given.quorum,
+            min_replica_size=self.distributed.quorum,
             use_async_quorum=False,
             # All begin with the same weights, so no first round is thrown away for those of one of them.
             init_sync=False,
@@ -137,10 +137,10 @@ class Replica:
             quorum_retries=WAIT // ASK_AGAIN,
             connect_timeout=EXCHANGE,
         )
-        self.manager.load_state_dict({"step": self.sync, "batches_committed": self.sync * self.given.quorum})
+        self.manager.load_state_dict({"step": self.sync, "batches_committed": self.sync * self.distributed.quorum})
         # Only what is trained: with adapters the base is neither copied nor sent.
         fragment = torch.nn.ParameterList(self._masters.values())
-        self.diloco: Any = DiLoCo(self.manager, [fragment], self._optimizer, self.outer, self.given.sync_every)
+        self.diloco: Any = DiLoCo(self.manager, [fragment], self._optimizer, self.outer, self.distributed.sync_every)
         self._listen()
         self._begin_round()
         facts = {"process": self.process, "sync": self.sync, "step": step, "weights": self._start}
@@ -151,13 +151,13 @@ class Replica:
         """Raise Uncommitted where a synchronisation fails, because the others or the lighthouse are not reached."""
         try:
             yield
-        except Uncommitted:
+        except SyncFailure:
             raise
         except Exception as error:
             if not self._exchanging:
                 raise
             message = f"synchronisation {self.sync + 1} failed: {type(error).__name__}: {str(error)[:300]}"
-            raise Uncommitted(message) from error
+            raise SyncFailure(message) from error
 
     def end_step(self, state: Any, control: Any) -> None:
         """Fill up the last round, and end the skipping of steps whose weights were taken over."""
@@ -171,10 +171,10 @@ class Replica:
             # A step without gradients changes nothing, and DiLoCo counts it.
             self._filling = True
             self._optimizer.zero_grad(set_to_none=True)
-            for _ in range(self.given.sync_every - self._inner):
+            for _ in range(self.distributed.sync_every - self._inner):
                 self._optimizer.step()
 
-    def keep_round(self, state: Any, seen_values: Seen) -> None:
+    def keep_round(self, state: Any, seen_values: BatchRecord) -> None:
         """Write a synchronised round once its last step is logged."""
         row = self._pending
         if row is None or state.log_history[-1].get("step") != row.last_step:
@@ -182,7 +182,7 @@ class Replica:
         own = range(row.first_step, row.last_step + 1)
         steps = [value for value in state.log_history if "loss" in value and value["step"] in own]
         row = row.model_copy(update={name: sum(step[name] for step in steps) for name in ("tokens", "sequences")})
-        write_round(self._folder, Round(row, steps, seen_values.facts()))
+        write_round(self._folder, RoundRecord(row, steps, seen_values.facts()))
         self._pending = None
 
     def settings(self) -> dict[str, Any]:
@@ -218,24 +218,24 @@ class Replica:
         self._inner += 1
         if not self._filling:
             self._step += 1
-        if self._inner == self.given.sync_every:
+        if self._inner == self.distributed.sync_every:
             self._exchanging = True
-            arrived(self._folder, self.process, self.sync + 1).touch()
+            make_arrival_path(self._folder, self.process, self.sync + 1).touch()
             self._before, self._arrived = sha256_of(self._weights), time.perf_counter()
             moved = {name: moved_back(self._begun[name], weight) for name, weight in self._weights.items()}
             self._drift = norm_of(moved)
-            for name, master in self.rounded().items():
+            for name, master in self.list_separate_masters().items():
                 # What is sent is what the steps changed, without the rounding of the weights they began with.
                 master.data.sub_(moved[name])
 
     def _after_sync(self, *_: Any) -> None:
-        if self._inner < self.given.sync_every:
+        if self._inner < self.distributed.sync_every:
             return
-        for name, master in self.rounded().items():
+        for name, master in self.list_separate_masters().items():
             self._weights[name].data.copy_(master.data)
         done = self.manager.current_step()
         if done <= self.sync:
-            raise Uncommitted(f"synchronisation {self.sync + 1} was not committed")
+            raise SyncFailure(f"synchronisation {self.sync + 1} was not committed")
         self._pending = ReplicaRound(
             sync=done,
             replica=self.number,
@@ -255,7 +255,7 @@ class Replica:
             seconds=round(time.perf_counter() - self._arrived, 4),
         )
         self.sync, self._exchanging = done, False
-        count = self.given.last_step(done, self._most)
+        count = self.distributed.last_step(done, self._most)
         if count > self._step:
             # The others are further: their steps are in the weights that were taken over.
             self._stop_listening()
@@ -263,13 +263,14 @@ class Replica:
         else:
             self._begin_round()
 
-    def rounded(self) -> dict[str, Any]:
+    def list_separate_masters(self) -> dict[str, Any]:
         """Return the masters that are not the trained weights themselves."""
         return {name: master for name, master in self._masters.items() if master is not self._weights[name]}
 
     def _hand_over(self) -> dict[str, Any]:
         weights, masters = (
-            {name: value.detach().clone() for name, value in some.items()} for some in (self._weights, self.rounded())
+            {name: value.detach().clone() for name, value in some.items()}
+            for some in (self._weights, self.list_separate_masters())
         )
         return {"weights": weights, "masters": masters, "inner": self._optimizer.state_dict()}
 
@@ -279,7 +280,7 @@ class Replica:
         with torch.no_grad():
             for name, weight in self._weights.items():
                 weight.copy_(state["weights"][name])
-            for name, value in self.rounded().items():
+            for name, value in self.list_separate_masters().items():
                 value.copy_(state["masters"][name])
         self._optimizer.load_state_dict(state["inner"])
         self._healed, self._before = True, sha256_of(self._weights)

@@ -25,12 +25,12 @@ AGAIN = 75
 """The exit code of a replica whose synchronisation was not committed: it is to begin the round again."""
 
 
-class Round(NamedTuple):
+class RoundRecord(NamedTuple):
     """A round of a replica, with the log lines of its steps and what their batches held."""
 
     row: ReplicaRound
     steps: list[dict[str, Any]]
-    seen: dict[str, Any]
+    batches: dict[str, Any]
 
 
 def folder_of(job_folder: Path, replica: int) -> Path:
@@ -81,29 +81,29 @@ def write_json(path: Path, value: Any) -> None:
     write_durably(path, json.dumps(value).encode())
 
 
-def write_round(folder: Path, element: Round) -> None:
+def write_round(folder: Path, element: RoundRecord) -> None:
     """Keep a round that was synchronised."""
-    value = {"row": element.row.model_dump(mode="json"), "steps": element.steps, "seen": element.seen}
+    value = {"row": element.row.model_dump(mode="json"), "steps": element.steps, "seen": element.batches}
     write_json(folder / "rounds" / f"{element.row.sync}.json", value)
 
 
-def arrived(folder: Path, process: int, sync: int) -> Path:
+def make_arrival_path(folder: Path, process: int, sync: int) -> Path:
     """Return the file that says that a process of a replica is ready for a synchronisation."""
     (folder / "arrived").mkdir(parents=True, exist_ok=True)
     return folder / "arrived" / f"{process}.{sync}"
 
 
-def rounds_in(folder: Path, after: int = 0) -> list[Round]:
+def rounds_in(folder: Path, after: int = 0) -> list[RoundRecord]:
     """Return the rounds of a replica after a synchronisation, in order."""
-    rounds: list[Round] = []
-    for path in written(folder / "rounds"):
+    rounds: list[RoundRecord] = []
+    for path in list_numbered_files(folder / "rounds"):
         if int(path.stem) > after:
             record = json.loads(path.read_text(encoding="utf-8"))
-            rounds.append(Round(ReplicaRound.model_validate(record["row"]), record["steps"], record["seen"]))
+            rounds.append(RoundRecord(ReplicaRound.model_validate(record["row"]), record["steps"], record["seen"]))
     return sorted(rounds, key=lambda value: value.row.sync)
 
 
-def written(folder: Path) -> list[Path]:
+def list_numbered_files(folder: Path) -> list[Path]:
     """Return the numbered files of a folder, without one that is being written."""
     return sorted(folder.glob("[0-9]*.json"))
 

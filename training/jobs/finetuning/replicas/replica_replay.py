@@ -11,43 +11,43 @@ from typing import Any, NamedTuple
 
 from specs.jobs.job_records import LEFT, Segment
 from specs.stages.base.witness import ROWS
-from specs.stages.finetuning.distributed import Distributed, ReplicaRound
+from specs.stages.finetuning.distributed import DistributedTraining, ReplicaRound
 from specs.stages.finetuning.rows import ReplayedStep
 from specs.system.digests import Contract
 from training.engines import checkpoint
 from training.jobs.finetuning.adapter_merge import release
 from training.jobs.finetuning.online.recorded import OtherRollouts
-from training.jobs.finetuning.replicas.course import Again
+from training.jobs.finetuning.replicas.course import ReplicaReplay
 from training.jobs.finetuning.replicas.courses import COURSES
 from training.jobs.finetuning.replicas.outer_weights import moved_back, outer_of, read_masters
 from training.jobs.finetuning.replicas.replica_files import OUTER, of_replica
 from training.jobs.finetuning.saved_weights import apart_from_end, files_apart
-from training.jobs.finetuning.trainer_args import logged
-from training.jobs.finetuning.weight_sketch import sketch, trained
-from training.jobs.job import Done, Job
+from training.jobs.finetuning.trainer_args import list_logged_steps
+from training.jobs.finetuning.weight_sketch import collect_trained_weights, sketch
+from training.jobs.job import Job, StageResult
 from training.jobs.row_files import read_rows
 from training.jobs.saved_steps import SNAPSHOTS, train_from
-from training.jobs.witness.asked import NotAsked
+from training.jobs.witness.asked import UnusableRow
 from training.rules.finetuning.replica_rounds import Share, donor_of, merged_sketch, merged_step
 
 
-class Trained(NamedTuple):
+class RoundPart(NamedTuple):
     """What one replica's part of a round came to."""
 
-    begun: dict[str, Any]
-    ended: dict[str, Any]
+    initial_weights: dict[str, Any]
+    final_weights: dict[str, Any]
     lines: list[dict[str, Any]]
     before: list[float]
 
 
-def replay(job: Job[Any]) -> Done:
+def replay(job: Job[Any]) -> StageResult:
     """Write one row for each step of the challenge; return what the saved weights say as facts.
 
     Raises NotAsked where a snapshot or a row is missing, or the saved weights cannot be read.
     """
     challenge = job.order.challenge
     assert challenge is not None
-    arguments: Distributed = job.parameters.distributed
+    arguments: DistributedTraining = job.parameters.distributed
     rounds = read_rows(job.inputs[LEFT + "replicas"], ReplicaRound)
     rows, facts = list[ReplayedStep](), dict[str, Any]()
     again = COURSES[job.order.kind].again(job)
@@ -68,7 +68,7 @@ def replay(job: Job[Any]) -> Done:
     facts |= again.close()
     written: list[Contract] = [*rows, *again.answers]
     job.write_rows(ROWS, written)
-    return Done(device, dtype, sum(row.tokens for row in rows), {}, facts)
+    return StageResult(device, dtype, sum(row.tokens for row in rows), {}, facts)
 
 
 def _rounds_of(part: Segment, every: int) -> list[Segment]:
@@ -79,16 +79,16 @@ def _rounds_of(part: Segment, every: int) -> list[Segment]:
 
 
 def _round(
-    job: Job[Any], again: Again, part: Segment, own: list[ReplicaRound], facts: dict[str, Any]
-) -> tuple[dict[int, Trained], Any, list[ReplayedStep]]:
+    job: Job[Any], again: ReplicaReplay, part: Segment, own: list[ReplicaRound], facts: dict[str, Any]
+) -> tuple[dict[int, RoundPart], Any, list[ReplayedStep]]:
     """Train the replicas again whose steps of a round are in the model; return them, a model and the merged rows."""
-    made: dict[int, Trained] = {}
+    made: dict[int, RoundPart] = {}
     model: Any = None
     for row in own:
         if row.counts:
             made[row.replica], model = _one(job, again, row.replica, part, facts)
     if not made:
-        raise NotAsked(f"no replica has steps {part.after + 1} to {part.until}")
+        raise UnusableRow(f"no replica has steps {part.after + 1} to {part.until}")
     rows: list[ReplayedStep] = []
     before = merged_sketch([took.before for took in made.values()])
     for lines in zip(*(took.lines for took in made.values()), strict=True):
@@ -99,7 +99,9 @@ def _round(
     return made, model, rows
 
 
-def _one(job: Job[Any], again: Again, number: int, part: Segment, facts: dict[str, Any]) -> tuple[Trained, Any]:
+def _one(
+    job: Job[Any], again: ReplicaReplay, number: int, part: Segment, facts: dict[str, Any]
+) -> tuple[RoundPart, Any]:
     import torch
 
     torch.manual_seed(job.parameters.seed)
@@ -110,7 +112,7 @@ def _one(job: Job[Any], again: Again, number: int, part: Segment, facts: dict[st
     started_at: list[dict[str, Any]] = []
 
     def begin(model: Any) -> None:
-        started_at.append(_copied(model))
+        started_at.append(_copy_weights(model))
 
     if hasattr(trainer, "references"):
         trainer.train_dataset = trainer.references.of_steps(trainer, part)
@@ -118,16 +120,16 @@ def _one(job: Job[Any], again: Again, number: int, part: Segment, facts: dict[st
     try:
         train_from(trainer, _snapshot(job, part.after, number))
     except OtherRollouts as error:
-        raise NotAsked(str(error)) from error
-    lines = [line for line in logged(trainer) if part.after < line["step"] <= part.until]
+        raise UnusableRow(str(error)) from error
+    lines = [line for line in list_logged_steps(trainer) if part.after < line["step"] <= part.until]
     model = trainer.model
-    took = Trained(started_at[0], _copied(model), lines, list(sketch(started_at[0])))
+    took = RoundPart(started_at[0], _copy_weights(model), lines, list(sketch(started_at[0])))
     release(trainer, prepared)
     return took, model
 
 
-def _copied(model: Any) -> dict[str, Any]:
-    return {name: value.detach().clone() for name, value in sorted(trained(model).items())}
+def _copy_weights(model: Any) -> dict[str, Any]:
+    return {name: value.detach().clone() for name, value in sorted(collect_trained_weights(model).items())}
 
 
 def _snapshot(job: Job[Any], step: int, number: int) -> Path | None:
@@ -136,11 +138,11 @@ def _snapshot(job: Job[Any], step: int, number: int) -> Path | None:
         return None
     folder = job.inputs[LEFT + SNAPSHOTS] / f"checkpoint-{step}" / f"replica-{number}"
     if not folder.is_dir():
-        raise NotAsked(f"there is no snapshot of step {step} of replica {number}")
+        raise UnusableRow(f"there is no snapshot of step {step} of replica {number}")
     return folder
 
 
-class Start(NamedTuple):
+class RoundStart(NamedTuple):
     """What a round begins with beside its weights, as a replica saved it."""
 
     outer: dict[str, Any]
@@ -148,7 +150,7 @@ class Start(NamedTuple):
     """The weights in float32, where those that were trained are in another type."""
 
 
-def _start_of(job: Job[Any], part: Segment, own: list[ReplicaRound]) -> Start | None:
+def _start_of(job: Job[Any], part: Segment, own: list[ReplicaRound]) -> RoundStart | None:
     """Return what a round begins with; None for the first."""
     import torch
 
@@ -156,23 +158,23 @@ def _start_of(job: Job[Any], part: Segment, own: list[ReplicaRound]) -> Start | 
         return None
     folder = _snapshot(job, part.after, next(row.replica for row in own if row.counts))
     assert folder is not None
-    return Start(torch.load(folder / OUTER, weights_only=True), read_masters(folder))
+    return RoundStart(torch.load(folder / OUTER, weights_only=True), read_masters(folder))
 
 
 def _outer_step(
-    start: Start | None, made: dict[int, Trained], own: list[ReplicaRound], arguments: Distributed
+    start: RoundStart | None, made: dict[int, RoundPart], own: list[ReplicaRound], arguments: DistributedTraining
 ) -> dict[str, Any]:
     """Return the weights that a round began with, moved by the mean of what its participants contributed."""
     import torch
 
-    started_at = made[min(made)].begun
+    started_at = made[min(made)].initial_weights
     contributed = [made[donor_of(row, own)] for row in own]
     masters = {name: value.float().clone() for name, value in started_at.items()} | (start.masters if start else {})
     outer = outer_of(list(masters.values()), arguments)
     if start is not None:
         outer.load_state_dict(start.outer)
     for name, master in masters.items():
-        moves = [moved_back(took.begun[name], took.ended[name]) for took in contributed]
+        moves = [moved_back(took.initial_weights[name], took.final_weights[name]) for took in contributed]
         master.grad = torch.stack(moves).mean(0)
     outer.step()
     return {name: master.detach().to(started_at[name].dtype) for name, master in masters.items()}

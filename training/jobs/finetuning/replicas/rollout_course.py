@@ -15,18 +15,18 @@ from specs.stages.finetuning.rows import TrainingRow
 from training.engines import checkpoint
 from training.jobs.finetuning.online import job as online
 from training.jobs.finetuning.online import replay
-from training.jobs.finetuning.online.build import Granted, build, granted
+from training.jobs.finetuning.online.build import OnlineInputs, build, prepare_online_inputs
 from training.jobs.finetuning.online.recorded import Rollouts
-from training.jobs.finetuning.replicas.course import Again, Course, Made, counted
-from training.jobs.finetuning.replicas.replica_files import Round
+from training.jobs.finetuning.replicas.course import ReplicaCourse, ReplicaReplay, ReplicaTrainer, select_counted_rounds
+from training.jobs.finetuning.replicas.replica_files import RoundRecord
 from training.jobs.finetuning.saved_weights import weight_facts
-from training.jobs.finetuning.trained_model import Prepared
+from training.jobs.finetuning.trained_model import PreparedModel
 from training.jobs.job import Job
 from training.jobs.row_files import read_rows
 from training.rules.finetuning.replica_rounds import Merging, Share
 
 
-class Answers:
+class RoundAnswers:
     """The answers of one round."""
 
     def __init__(self, rollouts: Rollouts) -> None:
@@ -39,23 +39,23 @@ class Answers:
         return {"rollouts": dicts}
 
 
-def _share_of(job: Job[Any], share: Share) -> Granted:
-    arguments = granted(job)
+def _share_of(job: Job[Any], share: Share) -> OnlineInputs:
+    arguments = prepare_online_inputs(job)
     return arguments._replace(training=share.of(arguments.training))
 
 
-class RolloutsAgain(Again):
+class RolloutsAgain(ReplicaReplay):
     """Trains on the answers that each replica committed to, and reads them."""
 
     def __init__(self, job: Job[Any]) -> None:
         super().__init__(job)
         self._committed = read_rows(job.inputs[LEFT + "rollouts"], Rollout)
-        self._kept: Granted | None = None
+        self._kept: OnlineInputs | None = None
         challenge = job.order.challenge
         assert challenge is not None
         self._seed = challenge.ended
 
-    def build(self, mine: Job[Any], share: Share) -> tuple[Any, Prepared]:
+    def build(self, mine: Job[Any], share: Share) -> tuple[Any, PreparedModel]:
         """Return the trainer of a share, with the answers to its prompts."""
         arguments = _share_of(mine, share)
         if self._kept is None:
@@ -68,20 +68,20 @@ class RolloutsAgain(Again):
 
     def close(self) -> dict[str, Any]:
         """Return what the saved weights say, and read their answers to prompts that were kept out."""
-        if self._kept is not None and self._kept.kept:
+        if self._kept is not None and self._kept.validation:
             model, _ = checkpoint.load(self.job.inputs[LEFT + "checkpoint"])
             self.answers += replay.read_kept(self.job, self._kept, model, "after", self._seed)
         return weight_facts(self.job)
 
 
-class Prompts(Course):
+class PromptCourse(ReplicaCourse):
     """``grpo`` and ``composer``: prompts that were kept out are answered before the replicas begin and in the end."""
 
     what, again = "prompts", RolloutsAgain
     merging = Merging(means=("kl", "entropy", "clip_ratio/region_mean"))
 
     def __init__(self, job: Job[Any]) -> None:
-        self._given = granted(job)
+        self._given = prepare_online_inputs(job)
         super().__init__(job)
         self._before = online.answers(self._given, self._given.prepared.model, job.parameters)
         # The replicas need the memory.
@@ -89,14 +89,14 @@ class Prompts(Course):
         checkpoint.free()
 
     @staticmethod
-    def build(job: Job[Any], share: Share) -> Made:
+    def build(job: Job[Any], share: Share) -> ReplicaTrainer:
         """Return the trainer of a share of the prompts; all of it, since a trainer takes whole batches."""
         arguments = _share_of(job, share._replace(most=None))
         built = build(job, arguments)
         end = partial(online.seen_facts, built.trainer)
-        return Made(built.trainer, arguments.prepared, arguments.style, Answers(built.rollouts), end)
+        return ReplicaTrainer(built.trainer, arguments.prepared, arguments.style, RoundAnswers(built.rollouts), end)
 
-    def granted(self) -> list[Item]:
+    def list_training_data(self) -> list[Item]:
         """Return the prompts that are not kept out."""
         return self._given.training
 
@@ -104,9 +104,11 @@ class Prompts(Course):
         """Return the row of a merged step."""
         return online.step_of(line)
 
-    def facts(self, rounds: list[Round], lines: list[dict[str, Any]], ends: list[dict[str, Any]]) -> dict[str, Any]:
+    def facts(
+        self, rounds: list[RoundRecord], lines: list[dict[str, Any]], ends: list[dict[str, Any]]
+    ) -> dict[str, Any]:
         """Return the facts of data and answers over all replicas whose steps count."""
-        steps = [line for value in counted(rounds) for line in value.steps]
+        steps = [line for value in select_counted_rounds(rounds) for line in value.steps]
         used = self._given._replace(training=self.used())
         return online.facts_of(used) | {"sequences": sum(line["sequences"] for line in steps)}
 
@@ -115,9 +117,13 @@ class Prompts(Course):
         parameters = self.job.parameters
         return self.replicas * self.steps() * parameters.batch_size * parameters.gradient_accumulation
 
-    def end(self, rounds: list[Round], model: Any) -> None:
+    def end(self, rounds: list[RoundRecord], model: Any) -> None:
         """Write the answers that are in the model, and those to prompts that were kept out."""
-        rows = [(rollout, replica.row.replica) for replica in counted(rounds) for rollout in replica.seen["rollouts"]]
+        rows = [
+            (rollout, replica.row.replica)
+            for replica in select_counted_rounds(rounds)
+            for rollout in replica.batches["rollouts"]
+        ]
         ordered = sorted(rows, key=lambda pair: (pair[0]["step"], pair[1]))
         self.job.write_rows("rollouts", [Rollout.model_validate(value) for value, _ in ordered])
         online.write_kept(self.job, self._given, self._before, model)

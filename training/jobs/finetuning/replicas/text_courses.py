@@ -10,21 +10,21 @@ from specs.stages.base.artifacts import Example
 from specs.stages.finetuning.rows import TrainingRow
 from training.engines import checkpoint
 from training.jobs.finetuning import dpo, sft, trainer_args
-from training.jobs.finetuning.replicas.course import Again, Course, Made, counted
-from training.jobs.finetuning.replicas.replica_files import Round
+from training.jobs.finetuning.replicas.course import ReplicaCourse, ReplicaReplay, ReplicaTrainer, select_counted_rounds
+from training.jobs.finetuning.replicas.replica_files import RoundRecord
 from training.jobs.finetuning.saved_weights import saved_facts
-from training.jobs.finetuning.trained_model import Prepared
-from training.jobs.finetuning.trainer_hooks import Built
+from training.jobs.finetuning.trained_model import PreparedModel
+from training.jobs.finetuning.trainer_hooks import TrainerBuild
 from training.jobs.job import Job
 from training.rules.finetuning.replica_rounds import Merging, Share
 
 
-class ExamplesAgain(Again):
+class ExamplesAgain(ReplicaReplay):
     """Examples."""
 
-    built: Callable[..., Built] = staticmethod(sft.build)
+    built: Callable[..., TrainerBuild] = staticmethod(sft.build)
 
-    def build(self, mine: Job[Any], share: Share) -> tuple[Any, Prepared]:
+    def build(self, mine: Job[Any], share: Share) -> tuple[Any, PreparedModel]:
         """Return the trainer of the same share."""
         made = self.built(mine, share)
         return made.trainer, made.prepared
@@ -42,20 +42,22 @@ class PairsAgain(ExamplesAgain):
     built = staticmethod(dpo.build)
 
 
-class _Texts(Course):
+class _TextCourse(ReplicaCourse):
     """Training on texts that are given."""
 
     @abstractmethod
     def data_facts(self) -> dict[str, Any]:
         """Return what the manifest says of what was trained on."""
 
-    def facts(self, rounds: list[Round], lines: list[dict[str, Any]], ends: list[dict[str, Any]]) -> dict[str, Any]:
+    def facts(
+        self, rounds: list[RoundRecord], lines: list[dict[str, Any]], ends: list[dict[str, Any]]
+    ) -> dict[str, Any]:
         """Return the facts of data, batches and masks over all replicas whose steps count."""
-        steps = [line for value in counted(rounds) for line in value.steps]
+        steps = [line for value in select_counted_rounds(rounds) for line in value.steps]
         batches = [digest for line in lines for digest in line["batches"]]
         # Of each process the masks it saw last hold those before.
         last = {
-            (value.row.replica, value.row.process): value.seen
+            (value.row.replica, value.row.process): value.batches
             for value in sorted(rounds, key=lambda value: value.row.sync)
         }
         masks = list(last.values())
@@ -84,25 +86,25 @@ class _Texts(Course):
         return results
 
 
-def _made(built: Built, most: int) -> Made:
+def _make_replica_trainer(built: TrainerBuild, most: int) -> ReplicaTrainer:
     def end() -> dict[str, Any]:
-        results = built.shown() | trainer_args.seen_facts(built.trainer, built.proof)
+        results = built.compute_final_facts() | trainer_args.seen_facts(built.trainer, built.proof)
         return results | trainer_args.lengths(built.sides, built.prepared.tokenizer, most)
 
-    return Made(built.trainer, built.prepared, built.style, built.proof, end)
+    return ReplicaTrainer(built.trainer, built.prepared, built.style, built.proof, end)
 
 
-class Examples(_Texts):
+class ExampleCourse(_TextCourse):
     """``sft``."""
 
     what, again = "examples", ExamplesAgain
 
     @staticmethod
-    def build(job: Job[Any], share: Share) -> Made:
+    def build(job: Job[Any], share: Share) -> ReplicaTrainer:
         """Return the trainer of a share of the examples."""
-        return _made(sft.build(job, share), job.parameters.max_length)
+        return _make_replica_trainer(sft.build(job, share), job.parameters.max_length)
 
-    def granted(self) -> list[Example]:
+    def list_training_data(self) -> list[Example]:
         """Return the granted examples."""
         return sft.examples_of(self.job)
 
@@ -118,11 +120,11 @@ class Examples(_Texts):
         """Return one for each example and pass."""
         return len(self.used()) * self.job.parameters.epochs
 
-    def end(self, rounds: list[Round], model: Any) -> None:
+    def end(self, rounds: list[RoundRecord], model: Any) -> None:
         """Write nothing: steps and weights are all."""
 
 
-class Pairs(_Texts):
+class PairCourse(_TextCourse):
     """``dpo``: those pairs that were kept out are scored before the replicas begin and in the end."""
 
     what, again = "pairs", PairsAgain
@@ -131,17 +133,19 @@ class Pairs(_Texts):
     def __init__(self, job: Job[Any]) -> None:
         self._data = dpo.data_of(job)
         super().__init__(job)
-        self._before = dpo.scored(self._data.prepared.model, self._data.prepared, self._data.kept, job.parameters)
+        self._before = dpo.score_pairs(
+            self._data.prepared.model, self._data.prepared, self._data.validation, job.parameters
+        )
         # The replicas need the memory.
         self._data.prepared.model = None
         checkpoint.free()
 
     @staticmethod
-    def build(job: Job[Any], share: Share) -> Made:
+    def build(job: Job[Any], share: Share) -> ReplicaTrainer:
         """Return the trainer of a share of the pairs."""
-        return _made(dpo.build(job, share), job.parameters.max_length)
+        return _make_replica_trainer(dpo.build(job, share), job.parameters.max_length)
 
-    def granted(self) -> list[int]:
+    def list_training_data(self) -> list[int]:
         """Return the lines that are not kept out."""
         return list(self._data.split.train)
 
@@ -161,6 +165,6 @@ class Pairs(_Texts):
         """Return two for each pair and pass."""
         return 2 * len(self.used()) * self.job.parameters.epochs
 
-    def end(self, rounds: list[Round], model: Any) -> None:
+    def end(self, rounds: list[RoundRecord], model: Any) -> None:
         """Write the scores of the pairs that were kept out."""
         dpo.write_scores(self.job, self._data, self._before, model)

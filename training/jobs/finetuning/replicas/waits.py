@@ -26,8 +26,12 @@ class Waits:
 
 def waiting(here: Sequence[int], missing: Sequence[int]) -> str:
     """Return in words which replicas wait for which; empty where none does."""
-    return f"{_listed(here)} wait{'s' if len(here) == 1 else ''} for {_listed(missing)}" if here and missing else ""
+    return (
+        f"{_format_replicas(here)} wait{'s' if len(here) == 1 else ''} for {_format_replicas(missing)}"
+        if here and missing
+        else ""
+    )
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _format_replicas(numbers: Sequence[int]) -> str:
     return f"replica{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"

@@ -14,19 +14,19 @@ import psutil
 
 from sessions.jobs.engine_launcher import EngineLauncher, EngineStatus
 from sessions.jobs.launcher import Launcher
-from sessions.jobs.transfer.job_transfer import Moving
-from sessions.jobs.transfer.shared_place import Place
+from sessions.jobs.transfer.job_transfer import Transfer
+from sessions.jobs.transfer.shared_place import SharedPlace
 from specs.system.resources import Resources
 
 
 def make(run: Path) -> Launcher:
     """Return the launcher of a run."""
     elsewhere = Path(os.environ["ACME_FOLDER"]) / run.name
-    return EngineLauncher(Processes(elsewhere / "handles"), Moving(Place((elsewhere / "jobs").as_uri())))
+    return EngineLauncher(Processes(elsewhere / "handles"), Transfer(SharedPlace((elsewhere / "jobs").as_uri())))
 
 
 class Processes:
-    """An engine of processes: the five methods of :class:`sessions.jobs.engine_launcher.Engine`."""
+    """An engine of processes: the five methods of :class:`sessions.jobs.engine_launcher.JobEngine`."""
 
     name = "other_folder"
     rents = False

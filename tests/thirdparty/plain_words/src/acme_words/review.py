@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from reviews.reviewers.checklist import FOR_A_PERSON, Checklist
-from reviews.reviewers.vendors.plugin_reviewer import Asked
+from reviews.reviewers.vendors.plugin_reviewer import PluginReviewRequest
 from specs.trail.verdict import Finding, Packet, Span, Verdict
 
 
-def review(packet: Packet, asked: Asked) -> Verdict:
+def review(packet: Packet, asked: PluginReviewRequest) -> Verdict:
     """Return the checklist's verdict with one finding more."""
     verdict = Checklist().review(packet, asked.digest)
     objective = str(packet.registered["objective"])

@@ -7,12 +7,12 @@ from typing import Annotated
 from pydantic import Field
 
 from specs.stages.base.kind import StageKind
-from specs.stages.base.row_metric import Value, count, every, judged, mean, metric, share, where
-from specs.stages.base.stage import Placed
+from specs.stages.base.row_metric import Value, count, every, judged_value, mean, metric, share, where
+from specs.stages.base.stage import DeviceParameters
 from specs.stages.finetuning.rows import TrainingRow
 
 
-class Parameters(Placed):
+class Parameters(DeviceParameters):
     """Train the model to give the better of two answers more log-probability a token than the worse one."""
 
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 1e-3
@@ -58,14 +58,14 @@ KIND = StageKind(
             "reward_pairs",
             unit="fraction",
             over=every,
-            value=judged("pairs of the input that a step is of / pairs of the input"),
+            value=judged_value("pairs of the input that a step is of / pairs of the input"),
             better="higher",
         ),
     ),
     job="acme_reward.job:run",
-    replayed="acme_reward.job:replay",
+    replay_job="acme_reward.job:replay",
     judge="acme_reward.judge",
-    points=("margins: do they grow for most pairs", "what sets better and worse apart beside quality"),
+    review_focus=("margins: do they grow for most pairs", "what sets better and worse apart beside quality"),
     trains="pairs",
     resumable=True,
 )

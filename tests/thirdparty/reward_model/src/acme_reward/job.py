@@ -14,12 +14,12 @@ from specs.stages.finetuning.rows import ReplayedStep
 from training.engines.checkpoint import device_of, load, save
 from training.jobs import saved_steps
 from training.jobs.finetuning.saved_weights import apart_from_end, saved_sketch
-from training.jobs.finetuning.weight_sketch import sketch, trained
-from training.jobs.job import Done, Job
+from training.jobs.finetuning.weight_sketch import collect_trained_weights, sketch
+from training.jobs.job import Job, StageResult
 from training.rules.tasks import load_items
 
 
-def run(job: Job) -> Done:
+def run(job: Job) -> StageResult:
     """Take one step a pair; what was saved by an earlier attempt is not done again."""
     given: Parameters = job.parameters
     saved = saved_steps.newest_whole(job.folder / saved_steps.FOLDER)
@@ -34,15 +34,15 @@ def run(job: Job) -> Done:
     save(model, tokenizer, job.out / "checkpoint")
     saved_steps.clear(job.folder / saved_steps.FOLDER)
     tokens = sum(row.tokens for row in rows)
-    return Done(*device_of(model), tokens=tokens, effective=given.model_dump(mode="json"))
+    return StageResult(*device_of(model), tokens=tokens, effective=given.model_dump(mode="json"))
 
 
-def replay(job: Job) -> Done:
+def replay(job: Job) -> StageResult:
     """Train the first steps again, as many as the challenge asks for, and look at what was saved."""
     assert job.order.challenge is not None
     (part,) = job.order.challenge.segments  # Without snapshots there is one part: the opening.
     model, tokenizer = load(job.inputs["model"])
-    before, again = sketch(trained(model)), list[ReplayedStep]()
+    before, again = sketch(collect_trained_weights(model)), list[ReplayedStep]()
     for row, _ in _steps(job, model, tokenizer, 0):
         shared = row.model_dump(include=set(ReplayedStep.model_fields))
         again.append(ReplayedStep.model_validate(shared | {"before": before}))
@@ -53,8 +53,8 @@ def replay(job: Job) -> Done:
     job.write_rows(ROWS, again)
     facts: dict[str, Any] = {"saved": saved_sketch(job)}
     if part.until == job.order.challenge.of:
-        facts["end_apart"] = apart_from_end(job, trained(model))
-    return Done(*device_of(model), tokens=sum(row.tokens for row in again), effective={}, facts=facts)
+        facts["end_apart"] = apart_from_end(job, collect_trained_weights(model))
+    return StageResult(*device_of(model), tokens=sum(row.tokens for row in again), effective={}, facts=facts)
 
 
 def _steps(job: Job, model: Any, tokenizer: Any, done: int) -> Iterator[tuple[Step, int]]:
@@ -81,7 +81,7 @@ def _steps(job: Job, model: Any, tokenizer: Any, done: int) -> Iterator[tuple[St
             grad_norm=float(gradient),
             tokens=sum(one.numel() for one in ids),
             batches=tuple(hashlib.sha256(repr(one.tolist()).encode()).hexdigest()[:16] for one in ids),
-            sketch=sketch(trained(model)),
+            sketch=sketch(collect_trained_weights(model)),
             item=item.id,
             margin=float(better - worse),
         )
