@@ -119,8 +119,7 @@ class Waiting(ProcessMessage):
 
 
 class Look(ProcessMessage):
-    """The reviewer looks something up; the session carries it out, records both and answers with
-    ``LookupAnswerMessage``."""
+    """The reviewer looks something up; the session does it, records both and answers ``LookupAnswerMessage``."""
 
     op: Literal["look"] = "look"
     tool: str

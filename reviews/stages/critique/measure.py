@@ -266,8 +266,10 @@ def read_sampled_comparisons(evidence: Evidence) -> tuple[ComparisonRow, ...]:
 
 
 def read_prefer(evidence: Evidence, output: str) -> Subjects | None:
-    """Return sampled responses, what the judge said of them, or the pairs; errors as
-    :func:`read_sampled_comparisons`."""
+    """Return sampled responses, the judge's comparisons, or the pairs.
+
+    Errors are those of :func:`read_sampled_comparisons`.
+    """
     if output == "rows":
         return as_written(read_rows(evidence.outputs.get("rows"), CandidateRow, "sampled responses"), output)
     if not read_sampled_comparisons(evidence):

@@ -21,8 +21,10 @@ def read(evidence: Evidence, output: str) -> Subjects:
 
 
 def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[float]:
-    """Return 1 for each item that the registered scorer holds for right, 0 for the others; as
-    :func:`read_benchmark_samples`."""
+    """Return 1 for each item that the registered scorer accepts and 0 for the others.
+
+    Errors are those of :func:`read_benchmark_samples`.
+    """
     return [float(value.passed) for value in read_benchmark_samples(evidence, path)]
 
 

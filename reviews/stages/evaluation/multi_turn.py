@@ -73,8 +73,10 @@ def read_judged_conversations(evidence: Evidence, path: Path | None) -> tuple[Ju
 
 
 def read(evidence: Evidence, output: str) -> Subjects:
-    """Return the conversations for its metrics, their judged ``turns`` or all ``answers``; errors as
-    :func:`read_judged_conversations`."""
+    """Return the conversations for its metrics, their judged ``turns`` or all ``answers``.
+
+    Errors are those of :func:`read_judged_conversations`.
+    """
     path = evidence.outputs.get("rows")
     subjects = by_item(read_judged_conversations(evidence, path), read_rows(path, ConversationRow, "conversation rows"))
     if output == "rows":
@@ -83,8 +85,10 @@ def read(evidence: Evidence, output: str) -> Subjects:
 
 
 def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[float]:
-    """Return whether each conversation passes, or how many of its turns do; errors as
-    :func:`read_judged_conversations`."""
+    """Return whether each conversation passes, or how many of its turns do.
+
+    Errors are those of :func:`read_judged_conversations`.
+    """
     talks = read_judged_conversations(evidence, path)
     if outcome == "binary":
         return [float(talk.passed) for talk in talks]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reviews.statistics.agreement import Kappa, cohens_kappa
 from specs.session.thresholds import Thresholds
@@ -52,12 +52,10 @@ class Admission(NamedTuple):
     """Names of the answers that were judged otherwise than labelled."""
 
 
-def verdicts_on(cases: Iterable[VerifierCase], verify: Callable[[Item, str], object]) -> tuple[ScorerVerdict, ...]:
+def verdicts_on(cases: Iterable[VerifierCase], verify: Callable[[Item, str], Any]) -> tuple[ScorerVerdict, ...]:
     """Judge labelled answers. ``verify`` returns something with ``passed``, as a task's verifier does."""
     return tuple(
-        ScorerVerdict(
-            case.item.id, len(case.output), case.good, bool(getattr(verify(case.item, case.output), "passed"))
-        )  # noqa: B009
+        ScorerVerdict(case.item.id, len(case.output), case.good, bool(verify(case.item, case.output).passed))
         for case in cases
     )
 

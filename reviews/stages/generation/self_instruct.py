@@ -80,8 +80,10 @@ class KeptInstruction(NamedTuple):
 
 
 def read(evidence: Evidence, output: str) -> Subjects:
-    """Return the ``calls``, what they ``listed``, what is ``kept``, or the probes; errors as
-    :func:`recompute_instructions`."""
+    """Return the ``calls``, what they ``listed``, what is ``kept``, or the probes.
+
+    Errors are those of :func:`recompute_instructions`.
+    """
     result = recompute_instructions(evidence)
     rows, fated = result.rows, result.harvest.fated
     if output in ("same_seed", "other_seed"):

@@ -82,8 +82,7 @@ def _is_article(words: list[str], written: list[str], place: int) -> bool:
 
 
 def normalise_spelling(text: str, *, as_code: bool = False) -> str:
-    """Return a text without what a writer may vary: like :func:`reduce_answer`, but two spellings that differ tell
-    apart.
+    """Return a text without what a writer may vary, more strictly than :func:`reduce_answer`.
 
     The case of a word inside ("myVar"), a mark after a number or symbol ("5!") and an article inside count;
     with ``as_code`` every case does.
