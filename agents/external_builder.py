@@ -62,7 +62,7 @@ class BuilderExchange:
         self.doing = "the session begins"
         """What happens while no phase is open."""
         self.ended = ""
-        """Why no phase opens, unless somebody else acts; empty while the session runs."""
+        """Why no phase opens, unless someone else acts; empty while the session runs."""
         self.closed = False
         self.launched: set[str] = set()
         """The attempts whose jobs a launcher has taken."""

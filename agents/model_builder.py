@@ -79,7 +79,7 @@ class ModelBuilder:
 
 
 def is_window_full(turn: ModelTurn, most: int) -> bool:
-    """Say whether an answer ended because the model's window was full, and not at its own limit."""
+    """Return whether an answer ended because the model's window was full, and not at its own limit."""
     return turn.stop == "length" and turn.usage is not None and turn.usage.output_tokens < most
 
 

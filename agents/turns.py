@@ -26,7 +26,7 @@ class ToolResult(Contract):
     text: str
     is_error: bool = False
     image: str = Field(default="", exclude_if=lambda arguments: not arguments)
-    """A PNG in base64, beside the text."""
+    """A PNG in base64, next to the text."""
 
 
 class TurnUsage(Contract):

@@ -21,7 +21,7 @@ LIBRARY = HOME / "specs" / "library"
 
 
 def write_spec(folder: Path, seed: int) -> Path:
-    """Write the demo spec with another seed, and the files it names beside it."""
+    """Write the demo spec with another seed, and the files it names next to it."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree(LIBRARY / "data", folder / "data", dirs_exist_ok=True)
     shutil.copyfile(HOME / "constitution.yaml", folder / "constitution.yaml")

@@ -5,7 +5,7 @@
 
 Measured are 2 and 4 processes on this machine that exchange a tensor of float32 by torchft and gloo over loopback: the
 figures show that replicas are correct and what torchft adds, and nothing of a network. Latency and bandwidth are fitted
-to two replicas; what they predict for four is printed beside what was measured. The cost model for more replicas is on
+to two replicas; what they predict for four is printed next to what was measured. The cost model for more replicas is on
 paper: a ring sends 2 (n - 1) / n of the bytes through each replica in 2 (n - 1) turns, a replica that dies repeats half
 a round, and the peer is averaging gradients at every step. It leaves out slow replicas, the time of a new quorum, and
 whether the model learns as much.
@@ -84,7 +84,7 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def fitted(rows: Sequence[dict[str, Any]]) -> str:
-    """Return what latency and bandwidth of two replicas predict for four, beside what was measured."""
+    """Return what latency and bandwidth of two replicas predict for four, next to what was measured."""
     results = {(row["replicas"], row["parameters"]): row["seconds"] for row in rows}
     small, large = results[2, SIZES[0]], results[2, SIZES[-1]]
     rate = 4 * (SIZES[-1] - SIZES[0]) / max(large - small, 1e-9)

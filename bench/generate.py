@@ -8,8 +8,8 @@ its temperature, nucleus, repetition penalty and stop strings. The peer is trans
 ``stop_strings``. The limit: 3 times as many tokens a second. Without sampling both have to write the same text; how
 many of the answers are equal is printed, because sums of floating point numbers differ with the size of a batch.
 
-``--engine`` names another engine of stages. The batched one is timed beside it then, and the penalty is left out on all
-sides where the engine has none.
+``--engine`` names another engine of stages. The batched one is timed next to it then, and the penalty is left out on
+all sides where the engine has none.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def main() -> int:
         began = time.perf_counter()
         other = sum(len(output.ids) for output in ours(sampling, prompts, batched))
         rate = other / (time.perf_counter() - began)
-        print(f"batched beside it: {rate:.1f} tokens/s, {rates[engine.name] / rate:.2f} times that")
+        print(f"batched next to it: {rate:.1f} tokens/s, {rates[engine.name] / rate:.2f} times that")
     ratio = rates[engine.name] / rates["generate, 1 prompt"]
     print(f"greedy answers equal, token for token: {equal} of {namespace.compared}")
     print(f"ratio: {ratio:.2f} (limit: >= {LIMIT:g}), {torch.get_num_threads()} threads")

@@ -1,4 +1,4 @@
-"""What the trail costs: append, verify, prove, search, export; beside a plain durable insert and pymerkle.
+"""What the trail costs: append, verify, prove, search, export; next to a plain durable insert and pymerkle.
 
     .venv/bin/python -m bench.trail [--entries 100000] [--folder DIR]
     .venv/bin/python -m bench.trail --verifier verify/verify --batch verify/verify-batch
@@ -6,7 +6,7 @@
 Each figure is printed with its peer or its limit and whether it holds. Peers are measured in the same run, in turns
 with what they are compared with: the speed of a disk and of a shared machine changes from minute to minute. Where one
 core does the work, the limit is on the processor's time, which others on the machine change little; wall time is
-printed beside it. pymerkle is measured when it is installed (GPL: never a dependency), the Go verifiers when they were
+printed next to it. pymerkle is measured when it is installed (GPL: never a dependency), the Go verifiers when they were
 built (verify/README.md): ``--verifier`` checks each signature alone, ``--batch`` many at once.
 """
 

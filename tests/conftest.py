@@ -157,7 +157,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("more")
         # Where its file gives a limit, that one holds: a marker of the test itself would come before it.
         if item.get_closest_marker("model") and item.get_closest_marker("timeout") is None:
-            # The first of them waits for a session of two minutes of processor: 14 beside twenty other processes.
+            # The first of them waits for a session of two minutes of processor: 14 next to twenty other processes.
             item.add_marker(pytest.mark.timeout(2500))
     items.sort(key=lambda item: (_turn(item.nodeid), item.get_closest_marker("integration") is None))
 

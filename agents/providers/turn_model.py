@@ -148,7 +148,7 @@ class TurnModel:
                 message = plain(http.without_secrets(str(error)), REASON_CHARACTERS)
                 # A page or a body in one piece was not cut off: the next answer will be like it.
                 streamed = b"data:" in (http.received or b"")
-                text = message if streamed else "the response is no stream of events"
+                text = message if streamed else "the response is not a stream of events"
                 raise NoAnswer(text, passes=streamed and error.passes, may_be_billed=True) from error
             except (*UNREADABLE, KeyError) as error:
                 message = f"{NOT_THE_API} ({type(error).__name__})"

@@ -1,4 +1,4 @@
-"""Family ``exports``: exports that somebody manipulated or forged, before both verifiers.
+"""Family ``exports``: exports that someone manipulated or forged, before both verifiers.
 
 An attack is missed if the two disagree, if one accepts what has to be refused, or if Peergate's own ends in an error.
 What is compared is the part of the answer that both give (docs/explanation/trail.md, "Two verifiers, one answer").

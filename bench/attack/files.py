@@ -127,7 +127,7 @@ def _try(
 
 
 def _is_listed(name: str, *audits: Audit) -> bool:
-    """Say whether a file, or what lies in a folder, was listed as not covered before or after."""
+    """Return whether a file, or what lies in a folder, was listed as not covered before or after."""
     listed = {text for audit in audits for text in audit.not_covered}
     return name in listed or any(text.startswith(f"{name}/") for text in listed)
 
@@ -151,7 +151,7 @@ def _swapped(path: Path, two: Path) -> tuple[str, list[Path], Callable[[], None]
     def change() -> None:
         first, second = path.read_bytes(), two.read_bytes()
         rewrite(path, second)
-        # Two empty files, or the same file twice in a folder, are no other folder when they change places.
+        # Two empty files, or the same file twice in a folder, are not other folder when they change places.
         rewrite(two, first if first != second else first + b"\n")
 
     return "swapped", [path, two], change

@@ -49,7 +49,7 @@ INITIALIZE: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
-    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "nobody", "version": "0"}},
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "no one", "version": "0"}},
 }
 ACCEPT = {"accept": "application/json, text/event-stream"}
 
@@ -132,7 +132,7 @@ def half_open(target: Target, stack: ExitStack, seed: int) -> str:
 
 
 def slow_headers(target: Target, stack: ExitStack, seed: int) -> str:
-    """Begin requests and send their headers byte by byte, as long as somebody listens."""
+    """Begin requests and send their headers byte by byte, as long as someone listens."""
     started_at = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     _drip(target, stack, seed, started_at, b"X")
     return f"{SLOW} connections whose headers never end"

@@ -78,7 +78,7 @@ def signed_twice(original: Original, chance: random.Random) -> Forgery:
 
 
 def another_first_policy(original: Original, chance: random.Random) -> Forgery:
-    """The first policy in another form. One that holds is a trail of somebody else, which only a kept policy shows."""
+    """The first policy in another form. One that holds is a trail of someone else, which only a kept policy shows."""
     policy: Any = copy.deepcopy(original.entries[0].policy)
     name, harmful = chance.choice(sorted(_POLICIES.items())), True
     harmful = name[1](policy, chance)
@@ -155,7 +155,7 @@ _POLICIES: dict[str, Callable[[Any, random.Random], bool]] = {
     "an empty origin": _set(origin=""),
     "an unknown role": _set(roles={"*": ["log", "admin"]}),
     "roles that are text": _set(roles={"*": "log"}),
-    "nobody signs": _set(roles={"*": ["human"]}),
+    "no one signs": _set(roles={"*": ["human"]}),
     "a key of no role": _set_key(role="admin"),
     "a key id that is another's": _set_key(id="0" * 64),
     "a public key in capitals": _set_key(public="A" * 64),

@@ -1,4 +1,4 @@
-"""Trails that somebody with keys writes anew, entry by entry as bytes, and the export around them.
+"""Trails that someone with keys writes anew, entry by entry as bytes, and the export around them.
 
 Nothing here goes through Peergate's own checks: what is written may be no entry at all. Every other file of the export
 is made to agree, so that only what was changed can be found.

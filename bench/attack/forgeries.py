@@ -206,7 +206,7 @@ def _renamed(subject: Any) -> Any:
 
 
 def other_time(original: Original, chance: random.Random) -> Forgery:
-    """Times that are no number of nanoseconds, or are spelled otherwise."""
+    """Times that are not number of nanoseconds, or are spelled otherwise."""
     number = entry_of_kind(original, chance)
     ns = original.entries[number].time_ns
     other = chance.choice([

@@ -1,4 +1,4 @@
-"""Secrets to plant: each form as somebody would paste it, made anew for every seed, none of them in use anywhere."""
+"""Secrets to plant: each form as someone would paste it, made anew for every seed, none of them in use anywhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Planted:
     hidden: tuple[str, ...]
 
     def is_in(self, text: str, squeezed: str) -> bool:
-        """Say whether the secret is in a text, which is also given by :func:`squeezed`."""
+        """Return whether the secret is in a text, which is also given by :func:`squeezed`."""
         parts = [part for text in self.hidden for part in _parts(text)]
         return any(part in text or _GAPS.sub("", part) in squeezed for part in parts)
 

@@ -174,7 +174,7 @@ FORMS: dict[str, Break] = {
     "a comma behind a row": _line(lambda line, _: line + b","),
     "an empty line": _line(lambda line, _: line + b"\n"),
     "a line of spaces": _line(lambda line, _: line + b"\n   "),
-    "a byte that is no UTF-8": _line(lambda line, _: line[:-2] + b"\xff" + line[-2:]),
+    "a byte that is not UTF-8": _line(lambda line, _: line[:-2] + b"\xff" + line[-2:]),
     "a NUL byte": _line(lambda line, _: line + b"\x00"),
     "a line of 17 MB": _line(lambda line, _: line + b" " * (17 << 20)),
     "a byte order mark": _file(lambda data: b"\xef\xbb\xbf" + data),

@@ -2,7 +2,7 @@
 
 Three sorts. *Calls*: system calls and sockets that must not reach the kernel's code. *Hogs*: scripts that hold several
 times the memory, files or processes they may, each in another way; found if the job fails, or if the script is refused
-what it asks for. *Outputs*: what a script leaves that is no plain file under a plain name, or is too much.
+what it asks for. *Outputs*: what a script leaves that is not a plain file under a plain name, or is too much.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NO_COUNT = (
     "from sessions.jobs import process_usage as usage\n"
     "usage.Watched.usage = lambda self, threads, held: usage.Usage(0, 0)"
 )
-"""Nobody counts what the processes hold."""
+"""No one counts what the processes hold."""
 
 
 def run(seed: int, folder: Path, change: str = "", only: Callable[[str], bool] = lambda name: True) -> Outcome:
@@ -49,7 +49,7 @@ def run(seed: int, folder: Path, change: str = "", only: Callable[[str], bool] =
     Args:
         seed: of the order and of the names of outputs.
         folder: for the sessions.
-        change: Python that the process beside the sandbox runs first, to switch off a guard.
+        change: Python that the process next to the sandbox runs first, to switch off a guard.
         only: says by name which attacks are made.
     """
     if why := why_not(this_host()):
@@ -112,13 +112,13 @@ def _recipe(folder: Path, name: str, script: str, change: str) -> Ended:
     try:
         return run_recipe(session, script, change=change, **LIMITS)
     except subprocess.TimeoutExpired as error:
-        return Ended(124, "nobody ended it", session.run, error.timeout)
+        return Ended(124, "no one ended it", session.run, error.timeout)
     finally:
         session.trail.close()
 
 
 def _well_ended(ended: Ended) -> bool:
-    """Say whether the job ended with a manifest or a reason, never with an error of Peergate's own."""
+    """Return whether the job ended with a manifest or a reason, never with an error of Peergate's own."""
     return ended.code == 0 or (ended.code == 1 and "recipe: " in ended.log and "sessions/jobs" not in ended.log)
 
 

@@ -141,7 +141,7 @@ def _all_of(door: str, plants: Sequence[Planted]) -> str:
 
 
 def _some_of(door: str, plants: Sequence[Planted], limit: int) -> str:
-    """Return as many as fit: a secret that was cut by whoever planted it is half of one."""
+    """Return as many as fit: a secret that was cut by anyone who planted it is half of one."""
     while len(text := _all_of(door, plants)) > limit:
         plants = plants[:-1]
     return text

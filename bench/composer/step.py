@@ -59,7 +59,7 @@ def one_loss(which: str, model: Any, namespace: argparse.Namespace) -> Run:
 
     from training.jobs.finetuning.online.hidden_states import TokenSequence, states
 
-    # What an import takes is no cost of a loss.
+    # What an import takes is not a cost of a loss.
     import_module("trl.experimental.sdpo.loss_utils")
     generator, device = torch.Generator().manual_seed(0), namespace.device
     vocabulary, prompt = model.config.vocab_size, namespace.prompt or namespace.tokens

@@ -1,1 +1,1 @@
-"""Flaws planted in real sessions on a tiny model, one a session, each beside its healthy twin."""
+"""Flaws planted in real sessions on a tiny model, one a session, each next to its healthy twin."""

@@ -1,4 +1,4 @@
-"""Healthy sessions: what differs between them beside the seed, and what their results come to."""
+"""Healthy sessions: what differs between them next to the seed, and what their results come to."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Machine(Here):
 
 
 def lies(order: JobOrder, operator: Operator | None) -> bool:
-    """Say whether this job is the one that lies; witnesses are honest."""
+    """Return whether this job is the one that lies; witnesses are honest."""
     return operator is not None and not order.challenge and order.grant.stage == operator.stage
 
 
@@ -104,7 +104,7 @@ def _plant(job: Job, operator: Operator, run: Path) -> None:
 
 
 def _outputs(job: Job) -> dict[str, Any]:
-    """Return what a job left, rows as what they say: another way of writing them is no change."""
+    """Return what a job left, rows as what they say: another way of writing them is not a change."""
     return {
         path.name: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         if path.suffix == ".jsonl"

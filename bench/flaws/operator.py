@@ -22,7 +22,7 @@ Change = tuple[str, str]
 
 
 class Desk(Protocol):
-    """What somebody at the machine may do to a session that has stopped."""
+    """What someone at the machine may do to a session that has stopped."""
 
     run: Path
 
@@ -35,7 +35,7 @@ class Desk(Protocol):
         ...
 
     def waits(self) -> bool:
-        """Say whether the session waits for an answer."""
+        """Return whether the session waits for an answer."""
         ...
 
     def lift(self, check: str, stage: str) -> None:
@@ -56,7 +56,7 @@ FAMILIES = (
 SESSIONS = ("sft", "lora", "dpo", "scored", "judged")
 """The small sessions: full training; adapters; pairs; full training with questions and texts, or with a critic."""
 REPORT, AUDIT = ("report.override", "report.exploratory", "report.retracted"), "audit"
-"""What names a flaw beside checks: what the report says of its result, and damage that an audit finds."""
+"""What names a flaw next to checks: what the report says of its result, and damage that an audit finds."""
 REFUSALS = ("decides before",)
 """Words of the spec's own rules that refuse a design."""
 
@@ -90,11 +90,11 @@ class Operator:
     later: Work | None = None
     """What is changed when the job has ended: its outputs, manifest and exit record."""
     person: Person | None = None
-    """What somebody does when the session waits for an answer."""
+    """What someone does when the session waits for an answer."""
     tamper: Callable[[Path], None] | None = None
     """What is changed in the run folder of a session that has closed; an audit follows."""
 
     def changes_something(self) -> bool:
-        """Say whether anything is planted at all."""
+        """Return whether anything is planted at all."""
         hooks = (self.spec, self.data, self.swap, self.lie, self.spoil, self.manifest, self.weights, self.later)
         return any((*hooks, self.person, self.tamper))

@@ -24,7 +24,7 @@ from specs.system.errors import PeergateError
 from testing.fixtures.quick_session import Silent, draw_nothing, drive, quick_session
 from testing.fixtures.reviewer_here import key_here
 
-PERSON = "Somebody"
+PERSON = "Someone"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Ended:
 
 
 class _Desk:
-    """What somebody does to a stopped session, as the commands do it."""
+    """What someone does to a stopped session, as the commands do it."""
 
     def __init__(self, run: Path, model: Path, operator: Operator, variation: Variation) -> None:
         self.run = run
@@ -75,7 +75,7 @@ class _Desk:
         drive(_session(self.run, self._operator, self._variation), arguments)
 
     def waits(self) -> bool:
-        """Say whether the session waits for an answer."""
+        """Return whether the session waits for an answer."""
         return overview(self.run).state == "waiting"
 
     def lift(self, check: str, stage: str) -> None:

@@ -41,7 +41,7 @@ FOOT = """
 The operators and what should find them were written before the checks were mended that missed them, so the shares above
 say how the product fares on flaws that it knows. Of the last 18, in `bench/flaws/families/files.py`, 11 were stopped
 when they first ran; four more are since all files that describe weights are compared, and three (`said-memory`,
-`log-later`, `extra-output`) since a job's log, the files beside its outputs and what it says of itself are.
+`log-later`, `extra-output`) since a job's log, the files next to its outputs and what it says of itself are.
 
 Of the six in `bench/flaws/families/places.py`, `prepared-witness`, `evaluated-later` and `loose-level` were missed when
 they first ran, or would have been without the change that they were written for (decision 49).

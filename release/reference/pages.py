@@ -178,7 +178,7 @@ def _environment_page() -> str:
         "# Environment variables\n\n"
         f"{table(('variable', 'set by', 'what it does'), rows)}\n\n"
         "A job gets named variables only, never a key. The reviewer's process gets the keys of its own vendors and\n"
-        "nobody else does. A vendor's key is never sent to an address that a spec names.\n"
+        "no one else does. A vendor's key is never sent to an address that a spec names.\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""The state of each acceptance criterion, computed from trail and store: nobody types it.
+"""The state of each acceptance criterion, computed from trail and store: no one types it.
 
 A criterion is open, until the gate of its stage approves and finds what the criterion asks for. It is retracted when
 that no longer holds: the approval was taken back, a later attempt shows otherwise, or further seeds do not replicate

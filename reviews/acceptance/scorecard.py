@@ -1,6 +1,6 @@
 """The scorecard of a session: each registered claim, how much of it is shown, by what, and of what that holds.
 
-Rows are computed from trail and store; nobody types them. What limits a claim takes it down to ``partly``: an override,
+Rows are computed from trail and store; no one types them. What limits a claim takes it down to ``partly``: an override,
 an amendment after data, a check that could close a gate and only warned, training that no witness repeated, further
 looks at the held-out split. What no gate approved is not shown.
 """
@@ -102,7 +102,7 @@ class _ScorecardReader:
         self._void = find_retracted_judgements(entries)
 
     def hypothesis(self) -> Iterator[ScorecardRow]:
-        """Yield the registered comparison, and what each kind or control has to show beside it."""
+        """Yield the registered comparison, and what each kind or control has to show next to it."""
         analysis, stage = self._spec.analysis, self._spec.analysis.treatment
         gate = self._gate(stage)
         results = [result for result in self._results(stage, gate) if result.hypothesis]

@@ -51,7 +51,7 @@ class FileTree(NamedTuple):
         )
 
     def other_at(self, name: str) -> str:
-        """Say what a path, or a folder it leads through, is if it is neither file nor folder; empty otherwise."""
+        """Return what a path, or a folder it leads through, is if it is neither file nor folder; empty otherwise."""
         path = Path(name)
         return next(
             (self.others[parent.as_posix()] for parent in (path, *path.parents) if parent.as_posix() in self.others), ""
@@ -91,7 +91,7 @@ def format_path(name: str) -> str:
 def named_in_store(recorded: RecordedEntry, *, with_report: bool = False) -> Iterator[StoredFile]:
     """Yield the files that must be in the store, for an entry whose body may be anything.
 
-    ``with_report``: also the files of the report, which an export keeps in its store and a run beside it.
+    ``with_report``: also the files of the report, which an export keeps in its store and a run next to it.
     """
     if with_report or recorded.entry.kind != IN_THE_RUN:
         yield from stored_evidence(recorded.entry.kind, recorded.body)
@@ -160,7 +160,7 @@ class FileComparison:
             path = f"{self.store}/{name}"
             if not _STORED.fullmatch(name):
                 if export or not _PARTIAL.fullmatch(name):
-                    yield f"{self.store}/{format_path(name)}: is no evidence: it has no digest as its name"
+                    yield f"{self.store}/{format_path(name)}: is not evidence: it has no digest as its name"
                 continue
             self.files += 1
             self._covered.add(path)

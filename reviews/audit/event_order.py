@@ -172,7 +172,10 @@ class _StageOutputs:
             self._digests[ended.body["stage"], output].add(artifact["digest"])
 
     def damage(self, launch: RecordedEntry, order: JobOrder, resolved: ResolvedSpec, store: Store) -> Iterator[str]:
-        """Say which inputs of a job no stage has left, as it was or, for instructions that a model wrote, screened."""
+        """Return which inputs of a job no stage has left.
+
+        An input counts as it was left; instructions that a model wrote count after screening.
+        """
         stages = {stage.name: stage for stage in resolved.spec.stages}
         for role, artifact in order.inputs.items():
             owner, _, output = artifact.name.partition(".")
@@ -258,7 +261,7 @@ def people_damage(entries: list[RecordedEntry], store: Store) -> Iterator[str]:
             reviewers = _reviewers(entries[: number + 1], store)
         elif kind == "verdict" and body["reviewer"] not in reviewers:
             who = ", ".join(reviewers)
-            yield f"entry {number} (verdict): '{body['reviewer']}' is no reviewer here, registered are: {who}"
+            yield f"entry {number} (verdict): '{body['reviewer']}' is not a reviewer here, registered are: {who}"
         elif kind == "override" and (body["check"] is None) == (body["condition"] is None):
             yield f"entry {number} (override): lifts {'nothing' if body['check'] is None else 'two things'}"
 

@@ -130,7 +130,7 @@ def _write(path: Path, data: bytes) -> int:
 
 
 def _copy_store(run: Path, evidence: FileComparison, target: Store) -> int:
-    """Copy the content store, and into it the report's files, which a run folder has beside it."""
+    """Copy the content store, and into it the report's files, which a run folder has next to it."""
     names = evidence.list_stored_files()
     for name in names:
         copy = target.root / name
@@ -194,7 +194,7 @@ def _other_files(folder: Path, tree: FileTree, walk: TrailVerification, note: by
     known = {CHECKPOINT, PAGE, *expected, *bundles}
     for name in sorted(tree.files):
         if name not in known and not name.startswith(f"{STORE}/"):
-            yield f"{format_path(name)}: is no part of the export"
+            yield f"{format_path(name)}: is not part of the export"
     filled = {parent.as_posix() for name in tree.files for parent in Path(name).parents}
     for name in sorted(tree.folders - filled):
         yield f"{format_path(name)}: is a folder without a file of the export"

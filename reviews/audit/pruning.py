@@ -71,7 +71,9 @@ def prune_damage(entries: Sequence[RecordedEntry], store: Store) -> Iterator[str
             before[pruned_weights.path] = pruned_weights
         steps = saved_steps(earlier)
         yield from (
-            f"{where}: {leftover} is no folder of saved steps" for leftover in body.leftovers if leftover not in steps
+            f"{where}: {leftover} is not a folder of saved steps"
+            for leftover in body.leftovers
+            if leftover not in steps
         )
 
 

@@ -265,7 +265,7 @@ def _which(again: MetricSet | None, recorded: MetricSet | None) -> str:
 
 
 def _other_checks(recorded: tuple[CheckResult, ...], again: tuple[CheckResult, ...]) -> str:
-    """Say which checks come out otherwise; empty when none does."""
+    """Return which checks come out otherwise; empty when none does."""
     now, then = (
         {check_result.id: check_result for check_result in again},
         {check_result.id: check_result for check_result in recorded},

@@ -17,9 +17,9 @@ from specs.trail.session_bodies import ReplicationEntry, ReplicationResultEntry
 def replication_damage(
     run: Path, entries: Sequence[RecordedEntry], trail_name: str, store_name: str, notes: list[str]
 ) -> Iterator[str]:
-    """Check the plan of further seeds and their figures, from the sessions that lie beside this one.
+    """Check the plan of further seeds and their figures, from the sessions that lie next to this one.
 
-    What cannot be computed again, because a session is not beside or not the one that was counted, is a note.
+    What cannot be computed again, because a session is not next to or not the one that was counted, is a note.
     """
     planned, counted = find(entries, "replication"), find(entries, "replicated")
     if planned is not None and find(entries[: planned.entry.seq], "close") is None:
@@ -37,7 +37,7 @@ def replication_damage(
     trails = {name: _up_to(run.parent / name / trail_name, head) for name, head in body.heads.items()}
     if gone := sorted(name for name, trail in trails.items() if trail is None):
         notes.append(
-            f"further seeds not computed again: not beside this session as they were counted: {', '.join(gone)}"
+            f"further seeds not computed again: not next to this session as they were counted: {', '.join(gone)}"
         )
         return
     store = Store(run / store_name)

@@ -26,7 +26,7 @@ def sign_spec(signer: Signer, registration: str, by: str) -> SpecSignature:
 
 
 def is_spec_signed(signed: SpecSignature, registration: str) -> bool:
-    """Say whether the signature is over this registration, by the key that it names."""
+    """Return whether the signature is over this registration, by the key that it names."""
     data = _statement(registration, signed.by, signed.time_ns)
     return is_signed(bytes.fromhex(signed.key), bytes.fromhex(signed.signature), data)
 

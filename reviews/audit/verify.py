@@ -37,7 +37,7 @@ from specs.trail.key_policy import Policy
 TRIES = 3
 """How often a run is verified whose trail grows."""
 SIDE_FILES = ("-wal", "-shm", "-journal")
-"""SQLite's files beside one that is open."""
+"""SQLite's files next to one that is open."""
 
 
 @dataclass(kw_only=True)
@@ -194,7 +194,7 @@ def verify_trail(
         code: int = getattr(error, "sqlite_errorcode", 0)
         no_room = code & 0xFF in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
         if no_room and code != sqlite3.SQLITE_IOERR_SHORT_READ:
-            # Reading a trail that is open elsewhere makes a file beside it, which takes room on the disk.
+            # Reading a trail that is open elsewhere makes a file next to it, which takes room on the disk.
             audit.readable = False
             audit.notes.append(f"{path} cannot be read: {error}; is the disk full?")
         elif _first_bytes(path) != b"SQLite format 3\x00" and not seal_path(path).exists():
@@ -276,7 +276,7 @@ def _compare_files(audit: Audit, compared: FileComparison, trail_name: str) -> N
         audit.damage.extend(compared.file_damage())
     except FORMLESS as error:
         audit.damage.append(formless(error))
-    # The pointer to a database only says where the rows are, and what SQLite keeps beside its file is in no seal.
+    # The pointer to a database only says where the rows are, and what SQLite keeps next to its file is in no seal.
     compared.list_not_covered((trail_name, seal_path(Path(trail_name)).name))
     audit.files, audit.not_covered = compared.files, compared.not_covered
     audit.notes.extend(compared.notes)

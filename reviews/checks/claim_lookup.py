@@ -34,7 +34,7 @@ def claim_results(evidence: Evidence, metrics: MetricSet | None) -> tuple[ClaimR
 
 
 def agrees(stated: float, measured: float, tolerance: float) -> bool:
-    """Say whether a stated number is the measured one, up to the tolerance it was stated with."""
+    """Return whether a stated number is the measured one, up to the tolerance it was stated with."""
     return math.isclose(measured, stated, rel_tol=1e-9, abs_tol=tolerance)
 
 

@@ -112,7 +112,7 @@ class GateCheck:
     """Whether it compares weights. Where they are gone, an audit takes the recorded result and says so."""
 
     def belongs_to(self, kind: StageKind) -> bool:
-        """Say whether stages of a kind are checked by it."""
+        """Return whether stages of a kind are checked by it."""
         return bool(self.kinds(kind)) if callable(self.kinds) else kind.name in self.kinds
 
     def kind_names(self) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def _outputs(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         visible = tuple({"file": name} for name in evidence.beside)
         return CheckOutcome(
             "FAIL",
-            f"the job left what is no output of its stage: {join_names(evidence.beside)}",
+            f"the job left what is not output of its stage: {join_names(evidence.beside)}",
             None,
             visible,
             repairable=False,
@@ -187,7 +187,7 @@ def _clock(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """
     record, observed = evidence.exit, evidence.observed
     if record is None or observed is None:
-        raise EvidenceMissing("the job left no exit record" if record is None else "nobody noted how long it was seen")
+        raise EvidenceMissing("the job left no exit record" if record is None else "no one noted how long it was seen")
     seen_text = f"between {observed.at_least_s:.0f} and {observed.at_most_s:.0f} s were seen from here"
     detail = f"the exit record states {record.seconds:.6g} s, {seen_text}"
     if not observed.fits(record.seconds):
@@ -209,7 +209,7 @@ def _times(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """
     record, observed, manifest = evidence.exit, evidence.observed, manifest_of(evidence)
     if record is None or observed is None or evidence.launched is None or evidence.ended is None:
-        raise EvidenceMissing("the job left no exit record" if record is None else "nobody noted when it was launched")
+        raise EvidenceMissing("the job left no exit record" if record is None else "no one noted when it was launched")
     spare = observed.spare()
     early, late = evidence.launched - record.started, record.ended - evidence.ended
     beyond = manifest.wall_s - record.seconds

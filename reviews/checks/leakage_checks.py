@@ -177,7 +177,7 @@ def nearest_pairs(train: Iterable[tuple[str, str]], heldout: Sequence[Item]) -> 
 
 
 def too_few_groups(groups: Iterable[str]) -> str:
-    """Say what is wrong with the groups of items that share them; empty where there are enough, or none does."""
+    """Return what is wrong with the groups of items that share them; empty where there are enough, or none does."""
     every = list(groups)
     count = len(set(every))
     if count >= LEAST_GROUPS or count == len(every):

@@ -41,7 +41,7 @@ DATA = ("training/rules/prompts/*.yaml",)
 def measuring_code(resolved: ResolvedSpec | None = None) -> str:
     """Return the digest of the code that metrics, checks, packets and decisions of a spec depend on.
 
-    A plug-in that was registered with the spec counts with its name, version and files, and a task beside the spec
+    A plug-in that was registered with the spec counts with its name, version and files, and a task next to the spec
     with its file, as these are now. Without a spec it is Peergate's own code.
     """
     return _digest(frozenset(measuring_files(resolved).items()))

@@ -12,7 +12,7 @@ CHECKS = CheckRegistry()
 @CHECKS.add(
     "provenance.code",
     "The code that ran is declared, that of the session and of a commit",
-    source="results that nobody could repeat because the code was changed and not kept",
+    source="results that no one could repeat because the code was changed and not kept",
 )
 def _code(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Read the state of the code from the manifest: undeclared or another fails; changed or unknown warns or fails."""

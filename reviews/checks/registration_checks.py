@@ -11,7 +11,7 @@ from specs.system.errors import EvidenceMissing
 
 CHECKS = CheckRegistry()
 WORKSPACE = "registration.workspace"
-"""What it finds depends on other sessions, so it is no evidence of an attempt."""
+"""What it finds depends on other sessions, so it is not evidence of an attempt."""
 
 
 @CHECKS.add(
@@ -128,7 +128,7 @@ def _workspace(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     used = evidence.heldout_elsewhere
     if used is None:
         return CheckOutcome(
-            "NOT_APPLICABLE", "nobody counted: the stage reads no held-out split, or its trail is an older one"
+            "NOT_APPLICABLE", "no one counted: the stage reads no held-out split, or its trail is an older one"
         )
     unread = f"; {used.unread} sessions could not be read" if used.unread else ""
     if used.seeds:

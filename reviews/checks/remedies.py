@@ -40,7 +40,7 @@ REMEDIES: dict[str, str] = {
     "rollouts.ties": "more `generations`, a higher `temperature`, or prompts that the model can do sometimes",
     "rollouts.hacking": "other `rewards`, of which `verified` is the largest part, or a larger `kl_weight`",
     "rollouts.channels": "give the channel something to learn from, or leave it out of `channels`",
-    "replicas.equal": "begin the stage anew: replicas that differ are no model; the log names the synchronisation",
+    "replicas.equal": "begin the stage anew: replicas that differ are not model; the log names the synchronisation",
     "replicas.apart": "give each replica examples of its own: more examples, or fewer `replicas`",
     "replicas.quorum": "begin the stage anew, where no replica is killed; `min_replicas` says how many have to be in",
     "replicas.samples": "begin the stage anew, or a larger `thresholds.lost_sequences`, registered beforehand",
@@ -86,7 +86,7 @@ REMEDIES: dict[str, str] = {
     "training.loss": "a higher `learning_rate`, more `epochs`, or data that can be learnt",
     "training.mask": "a chat template that keeps prompt and response apart, or examples with both",
     "training.batches": "more examples, or a smaller `batch_size`",
-    "training.schedule": "a `learning_rate` above 0; or find what set the rate beside the granted schedule",
+    "training.schedule": "a `learning_rate` above 0; or find what set the rate next to the granted schedule",
     "training.decay": "a smaller `warmup_ratio` or fewer `warmup_steps`; `scheduler` linear or cosine",
     "training.plateau": "a schedule as long as the run; whether data are the limit shows when the rate rises again",
     "training.rise": "a lower `learning_rate`, fewer `epochs`, or a smaller `max_grad_norm`",
@@ -129,14 +129,14 @@ REMEDIES: dict[str, str] = {
 _UNTRAINED: dict[str, str] = {
     "health.collapse": "look at the answer shown: the prompt format, `stops` that cut every answer, or a model that "
     "cannot do the task; where one answer is right for many items, name the right ones: `answer` in the items, or "
-    "`known_answers()` beside `verify`",
+    "`known_answers()` next to `verify`",
     "drift.kept": "the registered limit of the drift, or the model: no stage has trained it",
 }
 """The same for a stage whose weights no stage of the session has trained."""
 
 _GROUPS: dict[str, str] = {
     "registration": "restore what was registered; a change needs `peergate amend`, or another session",
-    "jobs": "run the stage again on a machine that nobody else changes; `peergate audit show` has its records",
+    "jobs": "run the stage again on a machine that no one else changes; `peergate audit show` has its records",
     "witness": "if it read nothing, mend what ended it and run the stage once more; if it read something else, ask who "
     "could change rows or weights between the job and its witness",
     "provenance": "commit the code that runs, and begin another session",

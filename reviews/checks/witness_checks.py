@@ -71,7 +71,7 @@ def witness_of(evidence: Evidence) -> WitnessEvidence:
 
 
 def holds_scores(line: Any) -> bool:
-    """Say whether a line of a witness is of scores, and not of an answer."""
+    """Return whether a line of a witness is of scores, and not of an answer."""
     return isinstance(line, dict) and "scores" in line
 
 

@@ -1,4 +1,4 @@
-"""Stages compared item by item beside the analysis: what must not fall, and the paired tests that a spec registers."""
+"""Stages compared item by item next to the analysis: what must not fall, and the paired tests that a spec registers."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def design_of(spec: SessionSpec, heldout: int, data: dict[str, tuple[Item, ...]]
     """Compute the power of every registered paired test whose items are registered too."""
     plan = spec.evaluation
     if plan is None or not plan.paired:
-        return CheckOutcome("PASS", "no paired test is registered beside the analysis")
+        return CheckOutcome("PASS", "no paired test is registered next to the analysis")
     parts: list[str] = []
     short: list[bool] = []
     for paired_test in plan.paired:
@@ -112,7 +112,7 @@ def design_of(spec: SessionSpec, heldout: int, data: dict[str, tuple[Item, ...]]
     return CheckOutcome("FAIL" if any(short) else "WARN", detail, float(len(short)), repairable=False)
 
 
-@CHECKS.add("paired.registered", "The paired tests registered beside the analysis", source=SOURCE)
+@CHECKS.add("paired.registered", "The paired tests registered next to the analysis", source=SOURCE)
 def _check_registered_tests(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Carry out every paired test of this stage, adjusted together; a deciding test closes the gate unless shown."""
     tests = registered_for(evidence.resolved.spec, evidence.stage.name)

@@ -69,7 +69,7 @@ def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[fl
 
 
 def carried_out(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> PairedTestResult:
-    """Carry out a registered test; the same outcome's other statistics are reported beside it and decide nothing.
+    """Carry out a registered test; the same outcome's other statistics are reported next to it and decide nothing.
 
     Raises:
         ValueError: the two are not of one length, there are fewer than two items, or a value is not finite.
@@ -80,7 +80,7 @@ def carried_out(test: PairedTest, before: Sequence[float], after: Sequence[float
 
 
 def is_shown(value: PairedTestResult, p: float) -> bool:
-    """Say whether a gain of the registered size is shown: adjusted p below alpha, effect not below its least."""
+    """Return whether a gain of the registered size is shown: adjusted p below alpha, effect not below its least."""
     return holds(p, "<", value.test.alpha) and holds(value.effect, ">=", value.test.minimum_effect)
 
 
@@ -146,7 +146,7 @@ def _continuous(test: PairedTest, before: Sequence[float], after: Sequence[float
         f"{test.test}: {names[test.test]}, mean difference {means.difference:+.4g} "
         f"[{means.interval[0]:+.4g}, {means.interval[1]:+.4g}] (resampled [{means.bootstrap[0]:+.4g}, "
         f"{means.bootstrap[1]:+.4g}]) on {means.n} items, d_z = {means.dz:+.2f}, d = {means.d:+.2f}; "
-        f"beside it {other}: {names[other]}"
+        f"next to it {other}: {names[other]}"
     )
     return PairedTestResult(test, means.n, means.dz, means.p if test.test == "paired_t" else means.wilcoxon_p, message)
 
@@ -161,7 +161,7 @@ def _ordinal(test: PairedTest, before: Sequence[float], after: Sequence[float]) 
     symmetry = ""
     if len(scores) > 1:
         of_table = bowker([[table[was, now] for now in scores] for was in scores])
-        symmetry = f"; beside it Bowker: chi-square {of_table.chi2:.3g} on {of_table.df}, p = {of_table.p:.3g}"
+        symmetry = f"; next to it Bowker: chi-square {of_table.chi2:.3g} on {of_table.df}, p = {of_table.p:.3g}"
     effect = Fraction(tally.rose - tally.fell, n)
     message = (
         f"sign test: {tally.rose} rose, {tally.fell} fell, {tally.tied} stayed of {n}, difference {float(effect):+.3f} "

@@ -93,7 +93,7 @@ def together(sessions: Sequence[SeedComparison]) -> OverSeeds:
         UserError: there are fewer than two sessions, one seed is named twice, or their designs differ.
     """
     if len(sessions) < 2:
-        raise UserError(f"{len(sessions)} session is no comparison of seeds", hint="name two sessions or more")
+        raise UserError(f"{len(sessions)} session is not a comparison of seeds", hint="name two sessions or more")
     first = sessions[0]
     for session in sessions[1:]:
         if session.design != first.design:
@@ -205,7 +205,7 @@ def one_seed(
 
 
 def newest_is_retraction(entries: Sequence[RecordedEntry]) -> bool:
-    """Say whether the last judgement of a session was taken back."""
+    """Return whether the last judgement of a session was taken back."""
     judged = newest_judgement(entries)
     return judged is not None and judged.entry.kind == "retraction"
 

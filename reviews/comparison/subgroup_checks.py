@@ -16,7 +16,7 @@ SOURCE = "a test set whose size was mended with 164 items of one template, which
 
 
 def _holds(evidence: Evidence, metrics: MetricSet | None) -> bool:
-    """Say whether the registered hypothesis is met: only then is there a claim that could hang on a part."""
+    """Return whether the registered hypothesis is met: only then is there a claim that could hang on a part."""
     analysis = evidence.resolved.spec.analysis
     return holds(need_exact(metrics, "mcnemar_p"), "<", analysis.alpha) and holds(
         need_exact(metrics, "accuracy_gain"), ">=", analysis.minimum_effect

@@ -72,7 +72,7 @@ def registered_code(entries: Sequence[RecordedEntry]) -> str | None:
 
 
 def is_in_force(entry: RecordedEntry) -> bool:
-    """Say whether an entry is an amendment that a review or a person over it approved."""
+    """Return whether an entry is an amendment that a review or a person over it approved."""
     return entry.entry.kind == "amendment" and (entry.body["outcome"] == "approve" or entry.body["overridden"])
 
 

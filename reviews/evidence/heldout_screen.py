@@ -37,15 +37,15 @@ def held_out_among(
 
 
 def is_screened(stage: Stage, output: str) -> bool:
-    """Say whether an output of a stage is handed on without the held-out prompts in it."""
+    """Return whether an output of a stage is handed on without the held-out prompts in it."""
     return kind_of(stage).screened == output
 
 
 def screen_items(store: Store, resolved: ResolvedSpec, digest: str) -> bytes | None:
-    """Return the lines of a kept file of items that are no held-out prompts; None when all are handed on.
+    """Return the lines of a kept file of items that are not held-out prompts; None when all are handed on.
 
     Raises:
-        EvidenceMissing: the file is not in the store, or a line of it is no item.
+        EvidenceMissing: the file is not in the store, or a line of it is not an item.
         AuditDamage: it has other bytes than its name.
     """
     heldout = resolved.data_digests["heldout"]
@@ -60,13 +60,15 @@ def _screen_stored_items(root: Path, digest: str, heldout: str, similarity: floa
     try:
         written = [Item.model_validate_json(line).prompt for line in lines]
     except ValidationError as error:
-        raise EvidenceMissing(f"a line is no item: {error.errors()[0]['msg']}", where="written instructions") from error
+        raise EvidenceMissing(
+            f"a line is not an item: {error.errors()[0]['msg']}", where="written instructions"
+        ) from error
     overlaps = held_out_among(written, load_items(store, heldout), similarity, contained)
     return b"".join(line for place, line in enumerate(lines) if place not in overlaps) if overlaps else None
 
 
 def sees_heldout(spec: SessionSpec, stage: Stage) -> bool:
-    """Say whether a stage takes held-out items, or rows of a stage that does; a checkpoint carries none."""
+    """Return whether a stage takes held-out items, or rows of a stage that does; a checkpoint carries none."""
     if stage.reads_heldout or kind_of(stage).reads_heldout:
         return True
     for reference in stage.inputs.values():

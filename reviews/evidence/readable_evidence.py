@@ -1,4 +1,4 @@
-"""What a reviewer may look into beside the packet, and the answers to its calls. Gate and audit compute the same.
+"""What a reviewer may look into next to the packet, and the answers to its calls. Gate and audit compute the same.
 
 It is the evidence of the packet and nothing else: rows and texts that the attempt read and left, those of the arms it
 is compared with, registered data, the end of the log, the script. Where held-out items were seen, texts are replaced by
@@ -226,7 +226,7 @@ def _beginning(file: ReadableText) -> str:
 
 
 def without_texts(text: str, numbers: dict[str, int]) -> str:
-    """Return rows of held-out items without any text but labels; lines that are no rows are left out.
+    """Return rows of held-out items without any text but labels; lines that are not rows are left out.
 
     Texts without a number get the next one.
     """

@@ -19,7 +19,7 @@ CUT_OFF = ("signal", "cancelled", "dead_man")
 
 
 def same_work(before: JobOrder, now: JobOrder) -> bool:
-    """Say whether an order is for what another one was for."""
+    """Return whether an order is for what another one was for."""
     unlike = {"attempt", "decision", "issued", "expires", "price_cap_usd"}
     # Inputs are in the grant, by their digests: where they lie may differ.
     other = {"key", "grant", "inputs", "resumes", "dead_man_minutes"}

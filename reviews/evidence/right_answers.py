@@ -126,6 +126,6 @@ def _accepted_labels(task: str, items: Sequence[Item]) -> list[dict[str, str]]:
     labels = list(dict.fromkeys((*labels, *(label for label, _ in known.most_common(_LABELS) if label))))
     verdicts = judge_answers(task, [(item, label) for item in items for label in labels])
     accepted = [{label.casefold(): label for label in labels if next(verdicts).passed} for _ in items]
-    # A text that is right for one item alone is no label, and says nothing about the others.
+    # A text that is right for one item alone is not a label, and says nothing about the others.
     counts = Counter(form for forms in accepted for form in forms)
     return [{form: text for form, text in forms.items() if counts[form] > 1} for forms in accepted]

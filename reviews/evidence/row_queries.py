@@ -1,7 +1,7 @@
 """Row queries over what is kept: filter, sort, group, sample, compare, and find a text.
 
-Whoever asks sees texts as they were cleaned for them: filters work on the cleaned rows, so that none finds, by how many
-rows fit, what is withheld.
+Anyone who asks sees texts as they were cleaned for them: filters work on the cleaned rows, so that none finds, by how
+many rows fit, what is withheld.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ArtifactRows(NamedTuple):
     name: str
     rows: list[dict[str, Any]]
     unreadable: int
-    """Lines that are no JSON object, such as those in which something was withheld."""
+    """Lines that are not JSON object, such as those in which something was withheld."""
     is_all: bool
 
 
@@ -123,7 +123,7 @@ def part_of(name: str, text: str, arguments: ReadArtifact) -> str:
 
 
 def _beside(rows: ArtifactRows) -> str:
-    unreadable = f"; {rows.unreadable} lines are no rows or hold what is withheld" if rows.unreadable else ""
+    unreadable = f"; {rows.unreadable} lines are not rows or hold what is withheld" if rows.unreadable else ""
     return unreadable + ("" if rows.is_all else f"; only its first {MOST_READABLE} characters were read")
 
 

@@ -72,7 +72,7 @@ def _parse_rows(path: Path | None, model: type[Row], what: str, which: Callable[
 
 
 def read_objects(path: Path | None, what: str) -> tuple[dict[str, Any], ...]:
-    """Return all rows of a JSONL file whose form nobody has registered; there may be none.
+    """Return all rows of a JSONL file whose form no one has registered; there may be none.
 
     Raises:
         EvidenceMissing: there is no file, or a line is not one JSON object.

@@ -72,7 +72,7 @@ def _differences(pointer: str, old: Any, new: Any) -> Iterator[AmendmentChange]:
 def explain_refusals(
     entries: Sequence[RecordedEntry], old: ResolvedSpec, changes: Sequence[AmendmentChange]
 ) -> list[str]:
-    """Say which changes cannot be made at the end of these entries, and why."""
+    """Return which changes cannot be made at the end of these entries, and why."""
     unused = _list_unused_grants(entries)
     reached = {
         entry.body["stage"] for entry in entries if entry.entry.kind == "grant" and entry.entry.key not in unused
@@ -133,7 +133,7 @@ def _under_way(entries: Sequence[RecordedEntry], unused: frozenset[str]) -> list
 
 
 def is_exploratory(entries: Sequence[RecordedEntry], changes: Sequence[AmendmentChange]) -> bool:
-    """Say whether these changes, at the end of these entries, make later claims exploratory."""
+    """Return whether these changes, at the end of these entries, make later claims exploratory."""
     data_exists = any(entry.entry.kind == "launch" for entry in entries)
     return data_exists and any(not _HARMLESS.fullmatch(change.pointer) for change in changes)
 

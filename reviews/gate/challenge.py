@@ -1,4 +1,4 @@
-"""Which rows of a job a witness reads again, drawn from the entry of its end: nobody knows them while it runs."""
+"""Which rows of a job a witness reads again, drawn from the entry of its end: no one knows them while it runs."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def offered_checks(resolved: ResolvedSpec | None = None) -> tuple[CheckOffer, ..
 
     Raises:
         PluginFault: one cannot be loaded.
-        UserError: one is no check, or has an id that is taken.
+        UserError: one is not a check, or has an id that is taken.
     """
     used = {check.id: "peergate" for check in (*CHECKS, *DESIGN_CHECKS)}
     results: list[CheckOffer] = []

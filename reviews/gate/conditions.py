@@ -61,7 +61,7 @@ def obligations(entries: Sequence[RecordedEntry], moment_ns: int) -> list[Obliga
 
 
 def in_force(override: RecordedEntry, moment_ns: int) -> bool:
-    """Say whether an override has not ended at a moment, given in nanoseconds since 1970."""
+    """Return whether an override has not ended at a moment, given in nanoseconds since 1970."""
     expires = override.body.get("expires")
     return expires is None or moment_ns <= expires * 1e9
 
@@ -141,7 +141,7 @@ def _measured_since(
 
 
 def why_not_carried(resolved: ResolvedSpec, stage: str | None, condition: Condition) -> str:
-    """Say why an approval of a stage cannot carry a condition; empty when it can. None is the design gate."""
+    """Return why an approval of a stage cannot carry a condition; empty when it can. None is the design gate."""
     order = [stage.name for stage in resolved.spec.stages]
     at = -1 if stage is None else order.index(stage)
     if condition.stage not in order[at + 1 :]:

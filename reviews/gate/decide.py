@@ -63,7 +63,7 @@ class _FindingSpans:
         ]
 
     def repeats(self, finding: Finding, places: tuple[str, ...]) -> bool:
-        """Say whether a finding points only at some places, which block by themselves, or below them."""
+        """Return whether a finding points only at some places, which block by themselves, or below them."""
         return all(_is_below(span, places) for span in self.spans[id(finding)])
 
     def changes_at(self, place: str) -> list[RequiredChange]:
@@ -291,7 +291,7 @@ def _reviewer_blockers(
 def _usable(
     change: RequiredChange, allowed: Mapping[str, ParameterRange], current: Mapping[str, Any], takes_words: bool
 ) -> bool:
-    """Say whether a builder may make a change, and whether it would change anything."""
+    """Return whether a builder may make a change, and whether it would change anything."""
     if change.parameter is None and change.by_builder:
         return takes_words
     if change.parameter is None or change.value is None or isinstance(change.value, bool):
@@ -309,13 +309,13 @@ def _distinct(changes: list[RequiredChange]) -> list[RequiredChange]:
 
 
 def _not_found(result: CriterionResult) -> str:
-    """Say what an unmet part of the hypothesis means: a difference can be significant and not be the one sought."""
+    """Return what an unmet part of the hypothesis means: a difference can be significant and not be the one sought."""
     of_rule = METRICS[result.criterion.metric].scope == "rule"
     return "the difference is not the registered one" if of_rule else "no significant difference"
 
 
 def _silence(reviewer: str, why: NoVerdict) -> str:
-    """Say that there is no verdict, what happened, what helps, and the details if they fit."""
+    """Return that there is no verdict, what happened, what helps, and the details if they fit."""
     message = one_line(f"no verdict from {reviewer}: {why.what}", REASON_CHARACTERS - HELP_CHARACTERS)
     message = f"{message}; {one_line(why.help, HELP_CHARACTERS - 2)}"
     return _line(f"{message} ({why.detail})" if why.detail else message)

@@ -79,10 +79,10 @@ def _power(design: Design) -> CheckOutcome:
 
 
 @DESIGN_CHECKS.add(
-    "design.paired", "The paired tests registered beside it can find theirs", source="underpowered comparisons"
+    "design.paired", "The paired tests registered next to it can find theirs", source="underpowered comparisons"
 )
 def _check_paired_tests(design: Design) -> CheckOutcome:
-    """Compute the power of the paired tests registered beside the analysis."""
+    """Compute the power of the paired tests registered next to the analysis."""
     return paired_checks.design_of(design.resolved.spec, len(design.heldout), dict(design.data))
 
 
@@ -150,7 +150,7 @@ def _list_curated_files(design: Design) -> set[str]:
 
 
 def _only_curates(stage: Stage, reference: str) -> bool:
-    """Say whether the one role under which a stage reads some data is the one that it curates."""
+    """Return whether the one role under which a stage reads some data is the one that it curates."""
     return [role for role, named in stage.inputs.items() if named == reference] == [stage.parameters.curates]
 
 
@@ -259,7 +259,7 @@ def _verdicts(design: Design) -> CheckOutcome:
     limits=critic_checks.LABEL_LIMITS,
 )
 def _check_labelled_samples(design: Design) -> CheckOutcome:
-    """Look at the labelled samples of the critics: without one, what a critic accepts is no evidence."""
+    """Look at the labelled samples of the critics: without one, what a critic accepts is not evidence."""
     return critic_checks.samples_of(design.resolved.spec, design.data)
 
 
@@ -311,7 +311,7 @@ def _independence(design: Design) -> CheckOutcome:
         return CheckOutcome("FAIL", "builder and reviewer are of the same vendor", repairable=False)
     if spec.builder.vendor == "external" and any(reviewer.asks_a_model for reviewer in reviewers):
         if spec.builder.model_vendor is None:
-            return CheckOutcome("FAIL", "nobody states whose model the external builder is", repairable=False)
+            return CheckOutcome("FAIL", "no one states whose model the external builder is", repairable=False)
         return CheckOutcome(
             "WARN", "the builder is external: whose model it is was stated by its user, nothing shows it"
         )

@@ -42,7 +42,7 @@ def settle(
     stage = None if packet.stage == DESIGN else packet.stage
     of_stage = None if stage is None else resolved.spec.stage(stage)
     rounds = 1 if of_stage is None else of_stage.gate.max_rounds
-    # An attempt that was never launched is no round.
+    # An attempt that was never launched is not a round.
     rounds += sum(attempt.get("outcome") == NOT_STARTED for attempt in packet.attempts)
     return decide(
         stage=packet.stage,

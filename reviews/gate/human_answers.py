@@ -31,7 +31,7 @@ def last_question(entries: Sequence[RecordedEntry], session: str) -> RecordedEnt
 
 
 def why_no_retry(entries: Sequence[RecordedEntry], request: RecordedEntry) -> str:
-    """Say why *retry* is not an answer to a question; empty when it is.
+    """Return why *retry* is not an answer to a question; empty when it is.
 
     A design is judged again only while it has no verdict, as when its reviewer was killed: asking about the same design
     often enough would find a mild reviewer.
@@ -49,7 +49,7 @@ BY_PEOPLE: tuple[EntryKind, ...] = ("decision", "human", "override", "amendment"
 
 
 def is_override(value: RecordedEntry) -> bool:
-    """Say whether an entry records that a person decided instead of the gate."""
+    """Return whether an entry records that a person decided instead of the gate."""
     kind, body = value.entry.kind, value.body
     return (
         kind == "override"
@@ -64,7 +64,7 @@ def overrides(entries: Sequence[RecordedEntry]) -> list[RecordedEntry]:
 
 
 def is_without_verdict(judged: RecordedEntry | None) -> bool:
-    """Say whether the entry of a verdict records that it is missing."""
+    """Return whether the entry of a verdict records that it is missing."""
     return judged is not None and bool(judged.body["error"])
 
 
@@ -74,7 +74,7 @@ def design_attempt(entries: Sequence[RecordedEntry]) -> int:
 
 
 def is_design_again(answer: dict[str, Any]) -> bool:
-    """Say whether an answer has the design judged again."""
+    """Return whether an answer has the design judged again."""
     return answer["stage"] is None and answer["answer"] == "retry"
 
 
@@ -96,7 +96,7 @@ def answer_effect(
 
     ``retry`` opens another attempt of the stage, and has a design judged again, which opens nothing; ``approve`` opens
     what the gate's approval would have opened, and waives the conditions that kept that stage closed. A used-up budget
-    is not a gate: nobody can approve over it, and only an attempt that was not launched is made again.
+    is not a gate: no one can approve over it, and only an attempt that was not launched is made again.
     """
     stage = request.body["stage"]
     if request.entry.kind == "budget" and (answer != "retry" or request.body["at"] != "launch"):

@@ -56,10 +56,10 @@ def measure(evidence: Evidence) -> MetricSet:
 @CHECKS.add(
     "jobs.measured",
     "The raw rows could be measured",
-    source="a gate without a criterion that opened on rows nobody could read",
+    source="a gate without a criterion that opened on rows no one could read",
 )
 def _check_measurable_rows(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
-    """Close the gate of rows that cannot be measured, whatever criteria and checks the stage has beside this one."""
+    """Close the gate of rows that cannot be measured, whatever criteria and checks the stage has next to this one."""
     if metrics is None:
         # Raises with the reason.
         measure(evidence)

@@ -181,7 +181,7 @@ def build_design_packet(resolved: ResolvedSpec, checks: tuple[CheckResult, ...],
 
 
 def resolvable(span: Span, packet: Packet) -> bool:
-    """Say whether a span points at something in the packet and quotes it.
+    """Return whether a span points at something in the packet and quotes it.
 
     With a pointer (RFC 6901) it points into the packet as JSON, without one at lines of the log tail.
     """
@@ -286,7 +286,7 @@ def _effective(evidence: Evidence) -> dict[str, Any]:
 
 
 def _draw_rows(rows: Rows, limit: int, registration: str) -> Rows:
-    """Draw rows by a digest, so that the same evidence shows the same rows and nobody picks them."""
+    """Draw rows by a digest, so that the same evidence shows the same rows and no one picks them."""
     if len(rows) <= limit:
         return rows
     drawn = sorted(range(len(rows)), key=lambda index: digest_value([registration, index, rows[index]]))

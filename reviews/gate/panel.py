@@ -61,7 +61,7 @@ def merge(answers: Sequence[ReviewerAnswer], quorum: int) -> Verdict:
         reviewer=NAME,
         findings=tuple(findings),
         recommendation="; ".join(f"{reviewer}: {verdict.recommendation}" for reviewer, verdict in pairs) or "none",
-        reasoning="\n".join(f"{reviewer}: {verdict.reasoning}" for reviewer, verdict in pairs) or "nobody answered",
+        reasoning="\n".join(f"{reviewer}: {verdict.reasoning}" for reviewer, verdict in pairs) or "no one answered",
         risks=tuple(dict.fromkeys(risk for _, verdict in pairs for risk in verdict.risks)),
         conditions=tuple(conditions),
         approve=approvals >= quorum,
@@ -96,5 +96,5 @@ def _too_few(answers: Sequence[ReviewerAnswer], quorum: int) -> NoVerdict | None
 
 
 def disagree(verdict: Verdict) -> bool:
-    """Say whether some members approve and others do not."""
+    """Return whether some members approve and others do not."""
     return len({vote.approve for vote in verdict.votes if vote.approve is not None}) > 1

@@ -30,7 +30,7 @@ _QUOTES = re.compile(
 
 
 class ReviewLine(NamedTuple):
-    """One line; ``text`` is empty where somebody else speaks, ``full`` has quotes and brackets, level 0: no heading."""
+    """One line; ``text`` is empty where someone else speaks, ``full`` has quotes and brackets, level 0: no heading."""
 
     number: int
     text: str

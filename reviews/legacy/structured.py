@@ -129,7 +129,7 @@ def _name(key: str) -> str:
 def _field(name: str, value: Any, depth: int, *, decides: bool = False) -> Iterator[str | LegacyCallFault]:
     """Yield a labelled line for a verdict, a finding or a condition, and the text of an answer.
 
-    Beside a verdict (``decides``) a field without a known meaning is a doubt.
+    Next to a verdict (``decides``) a field without a known meaning is a doubt.
     """
     for item in value if isinstance(value, list) else [value]:
         if name in _VERDICT and isinstance(item, bool):
@@ -157,7 +157,7 @@ def _field(name: str, value: Any, depth: int, *, decides: bool = False) -> Itera
 
 
 def _findings(finding: Any) -> Iterator[str | LegacyCallFault]:
-    """Yield how severe a finding is; its own recommendation is no verdict."""
+    """Yield how severe a finding is; its own recommendation is not a verdict."""
     if isinstance(finding, dict):
         for key in ("severity", "priority", "title"):
             if key in finding:

@@ -2,7 +2,7 @@
 
 A statement is what follows a label ("Verdict: ..."), stands below a heading that is one, is ticked, or is the first
 sentence of a text. It counts only if a phrase below is followed by nothing, a reason or a condition. Two statements
-that differ, and an approval beside a critical finding or a word that takes it back, leave a file undetermined.
+that differ, and an approval next to a critical finding or a word that takes it back, leave a file undetermined.
 """
 
 from __future__ import annotations
@@ -139,9 +139,9 @@ _NOTHING = re.compile(
     r"|]\s*(?:none|0|n/?a)\b|reject(?:s|ed)?\s+the\s+null"
     r"|null(?:\s+hypothesis)?\s+is\s+rejected|nothing\s+(?:blocks|found|to\s+add|prevents)"
 )
-"""Phrases that deny a fault; their "no" and "blocker" are no doubt."""
+"""Phrases that deny a fault; their "no" and "blocker" are not doubt."""
 _DOUBT = re.compile(
-    r"(?i)\b(?:not|never|no|none|nobody|cannot|neither|nor|hardly|instead|rather|however"
+    r"(?i)\b(?:not|never|no|none|no one|cannot|neither|nor|hardly|instead|rather|however"
     r"|although|though|maybe|perhaps|guess|hope\w*|probably"
     r"|would|could|might|said|says?|claim\w*|was|were|or|versus|vs|example|template"
     r"|default|placeholder|draft|outdated|obsolete|withdr\w+"
@@ -159,7 +159,7 @@ _DOUBT = re.compile(
     r"|hinges|restrict\w*|remember|expect\w*|covers|assumes|essential|waits?|responsib\w*"
     r"|light|principle|theory)\b|n't\b|\?|\.\.|…|/s\b|¤|\[ \]|stop!"
 )
-"""Words beside an approval that may take it back, name a fault or speak of something else."""
+"""Words next to an approval that may take it back, name a fault or speak of something else."""
 _UNDONE = re.compile(
     r"(?i)\b(?:supersed\w*|withdr[ae]w\w*|retract\w*|revok\w*|rescind\w*|overrul\w*"
     r"|obsolete|no\s+longer|scratch\s+that|for\s+the\s+record"
@@ -214,7 +214,7 @@ def read_verdict(words: Words) -> VerdictReading:
     if len(marks) > 1 and marks != approving:
         return VerdictReading(None, "statements that contradict each other", line)
     if any(_BAD.search(each.full) for each in words.lines) and approving:
-        return VerdictReading(None, "a sign of danger beside an approval", line)
+        return VerdictReading(None, "a sign of danger next to an approval", line)
     if not approving:
         if late := next(
             (
@@ -231,7 +231,7 @@ def read_verdict(words: Words) -> VerdictReading:
 
 
 def _approval(lines: list[ReviewLine], statements: list[Statement]) -> VerdictReading:
-    """Return an approval, or why what stands beside it leaves it undetermined."""
+    """Return an approval, or why what stands next to it leaves it undetermined."""
     line, own = statements[0].line, {statement.line for statement in statements}
     if any(_TICKED.match(each.text) for each in lines if each.number in own):
         lines = [each for each in lines if "[ ]" not in each.full]
@@ -241,7 +241,7 @@ def _approval(lines: list[ReviewLine], statements: list[Statement]) -> VerdictRe
         if binds or each.number in own or not text.strip():
             continue
         if _CRITICAL.search(text) and not _denies(each, lines):
-            return VerdictReading(None, "a critical finding beside an approval", each.number)
+            return VerdictReading(None, "a critical finding next to an approval", each.number)
     for each in lines:
         text = _NOTHING.sub("", each.text)
         binds = binds or re.match(r"(?i)\W*conditions?:(?!\s*none)", each.full) is not None

@@ -217,7 +217,7 @@ def read_review(text: str, reading: RequestReading, who: str) -> ReviewAnswer:
 def read_adversarial(text: str, reading: RequestReading, who: str) -> AdversarialAnswer:
     """Read a scorecard, look its evidence up, and order the fixes by delta / effort.
 
-    A claim must be where the answer points. A row without evidence beside the claim's own lines becomes unsupported.
+    A claim must be where the answer points. A row without evidence next to the claim's own lines becomes unsupported.
     Raises ReviewerUnavailable if the answer is not whole, judges no claim, its best case points at nothing that was
     read, or a fix leaves the scale.
     """

@@ -14,7 +14,7 @@ from specs.system.digests import digest_value
 from specs.trail.requested_review import DecisionKind, PolicyAnswer, QuestionRequest, SpecValue, Stakes, Tier
 
 SURE = 0.9
-"""From this confidence on, high stakes alone are no reason to ask."""
+"""From this confidence on, high stakes alone are not reason to ask."""
 
 MUST_ASK: dict[DecisionKind, str] = {
     "methodology": "methodology is always asked: parameters, thresholds and procedures decide what a result means",
@@ -61,7 +61,7 @@ class Facts(NamedTuple):
 
 
 def policy_answer(request: QuestionRequest, registered: SpecValueIndex | None) -> PolicyAnswer:
-    """Say whether a question goes to a reviewer, and by which rule; ``registered`` is None outside a session."""
+    """Return whether a question goes to a reviewer, and by which rule; ``registered`` is None outside a session."""
     return apply(facts_of(request, registered))
 
 

@@ -49,13 +49,13 @@ class CitationResolver:
         return None
 
     def holds(self, place: Citation) -> bool:
-        """Say whether a recorded place still resolves to itself."""
+        """Return whether a recorded place still resolves to itself."""
         again = self.resolve(place.file, place.first_line, place.last_line, place.quote)
         return again is not None and (again.first_line, again.last_line) == (place.first_line, place.last_line)
 
 
 def overlap(place: Citation, others: Iterable[Citation]) -> bool:
-    """Say whether a place shares a line with one of the others."""
+    """Return whether a place shares a line with one of the others."""
     return any(
         place.file == other.file and place.first_line <= other.last_line and other.first_line <= place.last_line
         for other in others

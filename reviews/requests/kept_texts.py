@@ -1,4 +1,4 @@
-"""What a requested review may look into beside what it is shown: texts kept in its own store, as they may be read."""
+"""What a requested review may look into next to what it is shown: texts kept in its own store, as they may be read."""
 
 from __future__ import annotations
 

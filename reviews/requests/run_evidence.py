@@ -44,7 +44,7 @@ class RunEvidence(NamedTuple):
 
 
 def is_run(path: Path) -> bool:
-    """Say whether a folder is the run folder of a session."""
+    """Return whether a folder is the run folder of a session."""
     return is_trail(path / TRAIL)
 
 

@@ -39,7 +39,10 @@ class Person:
 
 
 def give(trail: Trail, store: Store, text: str) -> RecordedEntry:
-    """Record a person's verdict on the waiting gate; raises UserError if none waits or the text is no whole answer."""
+    """Record a person's verdict on the waiting gate.
+
+    Raises UserError if none waits or the text is not a whole answer.
+    """
     with trail.alone():
         entries = list(trail.iterate())
         at, digest = waiting(entries)
@@ -64,7 +67,7 @@ def waiting(entries: Sequence[RecordedEntry]) -> tuple[str, str]:
 
 
 def _place(entries: Sequence[RecordedEntry], store: Store, at: str) -> str:
-    """Return the key a person's verdict is recorded under; raises UserError if the gate waits for somebody else."""
+    """Return the key a person's verdict is recorded under; raises UserError if the gate waits for someone else."""
     spec = registered_spec(entries, store)[0].spec
     key = f"verdict/{at}"
     if spec.panel is None:
@@ -80,7 +83,7 @@ def _place(entries: Sequence[RecordedEntry], store: Store, at: str) -> str:
         else:
             turn = last if len(answers) == len(members) and disagree(merge(answers, spec.panel.quorum)) else None
     if turn is None or turn.vendor != PERSON:
-        who = turn.vendor if turn else "nobody"
+        who = turn.vendor if turn else "no one"
         hint = "`peergate resume` continues; a person is asked when it is their turn"
         raise UserError(f"the gate of {at} waits for {who}, not for a person", hint=hint)
     return key

@@ -51,7 +51,7 @@ def judge_of(kind: StageKind) -> Judge:
     """Return the judge of a kind.
 
     Raises:
-        PluginFault: it is that of another distribution, and cannot be loaded or is no judge.
+        PluginFault: it is that of another distribution, and cannot be loaded or is not a judge.
     """
     message = f"{kind.plugin}, the judge of stage kind '{kind.name}'"
     module = (

@@ -79,6 +79,6 @@ def read_stage_samples(evidence: Evidence) -> StageSamples:
 
 
 def why_broken_off(evidence: Evidence) -> str:
-    """Say why the stage was broken off, by its granted limits, if it was; errors as :func:`read_stage_samples`."""
+    """Return why the stage was broken off, by its granted limits, if it was; errors as :func:`read_stage_samples`."""
     result = read_stage_samples(evidence)
     return why_low(result.samples, result.parameters.quality)

@@ -36,7 +36,7 @@ def cohens_kappa(ratings: Sequence[Rating], other: Sequence[Rating]) -> Kappa:
     """
     n = len(ratings)
     if n < 1 or n != len(other):
-        raise ValueError(f"{n} and {len(other)} ratings are no pairs")
+        raise ValueError(f"{n} and {len(other)} ratings are not pairs")
     agreed = sum(a == b for a, b in zip(ratings, other, strict=True))
     names = sorted({*ratings, *other}, key=repr)
     if len(names) == 1:

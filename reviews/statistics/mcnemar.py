@@ -136,7 +136,7 @@ def benjamini_hochberg(p_values: Sequence[float]) -> tuple[float, ...]:
 
     The step-up adjustment of Benjamini and Hochberg 1995, JRSS B 57:289-300: with the p-values in rising order,
     ``min over j >= i of p_j * m / j``, cut at 1. Never below the p-value itself, and in the same order. Raises
-    ValueError if one is no probability.
+    ValueError if one is not a probability.
     """
     if not all(0 <= p <= 1 for p in p_values):
         raise ValueError(f"{list(p_values)} are not all probabilities")
@@ -168,7 +168,7 @@ def mcnemar_power(n: int, gained: float, lost: float, alpha: float) -> float:
     40:1005-1015). Discordant counts with about 1e-12 of probability together are left out.
 
     Raises:
-        ValueError: ``n`` is negative, the rates are no probabilities or sum over 1, or ``alpha`` is not inside (0, 1).
+        ValueError: ``n`` is negative, the rates are not probabilities or sum over 1, or ``alpha`` is not inside (0, 1).
     """
     _check_rates(gained, lost, alpha)
     if n < 0:

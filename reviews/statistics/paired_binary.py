@@ -47,7 +47,7 @@ def lift(
     """
     n = len(reference)
     if n != len(candidate) or n < 2:
-        raise ValueError(f"{n} reference and {len(candidate)} candidate values are no two or more pairs")
+        raise ValueError(f"{n} reference and {len(candidate)} candidate values are not two or more pairs")
     import numpy as np
 
     differences = np.asarray(candidate, float) - np.asarray(reference, float)
@@ -57,7 +57,7 @@ def lift(
 
 
 def is_non_inferior(interval: tuple[float, float], margin: float) -> bool:
-    """Say whether a difference is certainly above ``-margin``: the lower end of its 95 % interval is.
+    """Return whether a difference is certainly above ``-margin``: the lower end of its 95 % interval is.
 
     The one-sided test at 2.5 % (ICH E9, section 3.3.2; Piaggio et al. 2012, JAMA 308:2594-2604). Raises ValueError if
     the margin is not positive.

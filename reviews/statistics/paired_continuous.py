@@ -206,7 +206,7 @@ def _pairs(reference: Sequence[float], candidate: Sequence[float]) -> tuple[Any,
 
     before, after = np.asarray(reference, float), np.asarray(candidate, float)
     if before.shape != after.shape or before.ndim != 1 or len(before) < 2:
-        raise ValueError(f"{len(reference)} reference and {len(candidate)} candidate values are no two or more pairs")
+        raise ValueError(f"{len(reference)} reference and {len(candidate)} candidate values are not two or more pairs")
     if not (np.isfinite(before).all() and np.isfinite(after).all()):
         raise ValueError("a score is not finite")
     return before, after

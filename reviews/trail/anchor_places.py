@@ -1,6 +1,6 @@
 """Places where signed heads are kept out of reach: a folder elsewhere, a branch of a git remote, or a command.
 
-Not guaranteed: that nobody who can write the trail can write the place, as with a branch that can be rewritten.
+Not guaranteed: that no one who can write the trail can write the place, as with a branch that can be rewritten.
 """
 
 from __future__ import annotations

@@ -30,9 +30,10 @@ def write_seal(trail: Path, head: Head, file: str | None) -> None:
 
 
 def differs(path: Path) -> bool:
-    """Say whether a file at rest has other bytes than when it was sealed, or has no seal: quick, and no proof.
+    """Return whether a file at rest has other bytes than when it was sealed, or has no seal: quick, and no proof.
 
-    Whoever changes a file can change its seal; only :func:`seal_damage`, with the entries verified, says that it holds.
+    Anyone who changes a file can change its seal; only :func:`seal_damage`, with the entries verified, says that it
+    holds.
     """
     try:
         return json.loads(read_regular(seal_path(path), MOST_BYTES))["file"] != digest_file(path)
@@ -41,7 +42,7 @@ def differs(path: Path) -> bool:
 
 
 def seal_damage(path: Path, walk: TrailVerification, notes: list[str]) -> Iterator[str]:
-    """Compare a trail with its seal; what is no damage goes to ``notes``."""
+    """Compare a trail with its seal; what is not damage goes to ``notes``."""
     closed = any(entry.entry.kind == "close" for entry in walk.entries)
     try:
         written = read_regular(seal_path(path), MOST_BYTES)

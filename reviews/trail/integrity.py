@@ -203,7 +203,7 @@ def log_keys(policies: list[Policy], size: int | None = None) -> list[NoteKey]:
 
 
 def unlawful_change(before: Policy | None, after: Policy, seq: int) -> str:
-    """Say why a policy may not follow another by entry ``seq``; empty when it may.
+    """Return why a policy may not follow another by entry ``seq``; empty when it may.
 
     The past of a key stays: a key can only end, and a new one only begin, after the entry.
     """

@@ -73,7 +73,7 @@ def signer_of(policy: Policy, what: str, seq: int, keys: KeyFolder, reviewer: Si
     able = [policy.current(role, seq) for role in policy.roles_of(what)]
     wanted = next((policy_key for policy_key in able if policy_key is not None), None)
     if wanted is None:
-        raise UserError(f"the policy of this trail lets nobody sign a '{what}' entry", where=policy.origin)
+        raise UserError(f"the policy of this trail lets no one sign a '{what}' entry", where=policy.origin)
     own = reviewer if wanted.role in APART else keys.signer(wanted.role)
     if own is None:
         raise PeergateError("no reviewer's process is there to sign with", where=policy.origin)
@@ -85,7 +85,7 @@ def _own(wanted: PolicyKey, own: Signer, keys: KeyFolder) -> Signer:
         raise UserError(
             f"this workspace signs as '{wanted.role}' with the key {own.id[:16]}, the trail's is {wanted.id[:16]}",
             where=str(keys.path(wanted.role)),
-            hint="continue the session in the workspace where it began, or with that workspace's keys beside it",
+            hint="continue the session in the workspace where it began, or with that workspace's keys next to it",
         )
     return own
 

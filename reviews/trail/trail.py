@@ -38,7 +38,7 @@ class Trail(TrailReader):
         self.reviewer: SignerApart | None = None
         """The reviewer's process; without it no entry of the reviewer can be appended."""
         self.fence: int | None = None
-        """The epoch of the lease this appends under; None for a person beside an orchestrator.
+        """The epoch of the lease this appends under; None for a person next to an orchestrator.
 
         Nothing is appended once the trail says that the session was taken up under another epoch.
         """
@@ -218,7 +218,7 @@ class Trail(TrailReader):
                 if failure is None and not isinstance(error, PeergateError):
                     raise
                 return  # damaged: `audit verify` says how, and a seal would only agree with it; or out of reach
-            # What was acknowledged is in the log beside the file, and stays.
+            # What was acknowledged is in the log next to the file, and stays.
             raise DiskUnwritable(
                 f"the trail cannot be sealed: {error}; its entries are all there",
                 where=str(self.path),

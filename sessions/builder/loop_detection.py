@@ -81,7 +81,10 @@ class PhaseRecord:
         return ""
 
     def repeats(self, call: RecordedEntry, refusal: str) -> bool:
-        """Say whether a call has had the same result too often, without an effect since; ``refusal`` is its digest."""
+        """Return whether a call has had the same result too often, without an effect since.
+
+        ``refusal`` is its digest.
+        """
         if call.body["tool"] in MAY_REPEAT:
             return False
         acts = [value for value in self._fresh if self._calls[value.body["call"]].body["tool"] in ACTING]

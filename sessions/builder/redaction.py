@@ -133,7 +133,7 @@ def _prompts(root: Path, heldout: str, known: tuple[str, ...], objective: str) -
 
 
 def _protect_prompts(heldout: bytes, known: Iterable[bytes], objective: str) -> ProtectedTexts:
-    """Return what held-out items ask, beside what is known of the training data."""
+    """Return what held-out items ask, next to what is known of the training data."""
     # Rows of any form: items, examples and pairs have a prompt.
     readable = (json.loads(line)["prompt"] for data in known for line in data.splitlines() if line)
     items = (Item.model_validate_json(line) for line in heldout.splitlines() if line.strip())

@@ -112,7 +112,7 @@ class SessionWorkbench:
         """Record the call, carry it out, record the result. A call after the phase has ended is not recorded.
 
         Raises:
-            Paused: somebody stops the session; the call is answered when the session continues.
+            Paused: someone stops the session; the call is answered when the session continues.
             Cancelled: the session is ended for good.
             AuditDamage: the trail or its evidence is damaged.
         """
@@ -192,7 +192,7 @@ class SessionWorkbench:
         return ledger.reserve_turn(self._session.trail, budget, self.work.stage, self.work.attempt, cap_usd)
 
     def wait(self, seconds: float, why: str) -> None:
-        """Wait and show why; somebody may stop the session meanwhile."""
+        """Wait and show why; someone may stop the session meanwhile."""
         message = f"waits {seconds:.0f} s: {self._wall.clean(why, 200)}"
         self._session.display.say(f"  {self._session.builder.name}: {message}")
         self._session.wait(seconds)

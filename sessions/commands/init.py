@@ -119,7 +119,7 @@ def _selection(columns: str, drop: str) -> Selection:
 
 
 def _same(path: Path, text: bytes) -> bool:
-    """Say whether a file holds this already: a person's own verifier stays where it is."""
+    """Return whether a file holds this already: a person's own verifier stays where it is."""
     return path.is_file() and path.read_bytes() == text
 
 

@@ -69,7 +69,7 @@ def _read(wanted: PodOptions) -> tuple[Path, ResolvedSpec, Bundle, PodFile]:
 
     Raises:
         SpecError: one of them is wrong.
-        UserError: no machine is named, or two; the session cannot run without a person beside it.
+        UserError: no machine is named, or two; the session cannot run without a person next to it.
     """
     host, pod = wanted.host, wanted.pod
     if (host is None) == (pod is None):
@@ -78,7 +78,7 @@ def _read(wanted: PodOptions) -> tuple[Path, ResolvedSpec, Bundle, PodFile]:
     resolved = load_spec(path, wanted.profile)
     if resolved.spec.builder.vendor == "external":
         hint = "a builder of another vendor, or `peergate mcp` on the machine itself"
-        raise UserError("an external builder is a client beside the session, and nobody is on the pod", hint=hint)
+        raise UserError("an external builder is a client next to the session, and no one is on the pod", hint=hint)
     rented = [stage.name for stage in resolved.spec.stages if resolved.spec.launcher_of(stage.name) == "skypilot"]
     if rented:
         raise UserError(
@@ -95,7 +95,7 @@ def _read(wanted: PodOptions) -> tuple[Path, ResolvedSpec, Bundle, PodFile]:
 @app.command("plan")
 @spread
 def plan(wanted: PodOptions, as_json: Json = False) -> None:
-    """Say what would happen, what ends the pod, and what it costs at most. Connects to nothing."""
+    """Print what would happen, what ends the pod, and what it costs at most. Connects to nothing."""
     path, resolved, bundle, file = _read(wanted)
     planned = pod_plan.plan(path, resolved, bundle, file, session_name(wanted.name, resolved.spec.name))
     if as_json:

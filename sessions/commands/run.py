@@ -89,7 +89,7 @@ def use_database(runs: Path, address: str) -> None:
     """Connect to a database, and keep it for the sessions that begin in this workspace from now on.
 
     Raises:
-        UserError: this is no address, or the database refuses; nothing was kept.
+        UserError: this is not an address, or the database refuses; nothing was kept.
         DatabaseUnreachable: it cannot be reached.
     """
     from reviews.trail.tables.postgres_connection import open_database
@@ -145,7 +145,7 @@ def pause(run: Run = None, runs: Runs = DEFAULT_RUNS) -> None:
         "waiting": f"{'now waits' if ran else 'does not run, it waits'} for a person; "
         f"`peergate status {session_words(run)}`",
         "closed": f"{'ended before it paused' if ran else 'has ended'}: {state.decision}",
-        "running": "was resumed by somebody else",
+        "running": "was resumed by someone else",
     }
     print_line(f"{run.name}: {facts.get(state.state, state.state)}")
 

@@ -48,7 +48,7 @@ def check(
         bool, typer.Option("--unconfined", help="Honour `verifier: {sandbox: false}`, as `start` does.")
     ] = False,
 ) -> None:
-    """Say what `start` would say: every problem of a spec, its cost, and the decision of the design gate.
+    """Print what `start` would say: every problem of a spec, its cost, and the decision of the design gate.
 
     The exit code is that of `start` up to there, offline: only the checklist is asked. Where a spec has several
     profiles, what this machine lacks counts for the chosen one. A verifier runs without a sandbox only with

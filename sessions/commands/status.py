@@ -276,7 +276,7 @@ def diagnose(
     runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
 ) -> None:
-    """Say which class of cause binds in a training, with the evidence, and what to do next.
+    """Print which class of cause binds in a training, with the evidence, and what to do next.
 
     The newest attempt of each stage that trains: data, optimisation or infrastructure, each detector's figure,
     threshold and rows, a chain of whys, and actions ranked by gain over effort. Nothing in the run is changed.

@@ -1,4 +1,4 @@
-"""One metric over the attempts of a session, for whoever asks over MCP: its builder, or somebody who only reads."""
+"""One metric over the attempts of a session, for anyone who asks over MCP: its builder, or someone who only reads."""
 
 from __future__ import annotations
 

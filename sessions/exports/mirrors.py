@@ -29,7 +29,7 @@ from specs.system.errors import EvidenceMissing
 FOLDER = "trackers"
 """In the run folder: no evidence."""
 RECORD = "trackers.jsonl"
-"""Beside it: what was shown where, and what failed."""
+"""Next to it: what was shown where, and what failed."""
 EVERYWHERE = "PEERGATE_TRACKERS"
 """The variable that names trackers for all sessions of this environment, and alone lets one send: ``wandb:online``."""
 WITHIN_S = 120.0

@@ -216,7 +216,7 @@ class EngineLauncher:
         return f"{self._says(hint, text)}; it is given up if it does not begin within {limit / 3600:g} h"
 
     def _over_waiting(self, folder: Path, hint: Hint) -> str:
-        """Say why an unclaimed job is given up; empty while it may wait."""
+        """Return why an unclaimed job is given up; empty while it may wait."""
         waited, so_far = self._silence.of(folder), self._silence.since(folder, "hint", hint)
         paid = self.engine.rents and hint in ("pending", "running")
         there = self._silence.since(folder, "held", "held") if paid else 0.0
@@ -233,7 +233,7 @@ class EngineLauncher:
         return ""
 
     def _over_claimed(self, folder: Path, hint: Hint) -> str:
-        """Say why a claimed job is given up; empty while it lives. Ask it to end when its hours are over."""
+        """Return why a claimed job is given up; empty while it lives. Ask it to end when its hours are over."""
         silent, value = self._silence.of(folder), self._silence.since(folder, "held", "held")
         if silent > self._patience[hint]:
             return f"silent for {silent:.0f} s"

@@ -1,4 +1,4 @@
-"""For how long the GPUs that a job sees have been idle: asked of nvidia-smi, beside the job, not of the job."""
+"""For how long the GPUs that a job sees have been idle: asked of nvidia-smi, next to the job, not of the job."""
 
 from __future__ import annotations
 

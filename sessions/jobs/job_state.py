@@ -63,7 +63,7 @@ def read_exit(folder: Path) -> ExitRecord | None:
 
 
 def exit_fault(folder: Path) -> str:
-    """Say why the exit record of a job is not valid; empty if it is valid or missing."""
+    """Return why the exit record of a job is not valid; empty if it is valid or missing."""
     try:
         with suppress(OSError):
             parse_exit(_exit_bytes(folder))
@@ -117,7 +117,7 @@ def take_claim(folder: Path, statements: dict[str, Any]) -> bool:
 
     A folder that already names the taker is renamed to ``claim``, which is atomic and fails if there is one. A taker
     that is killed meanwhile has claimed nothing, or has claimed and named itself. OSError is raised if the claim cannot
-    be written and nobody has it.
+    be written and no one has it.
     """
     ready = folder / f".claim.{os.getpid()}.{secrets.token_hex(4)}"
     try:
@@ -139,7 +139,7 @@ def withdraw(folder: Path, key: str, why: str) -> bool:
 
 
 def withdrawn_because(folder: Path) -> str | None:
-    """Return why a watcher withdrew a job before it began; None if nobody did."""
+    """Return why a watcher withdrew a job before it began; None if no one did."""
     with suppress(ValueError):
         owner = read_owner(folder)
         return plain(str(owner["withdrawn"]), WHY) if owner is not None and "withdrawn" in owner else None

@@ -42,7 +42,7 @@ def gpus() -> int:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return there
-    # CUDA reads the list up to the first entry that is no device: "-1" hides all of them.
+    # CUDA reads the list up to the first entry that is not a device: "-1" hides all of them.
     named = takewhile(lambda text: text and not text.startswith("-"), (part.strip() for part in visible.split(",")))
     return min(there, len(list(named)))
 

@@ -1,7 +1,7 @@
 """Measures what the processes below another one hold, fast enough to keep up while they multiply.
 
-Beside resident pages it counts swapped pages, page tables, sockets, and files in the sandbox's folders. A process whose
-first thread has ended shows its memory only in its other threads.
+Next to resident pages it counts swapped pages, page tables, sockets, and files in the sandbox's folders. A process
+whose first thread has ended shows its memory only in its other threads.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ from training.running_code import code_digest
 CHECKED = "witness."
 """How the ids of the checks begin that judge what a witness read."""
 MOST_SECONDS = 7 * 86400.0
-"""Nobody pays for it, and who waits can end it."""
+"""No one pays for it, and who waits can end it."""
 TELL_EVERY_S = 2.0
 _COMPARED = ("python", "torch", "transformers", "tokenizers")
 """Packages of which another version than the job's is reported."""
@@ -167,7 +167,7 @@ class Repetition:
                     shown_at, last = time.monotonic(), line
                     self.say(f"{name}: {line}")
         except BaseException:
-            launcher.cancel(folder, "whoever repeated it ended it")
+            launcher.cancel(folder, "anyone who repeated it ended it")
             while launcher.poll(folder).state == "running":
                 time.sleep(POLL_S)
             raise
@@ -225,7 +225,7 @@ def _run_checks(evidence: Evidence) -> tuple[CheckResult, ...]:
 
 
 def _differs(evidence: Evidence, order: JobOrder, manifest: Manifest) -> tuple[str, ...]:
-    """Say what is not as it was for the job. Where types differ, the checks take the coarser one's tolerance."""
+    """Return what is not as it was for the job. Where types differ, the checks take the coarser one's tolerance."""
     job = evidence.manifest
     assert job is not None
     pairs = {"dtype": (job.dtype, manifest.dtype), "device": (job.device, manifest.device)}

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 
 class NotReadable(OSError):
-    """The file is missing, or is no regular file of the job."""
+    """The file is missing, or is not a regular file of the job."""
 
 
 @contextmanager
@@ -41,11 +41,11 @@ def open_file(path: Path) -> Generator[BinaryIO]:
 
 
 def _not_a_file(path: Path) -> str:
-    return f"{path.name} is no file of the job"
+    return f"{path.name} is not a file of the job"
 
 
 def is_own_file(path: Path) -> bool:
-    """Say whether a path is a regular file that :func:`open_file` opens."""
+    """Return whether a path is a regular file that :func:`open_file` opens."""
     try:
         with open_file(path):
             return True

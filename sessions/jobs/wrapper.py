@@ -122,7 +122,7 @@ def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
             break
         except subprocess.TimeoutExpired:
             continue
-    # By a clock that nobody sets, because the time between the two is paid for.
+    # By a clock that no one sets, because the time between the two is paid for.
     ended = started + time.monotonic() - started_at
     _signal_group(child.pid, signal.SIGKILL)
     orphans.end_left_behind(folder)

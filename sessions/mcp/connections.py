@@ -73,4 +73,4 @@ async def _no_body() -> Message:
 
 
 async def _unheard(message: Message) -> None:
-    """Nobody waits for this answer."""
+    """No one waits for this answer."""

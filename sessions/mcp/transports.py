@@ -164,7 +164,7 @@ def parse_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
     if not port.isdecimal() or int(port) > 65535:
-        raise UserError(f"'{address}' is no HOST:PORT", hint="for example 127.0.0.1:8765, or 8765")
+        raise UserError(f"'{address}' is not a HOST:PORT", hint="for example 127.0.0.1:8765, or 8765")
     if _is_everywhere(host):
         hint = "name one address, for example that of the container network; the traffic is not encrypted"
         raise UserError(f"'{address}' would listen on every network of this machine", hint=hint)
@@ -197,10 +197,10 @@ def read_token(path: Path, kind: TokenKind) -> str:
     except OSError as error:
         raise UserError(f"the token cannot be read: {error.strerror}", where=str(path)) from error
     with os.fdopen(handle, "rb") as file:
-        # Of the open file, which nobody can replace between the check and the reading.
+        # Of the open file, which no one can replace between the check and the reading.
         stat_result = os.fstat(file.fileno())
         if not stat.S_ISREG(stat_result.st_mode):
-            raise UserError("the token's file is no plain file", where=str(path))
+            raise UserError("the token's file is not a plain file", where=str(path))
         mode = stat.S_IMODE(stat_result.st_mode)
         if mode & 0o077 or stat_result.st_uid != os.getuid():
             message = f"the token's file has mode {mode:04o} and owner {stat_result.st_uid}, not 0600 and {os.getuid()}"

@@ -97,7 +97,7 @@ def launch(session: Session, state: State) -> State:
 
 
 def tell_of_prepared(session: Session, launched: RecordedEntry) -> None:
-    """Say whether somebody had written into the folder of a job or witness before it was launched."""
+    """Print whether someone had written into the folder of a job or witness before it was launched."""
     if aside := launched.body.get("prepared"):
         key = launched.body["key"]
         session.display.say(

@@ -51,7 +51,7 @@ def answer_of(
     if arguments is not None:
         if arguments["answer"] != "stop":
             raise UserError(
-                f"'{arguments['answer']}' is no answer to a budget that is used up",
+                f"'{arguments['answer']}' is not an answer to a budget that is used up",
                 where=request.entry.session,
                 hint="raise it with `peergate amend`, then resume without an answer; or --answer stop",
             )

@@ -26,7 +26,7 @@ WHERE json_extract(payload, '$.predicate.kind') IN ('open', 'exit') ORDER BY seq
 
 
 def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
-    """Count the evaluations of the split by other sessions beside this one; None for a stage that evaluates others.
+    """Count the evaluations of the split by other sessions next to this one; None for a stage that evaluates others.
 
     A split of which half of the items are those of another counts as that one, whatever else differs: one changed
     letter would begin a new count. Sessions of the same registered seeds are counted apart: their design was fixed

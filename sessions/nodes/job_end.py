@@ -33,7 +33,7 @@ MOST_KEPT = 64 << 20
 
 MANIFEST_BYTES = 1 << 26
 MOST_NAMES, NAME_CHARS = 8, 80
-"""How many names are recorded of files that are no outputs, and how much of each."""
+"""How many names are recorded of files that are not outputs, and how much of each."""
 
 
 def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobState, alive_s: float = 0.0) -> None:
@@ -45,7 +45,7 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     # exit record may have been written by the job itself.
     orphans.end_left_behind(folder)
     if job.exit is None:
-        # Nobody deletes them: they count against the limit of the disk.
+        # No one deletes them: they count against the limit of the disk.
         remaining = {"bytes": _bytes_in(folder / "out")} | ({"why": job.message} if job.message else {})
         session.trail.append("lost", f"lost/{key}", common | remaining)
         # The cost is unknown, so the whole reservation counts as spent.
@@ -89,7 +89,7 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
 def observed_from(launch: RecordedEntry | None, alive_s: float) -> ObservedRuntime:
     """Return how long a job can have run: from its launch, under any orchestrator, until now.
 
-    Of a job that was launched on this machine, by a clock that nobody sets. Nothing is asked of the job itself, which
+    Of a job that was launched on this machine, by a clock that no one sets. Nothing is asked of the job itself, which
     would say that it read another clock.
     """
     noted = launch.body.get("clock") if launch else None
@@ -173,7 +173,7 @@ def _not_left(path: Path, *, whole: bool) -> str:
             return f"has more than {MOST_BYTES:,} bytes"
     except (OSError, ValueError) as error:
         first = str(error).replace(f"{path}/", "").splitlines()[0]
-        return f"holds what is no file: {plain(first, 200)}"
+        return f"holds what is not a file: {plain(first, 200)}"
     return ""
 
 
@@ -210,7 +210,7 @@ def log_of(session: Session, stage: Stage, folder: Path) -> bytes:
 def mask_log(folder: Path, masked: bytes) -> None:
     """Take the secrets out of a log in the run folder too, which people copy and pass on.
 
-    Only once its digest as the job left it is on record: afterwards nobody can tell it from an edited one.
+    Only once its digest as the job left it is on record: afterwards no one can tell it from an edited one.
     """
     with suppress(NotReadable):
         with open_file(folder / "log.txt") as handle:

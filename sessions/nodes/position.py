@@ -54,7 +54,7 @@ def position(entries: Sequence[RecordedEntry]) -> Position | None:
 
 
 def _leads(value: RecordedEntry) -> bool:
-    """Say whether an entry leads the session elsewhere than to the next node of an attempt."""
+    """Return whether an entry leads the session elsewhere than to the next node of an attempt."""
     kind = value.entry.kind
     return kind in ("decision", "human", "retraction", "budget", "report") or (
         kind == "plan" and bool(value.body["escalate"])

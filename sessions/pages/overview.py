@@ -78,7 +78,7 @@ def running(overview_of: Overview) -> Overview:
 
 
 def spent_nothing(run: Path) -> bool:
-    """Say whether a session ended, or waits for a person, before it launched a job or paid anybody."""
+    """Return whether a session ended, or waits for a person, before it launched a job or paid anybody."""
     if overview(run).state not in ("closed", "waiting"):
         return False
     return not any(
@@ -93,7 +93,10 @@ def make_damaged_overview(name: str, path: Path, error: Exception) -> Overview:
 
 
 def summary(name: str, path: Path, entries: list[RecordedEntry], count: int) -> Overview:
-    """Return the state by a trail of ``count`` entries, whoever runs it; ``entries`` has those of :data:`TOLD_BY`."""
+    """Return the state that a trail of ``count`` entries shows.
+
+    ``entries`` has those of :data:`TOLD_BY`.
+    """
     closed = next((entry for entry in entries if entry.entry.kind == "close"), None)
     last_plan = next((entry for entry in reversed(entries) if entry.entry.kind == "plan"), None)
     judged = newest_judgement(entries)
@@ -160,7 +163,7 @@ def waits_for_verdict(entries: list[RecordedEntry]) -> RecordedEntry | None:
 
 
 def is_waiting(entries: list[RecordedEntry]) -> bool:
-    """Say whether the session waits for a person: to answer, or to give a verdict."""
+    """Return whether the session waits for a person: to answer, or to give a verdict."""
     if waits_for_verdict(entries) is not None or waits_for_budget(entries) is not None:
         return True
     for recorded in reversed(entries):

@@ -73,14 +73,14 @@ def _form(comparison: dict[str, Any] | None) -> str:
 
 
 def _describe_overrides(entries: Sequence[RecordedEntry]) -> str:
-    """Say who decided instead of the gates, and how often."""
+    """Return who decided instead of the gates, and how often."""
     results = overrides(entries)
     people = ", ".join(dict.fromkeys(plain(str(value.body["by"]), 100) for value in results))
     return f"{people} decided {len(results)} time{'' if len(results) == 1 else 's'} over a gate or check"
 
 
 def _nothing(comparison: dict[str, Any] | None) -> str:
-    """Say what a session without a result did not find: any difference, or the registered one."""
+    """Return what a session without a result did not find: any difference, or the registered one."""
     if comparison is not None:
         metrics, analysis = comparison["metrics"], comparison["registered"]
         p, gain = (Metric.model_validate(metrics[name]).exact() for name in ("mcnemar_p", "accuracy_gain"))
@@ -105,7 +105,7 @@ def _sentence(comparison: dict[str, Any]) -> str:
 
 
 def _describe_remaining_gain(comparison: dict[str, Any]) -> str:
-    """Say what is left of the gain without the kind of items that carries it; nothing where none does."""
+    """Return what is left of the gain without the kind of items that carries it; nothing where none does."""
     if (rest := comparison["without_kind"]) is None:
         return ""
     kind = " ".join(plain(rest["without"], 100).split())
@@ -113,7 +113,7 @@ def _describe_remaining_gain(comparison: dict[str, Any]) -> str:
 
 
 def _describe_witnesses(comparison: dict[str, Any]) -> str:
-    """Say how many answers of each arm, and steps of each training, a witness made again; nothing where none did."""
+    """Return how many answers of each arm, and steps of each training, a witness made again; nothing where none did."""
     parts = [f"{rows} of {of} answers of '{name}' read again" for name, (rows, of) in comparison["witnessed"].items()]
     parts += [
         f"{steps} of {of} steps of '{name}' trained again" for name, (steps, of) in comparison["replayed"].items()
@@ -127,7 +127,7 @@ def _describe_witnesses(comparison: dict[str, Any]) -> str:
 
 
 def further_seeds(entries: Sequence[RecordedEntry], store: Store) -> str:
-    """Say what came of the further seeds of a closed session, or which session's seed this is; empty without any."""
+    """Return what came of the further seeds of a closed session, or which session's seed this is; empty without any."""
     if (counted := find(entries, "replicated")) is not None:
         return str(store.get_value(counted.body["result"])["told"])
     if (planned := find(entries, "replication")) is not None:
@@ -174,7 +174,7 @@ def told_once(reasons: Sequence[str]) -> list[str]:
 
 
 def done_by_person(value: RecordedEntry) -> str:
-    """Say what a person did by an entry: an answer, an override, an amendment or a retraction."""
+    """Return what a person did by an entry: an answer, an override, an amendment or a retraction."""
     kind, body = value.entry.kind, value.body
     match kind:
         case "human":
@@ -315,7 +315,7 @@ def _latest_metrics(entries: Sequence[RecordedEntry], store: Store, stage: str) 
 
 
 def question(entries: Sequence[RecordedEntry]) -> RecordedEntry | None:
-    """Return the entry a person is asked about; None if nobody is asked, or only for a verdict."""
+    """Return the entry a person is asked about; None if no one is asked, or only for a verdict."""
     every = list(entries)
     if not is_waiting(every) or waits_for_verdict(every) is not None:
         return None

@@ -29,7 +29,7 @@ class TrailPlace(NamedTuple):
 
     @property
     def store(self) -> Store:
-        """The content store beside the trail."""
+        """The content store next to the trail."""
         return Store(self.folder / STORE)
 
     def entries(self) -> list[RecordedEntry]:
@@ -41,7 +41,7 @@ class TrailPlace(NamedTuple):
         return select(self.trail, wanted, limit)
 
     def value(self, digest: str) -> Any:
-        """Return a stored value: its JSON, or its text where it is no strict JSON, as what a server sent may be."""
+        """Return a stored value: its JSON, or its text where it is not strict JSON, as what a server sent may be."""
 
         def refuse(constant: str) -> None:
             raise ValueError(constant)

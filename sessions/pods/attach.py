@@ -20,7 +20,7 @@ LOOK_EVERY_S = 1.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
 LINE = 4000
 MOST_LINES = 10_000
-"""Shown of one look: nobody reads more in a second."""
+"""Shown of one look: no one reads more in a second."""
 
 
 class WatchOutcome(NamedTuple):
@@ -33,7 +33,7 @@ class WatchOutcome(NamedTuple):
 
 
 def was_killed(status: Status) -> bool:
-    """Say whether a signal ended the orchestrator; code 130 says that it paused."""
+    """Return whether a signal ended the orchestrator; code 130 says that it paused."""
     return status.code is not None and status.code > 128 and status.code != ExitCode.INTERRUPTED
 
 

@@ -66,7 +66,7 @@ class ConnectionLost(PeergateError):
 
 
 class HostKeyMismatch(BlockedError):
-    """The pod has another host key than the one that was confirmed, or one that nobody confirmed."""
+    """The pod has another host key than the one that was confirmed, or one that no one confirmed."""
 
 
 class PodCommandResult(NamedTuple):
@@ -185,7 +185,7 @@ def failure(text: str, address: Address) -> PeergateError:
         return HostKeyMismatch(
             "the pod shows another host key than the one that was confirmed; nothing was sent",
             where=where,
-            hint="somebody may sit in between. If the machine was set up anew, `peergate pod up` with its new key: "
+            hint="someone may sit in between. If the machine was set up anew, `peergate pod up` with its new key: "
             "--host-key SHA256:...",
         )
     last = text.strip().rpartition("\n")[2] or "ssh said nothing"

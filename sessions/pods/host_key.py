@@ -52,7 +52,7 @@ def confirm(connection: PodConnection, pins: tuple[str, ...], ask: Callable[[Hos
     If there are pins, only their fingerprints are accepted. ``ask`` is None if no person can be asked.
 
     Raises:
-        HostKeyRefused: nobody vouches for it, or it differs from the confirmed one; nothing was kept.
+        HostKeyRefused: no one vouches for it, or it differs from the confirmed one; nothing was kept.
         ConnectionLost: the pod is not reached.
     """
     host_key = learn(connection)
@@ -68,7 +68,7 @@ def confirm(connection: PodConnection, pins: tuple[str, ...], ask: Callable[[Hos
             raise _make_mismatch(connection, message)
     elif not is_known(connection, host_key) and not (ask is not None and ask(host_key)):
         raise _make_mismatch(
-            connection, f"nobody has confirmed the pod's host key {host_key.kind} {host_key.fingerprint}"
+            connection, f"no one has confirmed the pod's host key {host_key.kind} {host_key.fingerprint}"
         )
     write_durably(connection.known_hosts, host_key.line.encode())
     return host_key
@@ -103,7 +103,7 @@ def read_known_key(path: Path) -> HostKey | None:
 
 
 def is_known(connection: PodConnection, key: HostKey) -> bool:
-    """Say whether the known_hosts files of this user or machine hold this key for this pod."""
+    """Return whether the known_hosts files of this user or machine hold this key for this pod."""
     # The options that ssh would use by the user's own configuration.
     text, _ = _run_openssh("ssh", "-G", *connection.options(), "--", connection.address.destination)
     facts = {name: value for name, _, value in (line.partition(" ") for line in text.splitlines())}

@@ -63,7 +63,9 @@ def read_address(text: str, where: str = "--host") -> Address:
     match = _ADDRESS.fullmatch(text)
     port = int(match["port"]) if match and match["port"] else None
     if match is None or (port is not None and not 0 < port < 65536):
-        raise UserError(f"'{printable(text)}' is no address of a pod", where=where, hint="user@host or user@host:port")
+        raise UserError(
+            f"'{printable(text)}' is not an address of a pod", where=where, hint="user@host or user@host:port"
+        )
     return Address(user=match["user"], host=match["host"].strip("[]"), port=port)
 
 

@@ -79,7 +79,7 @@ def ends(pod: PodFile) -> list[str]:
     if pod.idle_minutes is not None:
         texts.append(f"idle: when the session has not run for {pod.idle_minutes:g} minutes")
     if pod.dead_man_minutes is not None:
-        texts.append(f"dead man: when nobody was attached for {pod.dead_man_minutes:g} minutes")
+        texts.append(f"dead man: when no one was attached for {pod.dead_man_minutes:g} minutes")
     if not texts:
         return ["only `peergate pod down` ends it"]
     then = f"runs `{pod.shutdown}`" if pod.shutdown else "ends its processes; the machine stays and you end it"
@@ -92,7 +92,7 @@ def cost(spec: SessionSpec, pod: PodFile) -> dict[str, Any]:
     facts: dict[str, Any] = {"session_usd": budget.max_cost_usd, "session_hours": budget.max_hours}
     notes: list[str] = []
     if price is None:
-        notes.append("no usd_per_hour is stated: what the machine costs beside the session is not bounded here")
+        notes.append("no usd_per_hour is stated: what the machine costs next to the session is not bounded here")
     elif price != budget.machine_usd_per_hour:
         notes.append(f"the spec counts {budget.machine_usd_per_hour:g} USD an hour for jobs, the pod file {price:g}")
     if pod.max_cost_usd is not None:

@@ -50,7 +50,7 @@ class PodPlace:
         self.heads, self.policy_path = folder / "heads", folder / "policy.json"
         # Files that are not compared yet, and those that were refused, kept for a look at them.
         self.incoming, self.refused = folder / "incoming", folder / "refused"
-        # The copy of the run folder. No keys lie beside it, so it cannot be resumed by mistake.
+        # The copy of the run folder. No keys lie next to it, so it cannot be resumed by mistake.
         self.run = folder / "runs" / name
 
     def read(self) -> PodRecord:

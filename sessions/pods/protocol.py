@@ -31,7 +31,7 @@ def read_line(line: bytes) -> tuple[dict[str, Any], int]:
         result = json.loads(line)
         size = result.pop("bytes")
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise BadFrame("a line that is no header") from error
+        raise BadFrame("a line that is not a header") from error
     if not isinstance(result, dict) or type(size) is not int or size < 0:
         raise BadFrame("a header without a size")
     return result, size
@@ -57,7 +57,7 @@ class Rules(Contract):
     idle_minutes: Minutes | None = None
     """Ends the pod when the session has not run for this long."""
     dead_man_minutes: Minutes | None = None
-    """Ends the pod when nobody was attached for this long."""
+    """Ends the pod when no one was attached for this long."""
     grace_minutes: Annotated[float, Field(ge=0, le=MINUTES_A_DAY)] = 10.0
     """Time between the end of the session and the shutdown, for an attached client to pull."""
     shutdown: Annotated[str, StringConstraints(min_length=1, max_length=2000)] | None = None

@@ -139,7 +139,7 @@ def _keep_trail(place: PodPlace, data: bytes, seal: object) -> TrailVerification
     write_durably(place.run / TRAIL, data)
     path.unlink()
     if isinstance(seal, str) and len(seal) <= MAX_SEAL:
-        # What is no seal is kept as it came, and an audit calls it unreadable.
+        # What is not a seal is kept as it came, and an audit calls it unreadable.
         with suppress(ValueError):
             seal_bytes = base64.b64decode(seal, validate=True)
             write_durably(sealed, seal_bytes)
@@ -171,7 +171,7 @@ class _Courier:
         named = (named_file for entry in walk.entries for named_file in named_files(entry))
         wanted = {path: digest for path, digest in named if path not in pruned}
         for relative, digest in wanted.items():
-            # The recorded path of a model on the pod is absolute; it is no file of the run.
+            # The recorded path of a model on the pod is absolute; it is not a file of the run.
             if PurePosixPath(relative).is_absolute() or remaining.get(relative) == digest:
                 continue
             self._bring(relative, digest, self.place.run / _require_run_path(relative))
@@ -257,7 +257,7 @@ def _require_run_path(relative: str) -> Path:
     """Return a path that the trail names, or raise AuditDamage if no file of a run folder belongs there."""
     path = _safe(relative)
     if path.parts[0] not in _PLACES:
-        raise AuditDamage(f"the trail names the file '{plain(relative, 300)}', which is no place of a run folder")
+        raise AuditDamage(f"the trail names the file '{plain(relative, 300)}', which is not a place of a run folder")
     return path
 
 
@@ -266,5 +266,5 @@ def _safe(relative: str) -> Path:
     try:
         return Path(*safe_parts(relative, 64, 255))
     except ValueError as error:
-        message = f"the pod names the file '{plain(relative, 300)}', which is no path below a run folder"
+        message = f"the pod names the file '{plain(relative, 300)}', which is not a path below a run folder"
         raise AuditDamage(message) from error

@@ -1,4 +1,4 @@
-"""The claims of a range of commits, and what shows them: messages and changelog lines beside patches and files.
+"""The claims of a range of commits, and what shows them: messages and changelog lines next to patches and files.
 
 The repository may be a stranger's: git reads it without hooks, filters, external programs or network.
 """
@@ -37,7 +37,7 @@ def git_texts(repository: Path, commits: str) -> Iterator[ClaimText]:
     """Yield the claims of a range of commits (``A..B``) and the evidence for them.
 
     Raises:
-        UserError: the folder is no repository, or the range names no commits, or too many.
+        UserError: the folder is not a repository, or the range names no commits, or too many.
     """
     if commits.startswith("-") or not re.fullmatch(r"[\w./~^@{}-]+", commits):
         raise UserError(f"'{commits}' is not a range of commits", where="--git", hint="such as v1.0..HEAD or HEAD~3..")

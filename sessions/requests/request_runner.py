@@ -125,7 +125,7 @@ class Book:
             trail.close()
             raise
         every = self.resolved.spec.reviewers()
-        # Of a panel, one member that can be asked: a question is no gate and needs no quorum.
+        # Of a panel, one member that can be asked: a question is not a gate and needs no quorum.
         self.reviewer = next(
             (reviewer for reviewer in every if reviewer.asks_a_model and not reviewer.is_plugin), every[0]
         )
@@ -154,7 +154,7 @@ class Book:
 
     @property
     def store(self) -> Store:
-        """The content store beside the trail."""
+        """The content store next to the trail."""
         return self._open()[1]
 
     def carry_out(self, case: RequestCase) -> RequestOutcome:
@@ -203,7 +203,7 @@ class Book:
             return self.record_answer(case, "checklist", review_by_rule(case.material, case.request.kind))
         if isinstance(case.request, AdversarialRequest):
             return self.record_answer(case, "checklist", score(case.reading, case.runs))
-        who, hint = "rules judge no free question", "--vendor and --model name somebody to ask"
+        who, hint = "rules judge no free question", "--vendor and --model name someone to ask"
         if self.resolved is not None:
             who, hint = f"the reviewer of this session is '{self.reviewer.vendor}'", "ask a person, or outside of it"
         error = ReviewerUnavailable(f"not judged: {who}", where=self.reviewer.vendor, hint=hint)
@@ -214,7 +214,7 @@ class Book:
         try:
             opened = self._record(case, effort, cap)
         except BudgetExceeded as refused:
-            return self.record_answer(case, "nobody", None, refused, effort)
+            return self.record_answer(case, "no one", None, refused, effort)
         self.desk.say(f"asking {model.name}, {case.tier} effort: up to {effort.timeout_s:.0f} s and {cap:.2f} USD")
         try:
             lookups, answers = self._lookups(opened)
@@ -222,12 +222,12 @@ class Book:
                 model, case.request, case.reading, effort, self._waits, case.problems, lookups, answers
             )
         except BaseException as error:
-            # After Ctrl-C, for example, nobody knows whether the call is billed, so its whole cap counts.
+            # After Ctrl-C, for example, no one knows whether the call is billed, so its whole cap counts.
             broken = ReviewerUnavailable(f"broken off: {type(error).__name__}", where=model.name)
             self._close(opened, "model", None, broken, usd=cap, usd_is_measured=False)
             raise
         error = None if statement.error is None else self._as_error(statement.error, statement.exchange.statuses)
-        by: AnsweredBy = "nobody" if isinstance(error, BudgetExceeded) else "model"
+        by: AnsweredBy = "no one" if isinstance(error, BudgetExceeded) else "model"
         return self._close(opened, by, statement.value, error, **exchange_facts(self.store, statement.exchange))
 
     def _lookups(self, opened: _Open) -> tuple[Lookups | None, Sequence[ReadFile]]:
@@ -344,7 +344,7 @@ class Book:
         return RequestOutcome(case.request, case.reading, opened.body, body, answer, error, self.folder, looked=looked)
 
     def _describe_lookup(self, entry: str) -> str:
-        """Say what a ``look`` entry asked for."""
+        """Return what a ``look`` entry asked for."""
         result = self.trail.find(entry)
         assert result is not None, "it was recorded before its answer was sent"
         return f"{result.body['tool']} {self.store.get(result.body['arguments']).decode()}"

@@ -1,9 +1,9 @@
 """Requested reviews as Python functions: :func:`ask_review`, :func:`request_review`, :func:`adversarial_review`.
 
 Each records the request before anybody is asked, reserves the money, and records the answer: with
-``Desk(session=...)`` in the session's trail, with its reviewer and budget, otherwise in a folder beside the sessions. A
-reviewer's fault is recorded and returned as ``error``; a request that cannot be carried out raises UserError and leaves
-nothing. docs/how-to/requested-reviews.md has an example.
+``Desk(session=...)`` in the session's trail, with its reviewer and budget, otherwise in a folder next to the sessions.
+A reviewer's fault is recorded and returned as ``error``; a request that cannot be carried out raises UserError and
+leaves nothing. docs/how-to/requested-reviews.md has an example.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def ask_review(request: QuestionRequest, desk: ConsultContext, context: Sequence
         policy = policy_answer(request, registered)
         case = RequestCase(request, reading, tier_of(request.kind, request.stakes, request.has_plan), policy)
         if not policy.ask:
-            desk.say(f"the policy answers this ({policy.rule}): nobody is asked")
+            desk.say(f"the policy answers this ({policy.rule}): no one is asked")
             done = book.record_answer(case, "policy", _policy_says(policy))
         else:
             done = book.carry_out(case)
@@ -232,7 +232,7 @@ def _say_left_out(desk: ConsultContext, reader: RequestReader) -> None:
 
 
 def _policy_says(policy: PolicyAnswer) -> QuestionAnswer:
-    """Return the policy's answer as an answer that approves nothing, because nobody judged."""
+    """Return the policy's answer as an answer that approves nothing, because no one judged."""
     text = "; ".join(f"{spec_value.pointer} = {spec_value.value}" for spec_value in policy.found)
     why = f"{policy.why[0].upper()}{policy.why[1:]}."
     recommendation = f"The registered spec says: {text}." if policy.rule == "answer.in_spec" else why

@@ -99,7 +99,7 @@ def _name(session: Session) -> str:
 
 
 def _withdrawn(packet: Packet) -> NoVerdict:
-    """Return why nobody is asked about a job that its builder ended: there is no result to judge."""
+    """Return why no one is asked about a job that its builder ended: there is no result to judge."""
     what = "the builder ended the job of this attempt, so there is nothing to judge"
     return NoVerdict(cause="withdrawn", what=what, detail=packet.withdrawn, help=HELP["withdrawn"])
 
@@ -164,7 +164,7 @@ def _ask_one(
 def _ask_reviewer(
     session: Session, reviewer: PaidReviewer, packet: Packet, digest: str, key: str
 ) -> ModelOutcome[Verdict]:
-    """Ask a paid reviewer; somebody may stop the session while its API is waited for, which costs what came before."""
+    """Ask a paid reviewer; someone may stop the session while its API is waited for, which costs what came before."""
     try:
         return reviewer.ask(packet, digest)
     except (PauseSignal, CancelSignal):

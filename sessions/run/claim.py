@@ -29,7 +29,7 @@ def this_process(key: str) -> dict[str, Any]:
 
 
 def is_alive(owner: dict[str, Any]) -> bool:
-    """Say whether the process of a claim runs here; raise KeyError, TypeError or ValueError if it names none."""
+    """Return whether the process of a claim runs here; raise KeyError, TypeError or ValueError if it names none."""
     pid, started = owner["pid"], owner["started"]
     if isinstance(pid, bool) or not isinstance(pid, int) or not isinstance(started, int | float):
         raise TypeError(f"pid {pid!r}, started {started!r}")
@@ -52,7 +52,7 @@ def read_record(path: Path) -> dict[str, Any] | None:
 
 
 def lives(path: Path) -> bool:
-    """Say whether the process that a file names runs."""
+    """Return whether the process that a file names runs."""
     with suppress(KeyError, TypeError, ValueError):
         return is_alive(read_record(path) or {})
     return False

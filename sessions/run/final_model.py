@@ -73,7 +73,7 @@ def _find_output(entries: Sequence[RecordedEntry], stage: str, output: str) -> F
 
 
 def is_accepted(entries: Sequence[RecordedEntry]) -> bool:
-    """Say whether a session is closed as accepted, by its gates alone, and nobody has taken that back since."""
+    """Return whether a session is closed as accepted, by its gates alone, and no one has taken that back since."""
     closed = find(entries, "close")
     return (
         closed is not None

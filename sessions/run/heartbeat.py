@@ -63,7 +63,7 @@ def mark_of(path: Path) -> tuple[int, int] | None:
 
 
 class Absence:
-    """For how long a file has not changed, by a clock that nobody sets."""
+    """For how long a file has not changed, by a clock that no one sets."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -80,7 +80,7 @@ class Absence:
 class Silence:
     """For how long something about a job has not changed, for any number of jobs.
 
-    Time is counted by a clock that nobody sets, from the first look. A watcher that replaces a killed one starts anew,
+    Time is counted by a clock that no one sets, from the first look. A watcher that replaces a killed one starts anew,
     so it reaches a limit later, never earlier.
     """
 

@@ -99,7 +99,7 @@ def lease(run: Path, wait_s: float = 1.0) -> Generator[OwnedLease]:
 
 
 def is_running(run: Path) -> bool:
-    """Say whether a process owns the session; a hanging one does until it is taken over."""
+    """Return whether a process owns the session; a hanging one does until it is taken over."""
     records = records_of(run)
     try:
         record = records.read()
@@ -194,14 +194,14 @@ def _acquire(run: Path, records: Records, wait_s: float) -> tuple[OwnedLease, Fi
 
 
 def _is_over(record: LeaseRecord) -> bool:
-    """Say whether an owner whose lock is free released it, ended here, or is this process, which could not tell."""
+    """Return whether an owner whose lock is free released it, ended here, or is this process, which could not tell."""
     if record.released or record.host != platform.node():
         return record.released
     return record.pid == os.getpid() or not is_alive({"pid": record.pid, "started": record.started})
 
 
 def _is_silent(records: Records) -> bool:
-    """Say whether the owner is silent by a clock, which may have been set, and while it is watched for two beats."""
+    """Return whether the owner is silent by a clock, which may have been set, and while it is watched for two beats."""
     if records.silent_s() <= lease_record.LEASE_S:
         return False
     mark = records.mark()

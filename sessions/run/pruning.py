@@ -133,7 +133,7 @@ def _prunable(run: Path, entries: Sequence[RecordedEntry], keep: Collection[str]
 
 
 def _is_here(run: Path, relative: str) -> bool:
-    """Say whether a folder is here; raises AuditDamage if it, or one that leads there, is no folder of the run."""
+    """Return whether a folder is here; raises AuditDamage if it, or one that leads there, is no folder of the run."""
     path = run
     for part in Path(relative).parts:
         path /= part
@@ -142,7 +142,7 @@ def _is_here(run: Path, relative: str) -> bool:
         except FileNotFoundError:
             return False
         if not stat.S_ISDIR(mode):
-            raise AuditDamage("is no folder of the run, so nothing is deleted", where=str(path))
+            raise AuditDamage("is not a folder of the run, so nothing is deleted", where=str(path))
     return True
 
 

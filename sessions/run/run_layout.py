@@ -12,13 +12,13 @@ TRAIL, STORE = "trail.sqlite", "store"
 POINTER = "trail.postgres"
 """Replaces the trail of a session in Postgres (``reviews/trail/tables/pointer.py``)."""
 REQUESTS = "reviews"
-"""The folder beside the run folders that holds requested reviews outside of sessions."""
+"""The folder next to the run folders that holds requested reviews outside of sessions."""
 REVIEWS = "reviews.sqlite"
 """The trail of a folder that holds only requested reviews (``reviews/requests/request_record.py``)."""
 
 
 def is_run(run: Path) -> bool:
-    """Say whether a folder holds a session's trail or a pointer to it; an unreadable folder counts as a session."""
+    """Return whether a folder holds a session's trail or a pointer to it; an unreadable folder counts as a session."""
     try:
         return (run / TRAIL).is_file() or (run / POINTER).is_file()
     except PermissionError:
@@ -26,7 +26,7 @@ def is_run(run: Path) -> bool:
 
 
 def why_unreadable(run: Path) -> str:
-    """Say why a run folder or its trail cannot be opened; empty if it can."""
+    """Return why a run folder or its trail cannot be opened; empty if it can."""
     try:
         with os.scandir(run):
             pass
@@ -75,7 +75,7 @@ def require_run(run: Path) -> Path:
     """Return a session's run folder.
 
     Raises:
-        UserError: it holds no session; the message lists the sessions beside it.
+        UserError: it holds no session; the message lists the sessions next to it.
         Blocked: it cannot be read.
     """
     if not is_run(run):

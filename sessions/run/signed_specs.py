@@ -1,4 +1,4 @@
-"""Signatures of people on specs, kept beside the run folders until a session takes each of them, once."""
+"""Signatures of people on specs, kept next to the run folders until a session takes each of them, once."""
 
 from __future__ import annotations
 

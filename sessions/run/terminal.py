@@ -36,7 +36,7 @@ class MaskedStream(io.TextIOBase):
         return getattr(self._stream, name)
 
     def isatty(self) -> bool:
-        """Say whether it is a terminal."""
+        """Return whether it is a terminal."""
         return self._stream.isatty()
 
     def fileno(self) -> int:
@@ -44,7 +44,7 @@ class MaskedStream(io.TextIOBase):
         return self._stream.fileno()
 
     def writable(self) -> bool:
-        """Say that it can be written."""
+        """Return that it can be written."""
         return True
 
 

@@ -50,7 +50,7 @@ def expiry(text: str | None, now: float) -> float | None:
         return None
     match = _DURATION.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
-        raise UserError(f"'{text}' is no duration", hint="write minutes, hours or days: 90m, 12h, 2d")
+        raise UserError(f"'{text}' is not a duration", hint="write minutes, hours or days: 90m, 12h, 2d")
     return round(now + int(match[1]) * _SECONDS[match[2]], 3)
 
 
@@ -110,7 +110,7 @@ def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> 
     result was taken back.
 
     Raises:
-        UserError: the entry is no judgement in force.
+        UserError: the entry is not a judgement in force.
         LeaseHeld: the session runs.
     """
     with lease(require_run(run)) as current:
@@ -123,7 +123,7 @@ def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> 
             standing = [entry for entry in entries if entry.entry.kind in JUDGEMENTS and entry.entry.seq not in void]
             if used is None or used not in standing:
                 known = ", ".join(f"{value.entry.seq} ({value.entry.key})" for value in standing) or "none"
-                raise UserError(f"'{wanted}' is no judgement in force", where=str(run), hint=f"those are: {known}")
+                raise UserError(f"'{wanted}' is not a judgement in force", where=str(run), hint=f"those are: {known}")
             since = used.entry.seq
             launches = [entry for entry in entries[since:] if entry.entry.kind == "launch"]
             act.end_jobs(session, launches, "the judgement that granted it was taken back")

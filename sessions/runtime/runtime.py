@@ -366,7 +366,7 @@ def _answer_to(
         return answer_of(entries, request, arguments)
     if arguments is not None and arguments["answer"] == "retry" and (why := why_no_retry(entries, request)):
         hint = "change it with `peergate amend`; or --answer approve, which is an override, or --answer stop"
-        raise UserError(f"'retry' is no answer here: {why}", where=session.name, hint=hint)
+        raise UserError(f"'retry' is not an answer here: {why}", where=session.name, hint=hint)
     return arguments
 
 

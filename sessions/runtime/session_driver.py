@@ -98,7 +98,7 @@ class Serving:
                 self.exchange.closed = state.state == "closed"
                 self.exchange.ended = _why_no_phase(run, state)
                 if state.state == "closed":
-                    # Over HTTP nobody sees a client leave: it has left, or has heard how the session ended.
+                    # Over HTTP no one sees a client leave: it has left, or has heard how the session ended.
                     if self._transport.has_one_client:
                         self._gone.wait()
                     else:
@@ -129,16 +129,16 @@ class Serving:
             session.stop.set()
 
     def _client_gone(self) -> None:
-        """Pause, because nobody builds any more. Called in the transport's thread."""
+        """Pause, because no one builds any more. Called in the transport's thread."""
         self._gone.set()
         if self._session is not None:
             self._session.stop.set()
 
     def _goes_on(self, session: Session, bench: Workbench) -> bool:
-        """Say whether a phase still needs its builder, and show the progress of the job.
+        """Return whether a phase still needs its builder, and show the progress of the job.
 
         Raises:
-            Paused: somebody asked for it, or the client has left.
+            Paused: someone asked for it, or the client has left.
             Cancelled: ``peergate cancel``.
         """
         session.checkpoint()
@@ -151,7 +151,7 @@ class Serving:
         return session.launcher.poll(folder).state not in ("exited", "lost")
 
     def _wait_for_a_person(self, run: Path) -> None:
-        """Wait until somebody changes the session in another process; raises Paused if the client leaves."""
+        """Wait until someone changes the session in another process; raises Paused if the client leaves."""
         before = len(read_entries(run / TRAIL))
         while len(read_entries(run / TRAIL)) == before or is_running(run):
             if self._gone.wait(LOOK_S):

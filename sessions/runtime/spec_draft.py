@@ -156,7 +156,7 @@ def _inside(path: Path, folder: Path) -> str:
         return path.resolve().relative_to(folder).as_posix()
     except ValueError as error:
         raise UserError(
-            f"'{path}' lies outside of '{folder}'", hint="put the spec, with --out, beside its data"
+            f"'{path}' lies outside of '{folder}'", hint="put the spec, with --out, next to its data"
         ) from error
 
 

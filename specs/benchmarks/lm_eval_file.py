@@ -45,7 +45,7 @@ class TaskFiles(NamedTuple):
 
 
 def is_task_file(path: str) -> bool:
-    """Say whether a script's name is that of a task file."""
+    """Return whether a script's name is that of a task file."""
     return path.endswith(SUFFIXES)
 
 
@@ -53,7 +53,7 @@ def as_script(path: Path, raw: bytes, task: str, max_new_tokens: int) -> str:
     """Return the script that a task file becomes, for the task of this name.
 
     Raises:
-        SpecError: it is no task that writes, has another name, or needs what a job cannot give; with each place.
+        SpecError: it is not a task that writes, has another name, or needs what a job cannot give; with each place.
     """
     read = _Reader(path)
     settings = read.settings(path.name, raw)
@@ -78,7 +78,7 @@ def files_of(script: str) -> TaskFiles:
 def settings_of(files: TaskFiles) -> dict[str, Any]:
     """Return the settings of a registered task, what it includes first; functions are texts that begin ``!function``.
 
-    Raises SpecError if a file is no YAML.
+    Raises SpecError if a file is not YAML.
     """
     read = _Reader(Path(files.main), files.texts)
     return read.settings(files.main, files.texts[files.main].encode())
@@ -111,10 +111,10 @@ class _Reader:
         return results
 
     def _beside(self, document: Document, here: Path, key: str, name: str) -> bytes:
-        """Return a file that lies beside the task's; raises SpecError."""
+        """Return a file that lies next to the task's; raises SpecError."""
         loc = (key,) if key else ()
         if "/" in name or name.startswith("."):
-            message = f"'{name}' is not a file beside this one"
+            message = f"'{name}' is not a file next to this one"
             raise document.error(
                 here, [LintProblem(loc, message, "copy it there: what is registered is what lies beside")]
             )
@@ -124,13 +124,13 @@ class _Reader:
             raw = read_regular(self._path.parent / name)
         except OSError as error:
             message = f"the file '{name}', which it names, cannot be read: {error.strerror}"
-            raise SpecError([Problem(str(here), 1, 1, key, message, "it has to lie beside this file")]) from error
+            raise SpecError([Problem(str(here), 1, 1, key, message, "it has to lie next to this file")]) from error
         task_file.require_no_secret(self._path.parent / name, raw.decode("utf-8", "replace"))
         return raw
 
 
 def _outside(loc: Loc, value: Any) -> Iterator[LintProblem]:
-    """Yield a problem for each function that is not one of a file beside the task's."""
+    """Yield a problem for each function that is not one of a file next to the task's."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _outside((*loc, key), inner)
@@ -139,8 +139,8 @@ def _outside(loc: Loc, value: Any) -> Iterator[LintProblem]:
             yield from _outside((*loc, place), inner)
     elif isinstance(value, str) and value.startswith(f"{_FUNCTION} ") and not _NAMED.fullmatch(value):
         named = value.removeprefix(_FUNCTION).strip()
-        hint = "write !function FILE.NAME, of FILE.py beside this one"
-        yield LintProblem(loc, f"'{named}' is not a function of a file beside this one", hint)
+        hint = "write !function FILE.NAME, of FILE.py next to this one"
+        yield LintProblem(loc, f"'{named}' is not a function of a file next to this one", hint)
 
 
 def lacking_fields(settings: Mapping[str, Any], documents: Sequence[Mapping[str, Any]]) -> Iterator[LintProblem]:

@@ -18,7 +18,7 @@ _DECIMAL = re.compile(r"-?(0|[1-9]\d{0,14})\.(0|\d*[1-9])")
 
 
 class CellFault(Exception):
-    """A value that is no text and no number; the message says what it is, ``hint`` what to do."""
+    """A value that is not text and no number; the message says what it is, ``hint`` what to do."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ def cell_value(value: Any) -> Any:
     """Return the value of a cell in plain JSON types; None where it is missing.
 
     Raises:
-        CellFault: half of a surrogate pair, bytes that are no text, or a number that is not finite.
+        CellFault: half of a surrogate pair, bytes that are not text, or a number that is not finite.
     """
     match value:
         case None | bool() | int():

@@ -140,7 +140,7 @@ def lines_of(rows: Sequence[Contract]) -> bytes:
 
 def _guess(columns: set[str]) -> As | None:
     current: As | None = next((current for needed, current in _GUESSED if needed <= columns), None)
-    # A text beside columns that look like question and answer is a copy of both, as in Alpaca's rows.
+    # A text next to columns that look like question and answer is a copy of both, as in Alpaca's rows.
     return None if current == "texts" and proposal(columns) else current
 
 
@@ -201,7 +201,7 @@ def right_answers(values: dict[str, Any]) -> list[str]:
     """Return the right answers that a row names: text, lists of it (``answer: [6, six]``), or SQuAD's ``answers``.
 
     Raises:
-        Wrong: one is no text or number.
+        Wrong: one is not text or number.
     """
     texts: list[str] = []
     for name, value in values.items():
@@ -289,7 +289,7 @@ def _preference(values: dict[str, Any], drop: tuple[str, ...]) -> Preference:
             raise Wrong("rejected", "answers another prompt than `chosen`", "the two differ in their last turn only")
         users = {turn.content.strip() for turn in turns if turn.role == "user"}
         if column is not None and isinstance(values[column], str) and values[column].strip() not in users:
-            raise Wrong(column, "is no turn of the conversation in `chosen`", "leave one of the two out")
+            raise Wrong(column, "is not a turn of the conversation in `chosen`", "leave one of the two out")
     else:
         before, prompt = _prompt_turns(values, column, drop)
         chosen, rejected = (_response(values, name, drop) for name in ("chosen", "rejected"))

@@ -35,7 +35,7 @@ _MARKS = {
     b"\xfd7zXZ": ("is compressed (xz)", "unpack it: unxz FILE"),
     b"PAR1": ("is Parquet", "name it .parquet"),
 }
-"""How files begin that are no plain text, and what helps."""
+"""How files begin that are not plain text, and what helps."""
 _DELIMITERS = (",", ";", "\t")
 _SEPARATOR = re.compile(r"sep=(.)", re.I)
 """The line in which a spreadsheet names the separator."""
@@ -326,7 +326,7 @@ def _read_saved_dataset(path: Path) -> list[dict[str, Any]]:
         splits = sorted(current_path.name for current_path in path.iterdir() if current_path.is_dir())
         raise Unreadable("the folder holds several splits", f"name one: {path.name}/{splits[0] if splits else 'train'}")
     if not (path / "state.json").is_file():
-        raise Unreadable("the folder is no saved dataset", "Dataset.save_to_disk writes one; or name a file")
+        raise Unreadable("the folder is not a saved dataset", "Dataset.save_to_disk writes one; or name a file")
     try:
         from datasets import Dataset
     except ImportError as error:

@@ -40,7 +40,7 @@ class Grant(Contract):
 
 
 class Claim(Contract):
-    """A number somebody states. It is looked up among the measured metrics, never copied."""
+    """A number someone states. It is looked up among the measured metrics, never copied."""
 
     stage: str
     metric: str

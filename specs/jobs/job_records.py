@@ -68,7 +68,7 @@ class Challenge(Contract):
     segments: tuple[Segment, ...] = omit_default(())
     """Of training: the same rows, by the steps they begin after."""
     others: dict[str, RowSelection] | None = omit_default()
-    """The same of outputs beside ``rows`` that hold scores, by name."""
+    """The same of outputs next to ``rows`` that hold scores, by name."""
 
     def select_rows(self, output: str) -> RowSelection:
         """Return which rows of an output are to be made again: none of one that is not named."""
@@ -191,7 +191,7 @@ class MachineClock(Contract):
     boot: str
     """The start of the machine, as its system names it."""
     up_s: float
-    """For so long it has been up, by a clock that nobody sets; the time for which it was suspended counts."""
+    """For so long it has been up, by a clock that no one sets; the time for which it was suspended counts."""
     time: float
     """The time of day, which may be set."""
 
@@ -217,7 +217,7 @@ class ObservedRuntime(Contract):
         return CLOCK_TOLERANCE_S + CLOCK_TOLERANCE_SHARE * self.at_most_s
 
     def fits(self, seconds: float) -> bool:
-        """Say whether a job's own account of its time can be so."""
+        """Return whether a job's own account of its time can be so."""
         return seconds >= 0 and self.at_least_s - self.spare() <= seconds <= self.at_most_s + self.spare()
 
     def bound_seconds(self, seconds: float) -> float:

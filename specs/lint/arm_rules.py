@@ -48,7 +48,7 @@ def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
             stage = stages.get(name)
             if stage is None or find_control(stage) is None:
                 able = [stage.name for stage in spec.stages if find_control(stage)]
-                text = "there is no stage" if stage is None else f"a stage of kind {stage.kind} is no control:"
+                text = "there is no stage" if stage is None else f"a stage of kind {stage.kind} is not a control:"
                 yield LintProblem(loc, f"{text} '{name}'", suggest(name, able, f"{first.kind} stages"))
                 continue
             histories[name] = stage.parameters.history

@@ -24,7 +24,7 @@ def lint_witness(_: SessionSpec, __: int, stage: Stage) -> Iterator[LintProblem]
 
 
 def lint_code(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:
-    """Code of a builder is allowed by name, where it cannot reach held-out items, and only if somebody can write it."""
+    """Code of a builder is allowed by name, where it cannot reach held-out items, and only if someone can write it."""
     kind = kind_of(stage)
     if kind.takes_script:
         yield from _person_script(spec, stage)

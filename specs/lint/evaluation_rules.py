@@ -147,7 +147,7 @@ def _trains(stage: Stage) -> bool:
 
 
 def _of_trained(spec: SessionSpec, stage: Stage) -> bool:
-    """Say whether anything that a stage reads was made with a model that the session trained."""
+    """Return whether anything that a stage reads was made with a model that the session trained."""
     owners = {reference.partition(".")[0] for reference in stage.inputs.values()}
     # Only stages before it, so that a circle, which is reported elsewhere, has an end.
     before = spec.stages[: spec.stages.index(stage)]

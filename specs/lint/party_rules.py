@@ -1,4 +1,4 @@
-"""Rules on builder and reviewer: what goes together, that nobody judges their own work, and that reviews are paid."""
+"""Rules on builder and reviewer: what goes together, that no one judges their own work, and that reviews are paid."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specs.system.vendors.prices import describe_unlisted_model, is_listed
 from specs.system.yaml.problems import LintProblem, Loc, suggest
 
 DESIGN_STAKES = "medium"
-"""The design gate is no stage, so no spec states its stakes."""
+"""The design gate is not a stage, so no spec states its stakes."""
 
 LATENCY_S = {"low": 120, "medium": 300, "high": 600, "xhigh": 1200, "max": 1800}
 """How long a review takes at worst at each reasoning. Less time ends calls that were going well, and paid for."""
@@ -29,7 +29,7 @@ _MODELS = {
     "openai": re.compile(r"\b(gpt-\d|chatgpt|o[1-9](-|$)|openai\b)", re.IGNORECASE),
 }
 _RESERVED = ("playbook", "external", "panel")
-"""Names of builders and of the panel's verdict, which nobody who judges can have."""
+"""Names of builders and of the panel's verdict, which no one who judges can have."""
 _BUILDER_MODEL_ONLY = (
     "base_url",
     "usd_per_million_tokens",
@@ -84,7 +84,7 @@ def lint_parties(spec: SessionSpec) -> Iterator[LintProblem]:
             message = f"{why}: it would judge its own work"
             yield LintProblem((*place, "vendor"), message, "take another vendor, or 'checklist'")
         elif builder.vendor == "external" and reviewer.asks_a_model and builder.model_vendor is None:
-            message = "the reviewer is a model and nobody says whose model the external builder is"
+            message = "the reviewer is a model and no one says whose model the external builder is"
             hint = "add model_vendor: anthropic, openai or other to the builder; or take 'checklist' or 'person'"
             yield LintProblem((*place, "vendor"), message, hint)
 
@@ -128,12 +128,12 @@ def _superfluous(
 
 
 def is_known(vendor: str) -> bool:
-    """Say whether a vendor is Peergate's own, or brought by a distribution that is installed."""
+    """Return whether a vendor is Peergate's own, or brought by a distribution that is installed."""
     return vendor in REVIEWERS or (vendor not in _RESERVED and plugins.find(GROUP, vendor) is not None)
 
 
 def works_without_model(reviewer: ReviewerSpec) -> bool:
-    """Say whether a known vendor asks no model; raises PluginFault for a plug-in that cannot be used."""
+    """Return whether a known vendor asks no model; raises PluginFault for a plug-in that cannot be used."""
     return not vendor_of(reviewer.vendor).asks_model if reviewer.is_plugin else not reviewer.asks_a_model
 
 
@@ -143,7 +143,7 @@ def lint_reviewer(spec: SessionSpec) -> Iterator[LintProblem]:
     for place, reviewer in reviewers_of(spec):
         yield from lint_one_reviewer(place, reviewer)
     if all(reviewer.vendor != spec.builder.vendor for _, reviewer in reviewers_of(spec)):
-        # Otherwise somebody else has to review, and what they cost is not known yet.
+        # Otherwise someone else has to review, and what they cost is not known yet.
         yield from _lint_share(spec)
 
 

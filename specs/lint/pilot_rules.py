@@ -78,7 +78,7 @@ def _check_pilot_criteria(stage: Stage, pilot: Stage) -> Iterator[LintProblem]:
 
 
 def _holds(ours: Criterion, pilots: Criterion) -> bool:
-    """Say whether what meets the first criterion meets the other one."""
+    """Return whether what meets the first criterion meets the other one."""
     if ours.metric != pilots.metric:
         return False
     try:

@@ -125,7 +125,7 @@ def _lint_plugins(spec: SessionSpec) -> Iterator[LintProblem]:
         if name not in known and not is_file(name):
             hint = suggest(name, known, "known")
             if loc == ("task",):
-                hint += f"; a file beside the spec is written ./{name}.py"
+                hint += f"; a file next to the spec is written ./{name}.py"
             yield LintProblem(loc, f"unknown {group.removeprefix('peergate.')[:-1]} '{name}'", hint)
 
 
@@ -134,7 +134,7 @@ def _lint_machine(spec: SessionSpec, index: int, _: Stage) -> Iterator[LintProbl
     stage = spec.with_resources().stages[index]
     resources, launcher = stage.resources, spec.launcher_of(stage.name)
     if launcher == "skypilot" and (resources is None or resources.max_usd_per_hour is None):
-        message = "a rented machine has a price, and nobody says how much it may cost"
+        message = "a rented machine has a price, and no one says how much it may cost"
         yield LintProblem(("launcher",), message, "add resources.max_usd_per_hour to the stage or the session")
     if launcher == "ray" and getattr(stage.parameters, "device", None) == "cuda" and not (resources and resources.gpus):
         # Ray hides GPUs from jobs that ask for cores alone; jobs that ask for nothing share all of them.

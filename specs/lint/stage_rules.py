@@ -87,7 +87,10 @@ def _recipe_inputs(spec: SessionSpec, index: int, stage: Stage) -> Iterator[Lint
 
 
 def _tells_heldout(spec: SessionSpec, index: int, reference: str) -> bool:
-    """Say whether an artifact of an earlier stage was made from held-out items, at any remove; weights are not text."""
+    """Return whether an artifact of an earlier stage was made from held-out items, at any remove.
+
+    Weights are not text.
+    """
     head, _, tail = reference.partition(".")
     place = next((number for number, stage in enumerate(spec.stages[:index]) if stage.name == head), None)
     if place is None:
@@ -111,7 +114,7 @@ def lint_trained(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintPr
     needed = list(_reference(spec, index, loc, stage.inputs[role], "checkpoint"))
     # The rule on inputs reports a wrong reference.
     if needed and not list(_reference(spec, index, loc, stage.inputs[role], None)):
-        message = f"trains '{role}', and '{stage.inputs[role]}' is no checkpoint"
+        message = f"trains '{role}', and '{stage.inputs[role]}' is not a checkpoint"
         yield LintProblem(loc, message, _candidates(spec, index, "checkpoint"))
 
 

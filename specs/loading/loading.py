@@ -153,7 +153,7 @@ def missing_plugins(resolved: str | bytes) -> str:
 
 
 def list_profiles(path: Path) -> tuple[str, ...]:
-    """Return the profiles of a spec, none where it is no YAML; raises UserError if the file cannot be read."""
+    """Return the profiles of a spec, none where it is not YAML; raises UserError if the file cannot be read."""
     try:
         return profile_names(read_yaml(_read_file(path)))
     except UnreadableError:
@@ -161,7 +161,7 @@ def list_profiles(path: Path) -> tuple[str, ...]:
 
 
 def default_profile(path: Path) -> str | None:
-    """Return the profile that a spec names for itself, None where it names none or is no YAML."""
+    """Return the profile that a spec names for itself, None where it names none or is not YAML."""
     with suppress(UnreadableError):
         data: Any = read_yaml(_read_file(path)).data
         return str(data["profile"]) if isinstance(data, dict) and "profile" in data else None
@@ -212,7 +212,7 @@ def read_resolved(text: str | bytes) -> ResolvedSpec:
 
     Raises:
         PluginFault: a plug-in that it registers is not installed here.
-        AuditDamage: it is no resolved spec. Peergate wrote one, so it has changed since.
+        AuditDamage: it is not a resolved spec. Peergate wrote one, so it has changed since.
     """
     try:
         return ResolvedSpec.model_validate_json(text, strict=True)
@@ -222,7 +222,7 @@ def read_resolved(text: str | bytes) -> ResolvedSpec:
                 raise PluginFault(f"not installed here: {missing}", hint="install what was registered") from error
         lint_problem = explain(error.errors(include_url=False)[0], ResolvedSpec)
         raise AuditDamage(
-            f"this is no resolved spec: {format_loc(lint_problem.loc)}: {lint_problem.message}",
+            f"this is not a resolved spec: {format_loc(lint_problem.loc)}: {lint_problem.message}",
             hint="it was changed, or another version of Peergate wrote it: `peergate audit verify` says which",
         ) from error
 

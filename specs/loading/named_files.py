@@ -30,8 +30,8 @@ from specs.trainers import trainer_file
 
 _RESTORE = "restore the registered file; or if the change is meant, `peergate spec pin` writes the new digest"
 Unconfined = Literal["never", "trusted", "named"]
-"""Whether a spec's ``sandbox: false`` is honoured: never, as whoever reads does; where this user started or signed such
-a spec with the same task; or because this user starts the spec now."""
+"""Whether a spec's ``sandbox: false`` is honoured: never, as anyone who reads does; where this user started or signed
+such a spec with the same task; or because this user starts the spec now."""
 READING_BYTES = 64_000
 """Of a reading list: every reviewer reads it again with every packet."""
 _FITTING = "the task's file says in its Item which fields items have"
@@ -302,7 +302,7 @@ class NamedFiles:
         return None
 
     def _is_there(self, loc: Loc, named: str, *, folder: bool = False) -> bool:
-        """Say whether a file that the spec names can be read; why not is a problem."""
+        """Return whether a file that the spec names can be read; why not is a problem."""
         path = self.folder / named
         try:
             if not path.exists():

@@ -1,4 +1,4 @@
-"""Whom a session tells what happened while nobody looks at it."""
+"""Whom a session tells what happened while no one looks at it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NoticeEvent = Literal["waiting", "budget", "lost", "rejected", "closed"]
 
 
 class Notify(Contract):
-    """One receiver. A variable holds its address, because whoever knows the address can write to it."""
+    """One receiver. A variable holds its address, because anyone who knows the address can write to it."""
 
     env: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,99}$")]
     """The environment variable with the address: ``https://...`` of a webhook, or one that apprise reads, such as

@@ -1,4 +1,4 @@
-"""What a spec registers beside the test of its analysis: gap, drift, paired tests, kinds of items, controls."""
+"""What a spec registers next to the test of its analysis: gap, drift, paired tests, kinds of items, controls."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class EvaluationPlan(Contract):
     gap: Gap | None = None
     drift: tuple[Drift, ...] = ()
     paired: tuple[PairedTest, ...] = omit_default(())
-    """Comparisons of stages beside the analysis, each with the test that its outcome asks for."""
+    """Comparisons of stages next to the analysis, each with the test that its outcome asks for."""
     labelled: Name | None = None
     """The data file with answers that people have labelled, against which the task's verifier is held."""
 
@@ -78,7 +78,9 @@ class PairedTest(Contract):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.test not in TESTS[self.outcome]:
-            raise ValueError(f"{self.test} is no test of a {self.outcome} outcome; {', '.join(TESTS[self.outcome])} is")
+            raise ValueError(
+                f"{self.test} is not a test of a {self.outcome} outcome; {', '.join(TESTS[self.outcome])} is"
+            )
         if not self.alpha < self.power:
             raise ValueError(f"power {self.power:g} is not above alpha {self.alpha:g}")
         if self.outcome != "continuous" and exact(self.minimum_effect) + 2 * exact(self.expected_lost) > 1:

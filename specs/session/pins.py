@@ -27,7 +27,7 @@ def pin(path: Path) -> list[Pin]:
     """Write the digest of every data file and companion into a spec, those of its profiles too; returns them all.
 
     Raises:
-        SpecError: the spec is no YAML, or a file that it names cannot be read; nothing was written.
+        SpecError: the spec is not YAML, or a file that it names cannot be read; nothing was written.
         UserError: the spec cannot be read or written; it is as it was.
     """
     try:

@@ -52,7 +52,7 @@ def vendor_of(name: str) -> ReviewerVendor:
     if not _FUNCTION.fullmatch(result.review):
         raise PluginFault(f"its review is {plain(repr(result.review), 60)}, not 'module:function'", where=where)
     if result.key_variable and not _VARIABLE.fullmatch(result.key_variable):
-        message = f"its key_variable is {plain(repr(result.key_variable), 60)}, which is no NAME_KEY or NAME_TOKEN"
+        message = f"its key_variable is {plain(repr(result.key_variable), 60)}, which is not a NAME_KEY or NAME_TOKEN"
         raise PluginFault(f"{message}: its value would not be masked", where=where)
     return result
 

@@ -64,7 +64,7 @@ class Thresholds(Contract):
     truncated_samples: Share = 0.25
     """Fraction of all sampled completions: samples that hit the token limit."""
     delimiters: Annotated[float, Field(ge=0, le=0.2)] = 0.01
-    """Fraction of the accepted completions: those with a delimiter, role or template mark nobody asked for."""
+    """Fraction of the accepted completions: those with a delimiter, role or template mark no one asked for."""
     refusals: Share = 0.05
     """Fraction of the accepted completions: those that refuse, or speak as an evaluator."""
     prompt_copies: Annotated[float, Field(ge=0, le=0.5)] = 0.02

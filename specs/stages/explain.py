@@ -15,7 +15,7 @@ from specs.system.yaml.problems import LintProblem, Loc, closest, suggest
 
 _PATTERNS = (
     (r"^(\./)?", "a Python file below the spec's folder: 'FILE.py'"),
-    (r"\.py(@", "the name of a task, or a Python file beside the spec: './FILE.py'"),
+    (r"\.py(@", "the name of a task, or a Python file next to the spec: './FILE.py'"),
     ("sha256", "a digest: 'sha256:' and 64 hex digits"),
     ("heldout", "'model', 'heldout', 'data.NAME' or 'STAGE.OUTPUT'"),
     ("https?", "an address with http:// or https://, and without user, password, '?' or '#'"),

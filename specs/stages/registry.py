@@ -116,7 +116,7 @@ def arm_of(stage: StageBase) -> ArmTraits:
     """Return what the analysis asks of the stage's kind; raises ValueError if none of this kind is an arm."""
     arm = kind_of(stage).arm
     if arm is None:
-        raise ValueError(f"'{stage.name}' is of kind {stage.kind}, which is no arm of an analysis")
+        raise ValueError(f"'{stage.name}' is of kind {stage.kind}, which is not an arm of an analysis")
     return arm
 
 
@@ -144,7 +144,7 @@ def _read_stage(value: Any, union: ValidatorFunctionWrapHandler, info: Validatio
     if isinstance(value, model):
         return value
     try:
-        # A function is given Python's values, in which a list is no tuple; JSON is always read strictly.
+        # A function is given Python's values, in which a list is not a tuple; JSON is always read strictly.
         is_json = info.mode == "json"
         return model.model_validate_json(json.dumps(value), strict=True) if is_json else model.model_validate(value)
     except ValidationError as error:

@@ -92,12 +92,12 @@ def _written_alike(value: Any, small: list[float]) -> Any:
     Those numbers are added to ``small``.
 
     Raises:
-        ValueError: it might write something else: a large number, a subclass, a key that is no string.
+        ValueError: it might write something else: a large number, a subclass, a key that is not string.
     """
     kind = type(value)
     if kind is dict:
         if not all(type(key) is str for key in value):
-            raise ValueError("a key is no string")
+            raise ValueError("a key is not string")
         return {
             key: element if type(element) in _LEAVES else _written_alike(element, small)
             for key, element in value.items()
@@ -137,7 +137,7 @@ def digest_value(value: Any) -> str:
 
 
 def digest_file(path: Path) -> str:
-    """Return the digest of a file's bytes; raises OSError if it cannot be read or is no regular file."""
+    """Return the digest of a file's bytes; raises OSError if it cannot be read or is not a regular file."""
     result = hashlib.sha256()
     with open_regular(path) as handle:
         buffer = memoryview(bytearray(max(2**12, min(_AT_ONCE, os.fstat(handle.fileno()).st_size))))
@@ -187,7 +187,7 @@ def digest_path(path: Path) -> str:
 def digesting(paths: Mapping[str, Path]) -> Generator[dict[str, Future[str]]]:
     """Digest what is named, as :func:`digest_path` does, while the caller does something else; done at the end.
 
-    Hashing releases the interpreter's lock: the digests of weights take no time beside imports. Each result has to be
+    Hashing releases the interpreter's lock: the digests of weights take no time next to imports. Each result has to be
     asked for, and then raises what :func:`digest_path` raises.
     """
     from concurrent.futures import ThreadPoolExecutor

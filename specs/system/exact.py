@@ -28,7 +28,7 @@ def exact(value: Number) -> Fraction:
 
 
 def holds(value: Number, sign: str, limit: Number) -> bool:
-    """Say whether ``value`` is on that side of ``limit``; raises ValueError if one of them is not finite."""
+    """Return whether ``value`` is on that side of ``limit``; raises ValueError if one of them is not finite."""
     return _SIGNS[sign](exact(value), exact(limit))
 
 

@@ -11,7 +11,7 @@ HOME = Path(__file__).resolve().parents[2]
 """The folder that holds the packages: a checkout, or ``site-packages``."""
 PACKAGES = ("agents", "reviews", "sessions", "specs", "training")
 SHARED_FILES = ("constitution.yaml",)
-"""Files beside the packages that shipped specs name: every wheel holds them."""
+"""Files next to the packages that shipped specs name: every wheel holds them."""
 
 
 def from_elsewhere(packages: tuple[str, ...]) -> Iterator[tuple[str, Path | None]]:

@@ -142,11 +142,11 @@ class Masker:
         return value if self._is_clean(json.dumps(value, ensure_ascii=False)) else self._map(value)
 
     def json(self, text: str) -> str:
-        """Return JSON with every string in it masked, the same text where nothing is; what is no JSON, as a text."""
+        """Return JSON with every string in it masked, the same text where nothing is; what is not JSON, as a text."""
         return text if self._is_clean(text) else map_json(text, self.text, self._map)
 
     def _is_clean(self, text: str) -> bool:
-        """Say whether nothing in a whole JSON text has to be masked; False where escapes may hide it."""
+        """Return whether nothing in a whole JSON text has to be masked; False where escapes may hide it."""
         return "\\u" not in text and not self._spans(text)
 
     def _map(self, value: Any) -> Any:
@@ -254,7 +254,7 @@ def _join_spans(spans: Iterable[_Span]) -> list[_Span]:
 
 
 def _adds(text: str, span: _Span, spans: list[_Span]) -> bool:
-    """Say whether a span of a text in disguise belongs to a secret, and is not the next line after a whole key."""
+    """Return whether a span of a text in disguise belongs to a secret, and is not the next line after a whole key."""
     place = bisect_right(spans, span.start, key=lambda each: each.start) - 1
     if place < 0 or span.start >= spans[place].end:
         return True
@@ -286,7 +286,7 @@ def secrets_of_address(address: str) -> Iterator[str]:
 
 
 def _is_secret(value: str) -> bool:
-    """Say whether a value can be masked everywhere: it is no place, no setting, no word."""
+    """Return whether a value can be masked everywhere: it is not a place, a setting or a word."""
     if len(value) < SHORTEST_VALUE or value.startswith(("~", "./", "../")) or _SETTING.fullmatch(value):
         return False
     return not _is_place(value)
@@ -314,7 +314,7 @@ def _spellings(value: str) -> set[str]:
     }
     texts |= {data.hex(), data.hex().upper()}
     for before in range(3):
-        # A longer text in base64 holds it at one of three places; letters at its ends depend on what is beside it.
+        # A longer text in base64 holds it at one of three places; letters at its ends depend on what is next to it.
         coded = base64.b64encode(b"\0" * before + data)[(0, 2, 3)[before] :].rstrip(b"=")
         inner = (coded if (before + len(data)) % 3 == 0 else coded[:-1]).decode()
         texts |= {inner, inner.replace("+", "-").replace("/", "_")}
@@ -332,7 +332,7 @@ def without_secrets(value: ContractT, masker: Masker | None = None) -> ContractT
 
 
 def map_json(text: str, change: Callable[[str], str], change_all: Callable[[Any], Any] | None = None) -> str:
-    """Return JSON with every string in it changed, the same text where none is; what is no JSON is changed as text."""
+    """Return JSON with every string in it changed, the same text where none is; what is not JSON is changed as text."""
     try:
         value = json.loads(text, object_pairs_hook=each_once)
         changed = map_strings(value, change) if change_all is None else change_all(value)

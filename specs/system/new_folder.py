@@ -19,7 +19,7 @@ _ABANDONED_S = 60.0
 
 @contextmanager
 def new_folder(target: Path, *, mode: int = 0o777) -> Generator[Path]:
-    """Yield a folder beside ``target`` that gets its name when the context ends without an error.
+    """Yield a folder next to ``target`` that gets its name when the context ends without an error.
 
     Otherwise nothing is left. What killed processes left for the same target is removed.
 

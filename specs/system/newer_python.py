@@ -26,7 +26,7 @@ def newer_version(error: SyntaxError, text: str) -> str:
 
 
 def syntax_fault(error: SyntaxError, text: str) -> str:
-    """Return in words why a text is no Python that can run here."""
+    """Return in words why a text is not a Python that can run here."""
     version = newer_version(error, text)
     if version:
         return f"needs Python {version} or newer, and Python {HERE} runs it: {error.msg}"

@@ -44,7 +44,7 @@ def _looked_up(look: Callable[..., EntryPoints], group: Group) -> tuple[EntryPoi
 
 
 def find(group: Group, name: str) -> EntryPoint | None:
-    """Return the entry point of a name; None where nobody brings it. Raises PluginFault if several do."""
+    """Return the entry point of a name; None where no one brings it. Raises PluginFault if several do."""
     entry_points = [entry_point for entry_point in find_entry_points(group) if entry_point.name == name]
     return _only(f"{group} {name}", entry_points) if entry_points else None
 
@@ -62,7 +62,7 @@ def release(point: EntryPoint) -> str:
 
 
 def where(point: EntryPoint) -> str:
-    """Say which entry point of which distribution it is, for an error."""
+    """Return which entry point of which distribution it is, for an error."""
     return f"{release(point)}, entry point '{point.name}' of {point.group}"
 
 

@@ -13,7 +13,7 @@ LAUNCHERS = ("local", "ray", "skypilot")
 LauncherName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 """One of :data:`LAUNCHERS`, or one of ``peergate.launchers``."""
 WAIT_HOURS = 12.0
-"""How long an attempt waits for its machine where nobody says: a night."""
+"""How long an attempt waits for its machine where no one says: a night."""
 Accelerator = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,39}$")]
 
 

@@ -1,4 +1,4 @@
-"""The time of one process: the system's when it began, and from then on a clock that nobody sets."""
+"""The time of one process: the system's when it began, and from then on a clock that no one sets."""
 
 from __future__ import annotations
 
@@ -39,4 +39,4 @@ class SteadyClock:
             return ""
         way = "forward" if since > 0 else "back"
         amount = f"{abs(since) / 3600:.1f} h" if abs(since) >= 3600 else f"{abs(since):.0f} s"
-        return f"the clock of this machine was set {way} by {amount}; hours are counted by a clock that nobody sets"
+        return f"the clock of this machine was set {way} by {amount}; hours are counted by a clock that no one sets"

@@ -111,7 +111,7 @@ class Agreement(Contract):
 
 
 class Card(Contract):
-    """Where a set of pairs comes from; it belongs beside them wherever they go."""
+    """Where a set of pairs comes from; it belongs next to them wherever they go."""
 
     traces: str
     """Digest of the turns."""

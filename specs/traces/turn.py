@@ -13,7 +13,7 @@ from specs.system.digests import Contract, Count, Positive, omit_default
 
 
 class TextPart(Contract):
-    """What somebody wrote."""
+    """What someone wrote."""
 
     type: Literal["text"] = "text"
     text: str
@@ -105,7 +105,7 @@ class Account(Contract):
     skipped: dict[str, Count]
     states: Count
     branches: Count
-    """Places where somebody went back and asked something else."""
+    """Places where someone went back and asked something else."""
     compactions: Count
     calls: Count
     unanswered: Count

@@ -66,7 +66,7 @@ FORMS: dict[EntryKind, BodyForm] = {
 
 
 def misfit(kind: str, version: int, body: bytes) -> str | None:
-    """Say how a body, given as JSON, differs from the form of its kind; empty if it does not.
+    """Return how a body, given as JSON, differs from the form of its kind; empty if it does not.
 
     Nothing is converted. Names and values in the answer are untrusted.
 

@@ -49,7 +49,7 @@ class ToolResultEntry(OfAttempt):
     is_error: bool
     ends_phase: bool
     image: Digest | None = omit_default()
-    """Of the PNG beside the text; not recorded before version 2."""
+    """Of the PNG next to the text; not recorded before version 2."""
 
 
 class Note(OfAttempt):

@@ -78,7 +78,7 @@ class LookUp(Arguments):
 class RunPython(Arguments):
     """Run a short analysis over artifacts in a sandbox: no network, no GPU, nothing held-out, one minute.
 
-    It reads /inputs/NAME and prints; what it prints is the result. It is no evidence for any gate.
+    It reads /inputs/NAME and prints; what it prints is the result. It is not evidence for any gate.
     """
 
     script: Annotated[str, StringConstraints(min_length=1, max_length=20_000)]
@@ -150,7 +150,10 @@ class HandIn(Arguments):
 
 
 class Alarm(Arguments):
-    """A figure of the job's progress, such as loss, that ends a wait by a bound, or because it is no finite number."""
+    """A figure of the job's progress, such as loss, that ends a wait.
+
+    It does so by a bound, or because it is not a finite number.
+    """
 
     figure: Annotated[str, StringConstraints(min_length=1, max_length=60)]
     """Its name in the progress that job_status shows."""
@@ -260,7 +263,7 @@ class ProposeSweep(Arguments):
 
 
 class WriteNote(Arguments):
-    """Write a note that stays readable in later attempts and after restarts. It is no evidence for any gate."""
+    """Write a note that stays readable in later attempts and after restarts. It is not evidence for any gate."""
 
     kind: Literal["progress", "complete", "free"] = "free"
     """progress: what is done, under way, next. complete: what a finished stage leaves. free: anything else."""

@@ -18,8 +18,8 @@ Tier = Literal["low", "medium", "high"]
 ReviewKind = Literal["methodology", "code", "design"]
 IssueSeverity = Literal["CRITICAL", "HIGH", "SUGGESTION"]
 ClaimStatus = Literal["supported", "contradicted", "unsupported"]
-AnsweredBy = Literal["policy", "checklist", "model", "recorded", "nobody"]
-"""``recorded``: the answer that a model gave to the same request before; ``nobody``: the money was not there."""
+AnsweredBy = Literal["policy", "checklist", "model", "recorded", "no one"]
+"""``recorded``: the answer that a model gave to the same request before; ``no one``: the money was not there."""
 
 LOOKS = "requested review"
 """The stage that ``look`` entries of requested reviews name; none of a spec can have this name."""
@@ -190,7 +190,7 @@ class QuestionAnswer(Contract):
     option: str | None = None
     """The option that is recommended, where options were given."""
     approval: bool | None
-    """None when nobody judged the matter: the policy answered."""
+    """None when no one judged the matter: the policy answered."""
     words: int
 
 

@@ -16,7 +16,7 @@ from specs.trail.verdict import Outcome
 
 Ending = Outcome | Literal["overridden", "budget", "cancelled", "stop"]
 """How a session ends: with the outcome of a gate; at its goal, but over a gate or check that a person lifted; without
-money; or because somebody ended it."""
+money; or because someone ended it."""
 
 
 class PreviousOwner(Contract):
@@ -36,7 +36,7 @@ class Lease(Contract):
     host: str
     pid: int
     over: PreviousOwner | None = None
-    """None when nobody held it."""
+    """None when no one held it."""
 
 
 class Replicates(Contract):
@@ -211,7 +211,7 @@ class Spend(Contract):
     seconds: float | None = None
     """Of a settled job: its wall time."""
     bytes: int | None = None
-    """Of settled storage: what is kept; None when nobody knows."""
+    """Of settled storage: what is kept; None when no one knows."""
     task: str = ""
     """A helper's."""
 
@@ -262,7 +262,7 @@ class ReplicationEntry(By):
     """Of the measuring code, as in ``open``."""
     seeds: tuple[int, ...]
     sessions: tuple[str, ...]
-    """The names of the sessions, a seed each, beside the closed one."""
+    """The names of the sessions, a seed each, next to the closed one."""
 
 
 class ReplicationResultEntry(By):
@@ -288,7 +288,7 @@ class Resume(By):
 
 
 class Keys(Contract):
-    """``keys``: a key that was replaced; the policy is beside the body."""
+    """``keys``: a key that was replaced; the policy is next to the body."""
 
     role: Role
     old: Hex

@@ -36,11 +36,11 @@ EVIDENCE: dict[str, tuple[str, ...]] = {
 }
 """By kind of entry, paths in its body that lead to the digest of a file in the store.
 
-``*`` is every member of an object or array; ``?name`` requires that ``name`` beside the digest is true; after a path
+``*`` is every member of an object or array; ``?name`` requires that ``name`` next to the digest is true; after a path
 that ends with ``/`` the file is a JSON object whose values are digests of further files.
 """
 IN_THE_RUN = "report"
-"""The kind whose files a run folder has beside its store; an export has them in it."""
+"""The kind whose files a run folder has next to its store; an export has them in it."""
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 

@@ -113,7 +113,7 @@ class Verdict(Contract):
     analysis: str = omit_default("")
     """What the reviewer read and compared before it wrote findings; nothing is decided by it."""
     no_verdict: NoVerdict | None = omit_default()
-    """Why nobody judged; what is above then approves nothing."""
+    """Why no one judged; what is above then approves nothing."""
 
 
 class CriterionResult(Contract):
@@ -132,7 +132,7 @@ class CriterionResult(Contract):
         return _describe_measurement(self.criterion, self.value, self.counts)
 
     def unmet(self) -> str:
-        """Return what was asked beside what was measured."""
+        """Return what was asked next to what was measured."""
         return f"{self.criterion} is not met: {self.describe_measurement()}"
 
 
@@ -200,7 +200,7 @@ class Packet(Contract):
     code: str = omit_default("")
     """The script of a recipe, as it ran."""
     withdrawn: str = omit_default("")
-    """Why the builder ended the job of this attempt itself: there is nothing to judge, and nobody is asked."""
+    """Why the builder ended the job of this attempt itself: there is nothing to judge, and no one is asked."""
     lineages: dict[str, tuple[dict[str, Any], ...]] = omit_default({})
     """By input, where its weights come from, if a builder's script trained them at some point."""
 

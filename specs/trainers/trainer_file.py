@@ -59,7 +59,7 @@ class AsScript(NamedTuple):
 
 
 def is_trainer_file(path: str) -> bool:
-    """Say whether a script's name is that of a training file."""
+    """Return whether a script's name is that of a training file."""
     return path.endswith(SUFFIXES)
 
 
@@ -67,7 +67,7 @@ def as_script(path: Path, raw: bytes, arguments: TrainingInputs) -> AsScript:
     """Return the script that a training file becomes.
 
     Raises:
-        SpecError: the file is no TRL or Axolotl file, or sets what it cannot; with every problem and its place.
+        SpecError: the file is not a TRL or Axolotl file, or sets what it cannot; with every problem and its place.
     """
     document = read_document(path, raw, PYYAML)
     trainer = _recognise_trainer(document.data)
@@ -107,7 +107,7 @@ def _recognise_trainer(data: Mapping[str, Any]) -> Trainer | LintProblem:
     trainers = [trainer for trainer in TRAINERS if trainer.matches(set(data))]
     if len(trainers) == 1:
         return trainers[0]
-    message = "the keys of both TRL and Axolotl are here" if trainers else "this is no file of TRL or of Axolotl"
+    message = "the keys of both TRL and Axolotl are here" if trainers else "this is not a file of TRL or of Axolotl"
     text = "; ".join(f"{trainer.name} has {' and '.join(trainer.marks).replace('|', ' or ')}" for trainer in TRAINERS)
     return LintProblem((), message, text)
 

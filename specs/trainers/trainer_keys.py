@@ -34,7 +34,7 @@ class Trainer:
     """Keys whose text may look like a path."""
 
     def matches(self, keys: set[str]) -> bool:
-        """Say whether a file with these keys at its top is one of this tool."""
+        """Return whether a file with these keys at its top is one of this tool."""
         return all(keys & set(mark.split("|")) for mark in self.marks)
 
 
@@ -163,7 +163,7 @@ DATASET_SETTINGS: dict[str, tuple[tuple[Any, ...], str]] = {
     "train_on_eot": (("turn", "last"), _LAST_TURN),
     "message_field_training": ((), "write `weight: 0` on the turns of the rows"),
     "message_field_training_detail": ((), _LAST_TURN),
-    "drop_system_message": ((False,), "`drop: [system]` beside the path passes over a column; turns stay"),
+    "drop_system_message": ((False,), "`drop: [system]` next to the path passes over a column; turns stay"),
     "split_thinking": ((False,), "the text of a turn is learned as it is"),
     "chat_template_jinja": ((), "the checkpoint keeps the template of its base"),
     "trust_remote_code": ((False,), OWN_CODE),

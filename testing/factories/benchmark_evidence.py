@@ -71,7 +71,7 @@ def samples(of: list[Raw]) -> list[Raw]:
             {"choices": [{"message": {"role": "assistant", "content": call["output"]}}], "response_id": f"{number}-{n}"}
             for n, call in enumerate(row["calls"])
         ]
-        # Long texts are kept once, beside the sample.
+        # Long texts are kept once, next to the sample.
         answers[0]["choices"][0]["message"]["content"] = "attachment://draft"
         raws.append(
             {

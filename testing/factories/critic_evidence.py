@@ -426,7 +426,7 @@ JUDGED = STAGES["revise"].model_copy(
 
 
 def edited(evidence: Evidence, output: str, place: int, change: Callable[[dict[str, Any]], None]) -> Evidence:
-    """Change one row of an output in its file, as somebody with an editor would."""
+    """Change one row of an output in its file, as someone with an editor would."""
     path = evidence.outputs[output]
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     change(rows[place])

@@ -35,7 +35,7 @@ TALES = (
 
 
 def training_facts() -> dict[str, Any]:
-    """Return what the manifest of a healthy training states beside its settings."""
+    """Return what the manifest of a healthy training states next to its settings."""
     return {
         "chat_template": digest_bytes(b"template"),
         "first_prompt_ids": [1, 2],
@@ -208,7 +208,7 @@ TEMPLATE = (
 
 
 def describe(folder: Path) -> None:
-    """Write what lies beside the weights of a checkpoint, of a family whose tensors nobody knows."""
+    """Write what lies next to the weights of a checkpoint, of a family whose tensors no one knows."""
     files = {
         "config.json": {"model_type": "small", "vocab_size": 4, "eos_token_id": 0},
         "generation_config.json": {"eos_token_id": 0},

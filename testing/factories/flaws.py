@@ -213,7 +213,7 @@ def _changed_and_packed(evidence: Evidence) -> Evidence:
 
 
 def _repacked_file(evidence: Evidence, name: str, content: str) -> Evidence:
-    """The package has another file beside its weights than the checkpoint."""
+    """The package has another file next to its weights than the checkpoint."""
     (evidence.outputs["package"] / name).write_text(content, encoding="utf-8")
     return evidence
 
@@ -413,13 +413,13 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
         evidence, lambda row: row | {"loss": row["loss"] + 0.01}
     ),
     "steps on other batches": lambda evidence: _steps_again(evidence, lambda row: row | {"batches": ["another batch"]}),
-    "a step that nobody trained again": lambda evidence: _steps_again(
+    "a step that no one trained again": lambda evidence: _steps_again(
         evidence, lambda row: row if row["step"] > 1 else {}
     ),
     "a configuration that training does not leave": lambda evidence: _witness_finds(evidence, files=["config.json"]),
     "a checkpoint of another step": lambda evidence: _witness_finds(evidence, saved=sketch(4)),
     "a checkpoint that the last steps do not lead to": lambda evidence: _ends_at(evidence, 0.3),
-    "a checkpoint that nobody compared with the last steps": lambda evidence: _ends_at(evidence, None),
+    "a checkpoint that no one compared with the last steps": lambda evidence: _ends_at(evidence, None),
     "a curve far below what the weights read": lambda evidence: _witness_finds(evidence, read_loss=2.5),
     "a witness that did not look at the weights": lambda evidence: _witness_finds(evidence),
     "a witness that left nothing": lambda evidence: replace(
@@ -438,7 +438,7 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "other parameters": lambda evidence: with_manifest(evidence, parameters=OTHER),
     "other inputs": lambda evidence: with_manifest(evidence, inputs={"model": OTHER}),
     "a log that was edited": lambda evidence: replace(evidence, log_left=OTHER),
-    "a file beside the outputs": lambda evidence: replace(evidence, beside=("notes.jsonl",)),
+    "a file next to the outputs": lambda evidence: replace(evidence, beside=("notes.jsonl",)),
     "memory told by the job": lambda evidence: with_manifest(evidence, peak_rss_mb=1.0),
     "edited outputs": lambda evidence: with_manifest(evidence, outputs={"rows": OTHER}),
     "a lower learning rate": lambda evidence: with_manifest(evidence, effective={"learning_rate": 9e-6}),
@@ -534,7 +534,7 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "another precision than the granted one": lambda evidence: with_manifest(evidence, dtype="bfloat16"),
     "the same weights in other files": _saved_again,
     "weights that hardly moved": _nudged,
-    "rows that nobody can read": lambda evidence: replace(
+    "rows that no one can read": lambda evidence: replace(
         evidence, outputs=evidence.outputs | {"rows": write_rows(evidence.outputs["rows"], [{"item": "h0"}])}
     ),
     "a clock that runs backwards": lambda evidence: _exit(evidence, ended=-1e9),
@@ -590,7 +590,7 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "a script outside of a sandbox": lambda evidence: with_manifest(evidence, facts={"sandbox": "none"}),
     "a script that left links": lambda evidence: with_manifest(evidence, facts={"left_out": 2}),
     "a log that was cut": lambda evidence: with_manifest(evidence, facts={"log_bytes_left_out": 9}),
-    "rows that are no objects": _bare_row,
+    "rows that are not objects": _bare_row,
     "a held-out prompt in a row": lambda evidence: _left(
         evidence, "rows", f'{{"a": "{heldout_items()[2].prompt.upper()}"}}'
     ),
@@ -634,11 +634,11 @@ CASES = [
     ("base", "an answer of other weights", "witness.answers", "FAIL"),
     ("train", "steps that come out otherwise", "witness.training", "FAIL"),
     ("train", "steps on other batches", "witness.training", "FAIL"),
-    ("train", "a step that nobody trained again", "witness.training", "BLOCKED"),
+    ("train", "a step that no one trained again", "witness.training", "BLOCKED"),
     ("train", "a configuration that training does not leave", "witness.weights", "FAIL"),
     ("train", "a checkpoint of another step", "witness.weights", "FAIL"),
     ("train", "a checkpoint that the last steps do not lead to", "witness.weights", "FAIL"),
-    ("train", "a checkpoint that nobody compared with the last steps", "witness.weights", "BLOCKED"),
+    ("train", "a checkpoint that no one compared with the last steps", "witness.weights", "BLOCKED"),
     ("train", "a curve far below what the weights read", "witness.weights", "FAIL"),
     ("train", "a witness that did not look at the weights", "witness.weights", "BLOCKED"),
     ("sample", "a witness that left nothing", "witness.answers", "BLOCKED"),
@@ -666,7 +666,7 @@ CASES = [
     ("sample", "other inputs", "jobs.granted", "FAIL"),
     ("train", "a log that was edited", "jobs.exit", "FAIL"),
     ("sample", "edited outputs", "jobs.outputs", "FAIL"),
-    ("sample", "a file beside the outputs", "jobs.outputs", "FAIL"),
+    ("sample", "a file next to the outputs", "jobs.outputs", "FAIL"),
     ("train", "memory told by the job", "jobs.measured", "FAIL"),
     ("train", "a lower learning rate", "jobs.effective", "FAIL"),
     ("train", "another seed", "jobs.effective", "FAIL"),
@@ -756,7 +756,7 @@ CASES = [
     ("train", "attention that fell back", "training.device", "WARN"),
     ("train", "steps that take far too long", "training.speed", "WARN"),
     ("train", "another chat template in the checkpoint", "training.tokenizer", "FAIL"),
-    ("base", "rows that nobody can read", "jobs.measured", "BLOCKED"),
+    ("base", "rows that no one can read", "jobs.measured", "BLOCKED"),
     ("train", "more passes than are of use", "training.starvation", "WARN"),
     ("train", "too few tokens", "training.starvation", "WARN"),
     ("train", "a prompt token with loss", "training.mask", "FAIL"),
@@ -789,7 +789,7 @@ CASES = [
     ("look", "a script outside of a sandbox", "recipe.sandbox", "FAIL"),
     ("look", "a script that left links", "recipe.kept", "WARN"),
     ("look", "a log that was cut", "recipe.kept", "WARN"),
-    ("look", "rows that are no objects", "recipe.rows", "BLOCKED"),
+    ("look", "rows that are not objects", "recipe.rows", "BLOCKED"),
     ("look", "a held-out prompt in a row", "recipe.heldout", "FAIL"),
     ("look", "a held-out prompt in a file", "recipe.heldout", "FAIL"),
     ("look", "a held-out prompt in the log", "recipe.heldout", "FAIL"),

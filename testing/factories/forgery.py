@@ -1,4 +1,4 @@
-"""Rewrites a trail the way somebody with a database tool, and with some or all of the keys, would."""
+"""Rewrites a trail the way someone with a database tool, and with some or all of the keys, would."""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ def _trails(run: Path, runs: Path) -> Iterator[Target]:
 
 
 def _differ(path: Path, file: bytes) -> bool:
-    """Say whether a trail that a session goes on with holds other entries than the file it was made from."""
+    """Return whether a trail that a session goes on with holds other entries than the file it was made from."""
     first = path.with_name("first.sqlite")
     first.write_bytes(file)
     with suppress(sqlite3.DatabaseError):

@@ -211,7 +211,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "generation_config.json is missing": _m(deleted("generation_config.json"), "structure.missing_file"),
     "weights are missing": _m(deleted(WEIGHTS), "structure.no_weights", "weights.unreadable"),
-    "a pickle beside the index": _m(
+    "a pickle next to the index": _m(
         _pickled("pytorch_model.bin"), "structure.code", "structure.no_weights", "weights.unreadable"
     ),
     "a pickle named safetensors": _m(_pickled(WEIGHTS), "structure.pickle", "weights.unreadable"),

@@ -1,4 +1,4 @@
-"""A task in a file beside the spec."""
+"""A task in a file next to the spec."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Transcript:
         behind = self.last if parent == "" else parent
         envelope = {"type": kind, "uuid": uuid, "parentUuid": behind, "sessionId": self.session}
         time = f"2026-02-10T10:{len(self.records) // 60:02d}:{len(self.records) % 60:02d}.000Z"
-        self.records.append(envelope | {"timestamp": time, "cwd": "/home/somebody/project"} | more)
+        self.records.append(envelope | {"timestamp": time, "cwd": "/home/someone/project"} | more)
         self.last = uuid
         return uuid
 

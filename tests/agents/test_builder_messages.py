@@ -54,7 +54,7 @@ def test_a_broken_stream_is_told_with_how_often_it_was_asked_for(vendor: str, mo
     steps: tuple[tuple[list[Turn], str], ...] = (
         ([Said("hello", cut=True)] * 4, f"{lost} (asked 4 times)\n  {AGAIN}"),
         ([Said("hello", ends_early=3)] * 4, f"{EARLY[vendor]} (asked 4 times)\n  {AGAIN}"),
-        ([Step(b"<html>busy</html>")], f"the response is no stream of events\n  {MEND}"),
+        ([Step(b"<html>busy</html>")], f"the response is not a stream of events\n  {MEND}"),
         ([Step(b"", 307, {"location": "/"})], f"status 307 after 1 call: APIStatusError: Error code: 307\n  {MEND}"),
     )
     for turns, told in steps:

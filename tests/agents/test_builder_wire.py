@@ -548,7 +548,7 @@ def test_prompt_tools_and_what_was_said_are_the_same_bytes_every_turn(
     for before, after in zip(bodies, bodies[1:], strict=False):
         said = json.dumps(without_marks(said_in(before)))
         assert json.dumps(without_marks(said_in(after))).startswith(said[:-1])
-    # Whoever begins the same phase again sends the same.
+    # Anyone who begins the same phase again sends the same.
     assert ran.played.got[0].body == run(vendor, monkeypatch, LAUNCH).played.got[0].body
 
 
@@ -746,8 +746,8 @@ def test_what_cannot_be_a_key_is_told_without_repeating_it(key: str) -> None:
 
 
 def test_a_model_without_a_price_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="no price is known of model 'nobody-knows-it'"):
-        _ = ModelBuilder(BuilderSpec(vendor=OPENAI, model="nobody-knows-it"), {KEYS[OPENAI]: KEY}).model
+    with pytest.raises(UserError, match="no price is known of model 'no one-knows-it'"):
+        _ = ModelBuilder(BuilderSpec(vendor=OPENAI, model="no one-knows-it"), {KEYS[OPENAI]: KEY}).model
 
 
 def test_an_endpoint_is_never_sent_a_vendors_key(monkeypatch: pytest.MonkeyPatch) -> None:

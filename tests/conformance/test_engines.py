@@ -25,7 +25,7 @@ LLAMA = [name for name in ("llama_cpp", "gguf") if find_spec(name) is None]
 
 
 def without_vllm() -> bool:
-    """Say whether vLLM cannot run here."""
+    """Return whether vLLM cannot run here."""
     if find_spec("vllm") is None:
         return True
     import torch

@@ -364,7 +364,7 @@ def test_a_machine_that_is_paid_for_begins_in_its_hours_or_is_ended(house: House
     until_then = impatient(house)(engine)
     assert [until_then.poll(folder).state for _ in range(2)] == ["pending", "pending"]
     time.sleep(1.2)
-    # Nobody pays for a place in a queue.
+    # No one pays for a place in a queue.
     assert until_then.poll(folder).state == "pending" and not engine.cancelled
     engine.rents = True
     state = settled(until_then, folder, 20)

@@ -171,7 +171,7 @@ def test_failure_27_28_a_derived_field_that_was_made_up(tmp_path: Path, name: st
 
 
 def test_failure_29_a_guard_that_only_warns(tmp_path: Path) -> None:
-    # One prompt of thirteen is enough, and for a base model it is no warning.
+    # One prompt of thirteen is enough, and for a base model it is not warning.
     rows = guard_rows()
     rows[0] |= {"ids_with_special": [0, *rows[0]["ids"]]}
     assert outcome_of(gated(text_evidence(tmp_path, "base_model_check", rows))) != "approve"

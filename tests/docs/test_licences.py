@@ -48,7 +48,7 @@ _NOTICE = r"copyrigh[t] *(\(c\)|©|[12][0-9]{3})|all rights reserve[d]|SPDX-[L]i
 
 
 def is_permissive(expression: str) -> bool:
-    """Say whether an SPDX expression asks for nothing beyond permissive licences; of alternatives one is enough."""
+    """Return whether an SPDX expression asks for nothing beyond permissive licences; of alternatives one is enough."""
     parts = re.split(r"\s+AND\s+", expression.replace("(", "").replace(")", ""))
     return all(any(one.strip() in PERMISSIVE for one in re.split(r"\s+OR\s+", part)) for part in parts)
 
@@ -102,7 +102,7 @@ def test_an_expression_is_permissive_if_every_part_is(expression: str, permissiv
 
 
 def test_a_package_that_says_nothing_is_found() -> None:
-    assert list(not_permissive(["pydantic", "torchft", "nobody-made-this"])) == ["torchft", "nobody-made-this"]
+    assert list(not_permissive(["pydantic", "torchft", "no one-made-this"])) == ["torchft", "no one-made-this"]
 
 
 def noticed(folder: Path, *options: str) -> list[str]:

@@ -12,7 +12,7 @@ from testing.fixtures.command_sessions import CANARY, called, environment, write
 from testing.fixtures.loopback_api import OPENAI, Api, Step, answered
 
 APPROVE: dict[str, Any] = {
-    "analysis": "The rows were read beside the figures.",
+    "analysis": "The rows were read next to the figures.",
     "findings": [],
     "conditions": [],
     "risks": [],

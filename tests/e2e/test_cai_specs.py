@@ -27,7 +27,7 @@ class Took(NamedTuple):
 
 
 class Person:
-    """Somebody with a home of their own who types commands."""
+    """Someone with a home of their own who types commands."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.folder = folder / "home", folder / "work"
@@ -72,7 +72,7 @@ def person(tmp_path: Path) -> Person:
 
 
 def ends_in_time(person: Person, name: str) -> None:
-    """Say how long it took; a machine that others use too is measured by processor time, which they do not add to."""
+    """Print how long it took; a machine that others use too is measured by processor time, which they do not add to."""
     took = person.took
     print(f"{name}: {took.wall:.1f} minutes, {took.processor:.1f} minutes of processor time")
     assert min(took) < MINUTES, took

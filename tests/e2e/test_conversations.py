@@ -126,7 +126,7 @@ def taught(folder: Path, steps: int = 260) -> Path:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     drawn, threads = random.Random(0), torch.get_num_threads()
-    torch.set_num_threads(1)  # A small model is faster with one, and other tests run beside this one.
+    torch.set_num_threads(1)  # A small model is faster with one, and other tests run next to this one.
     prompts = [item for item in build_items("prompts", TRAIN_TOPICS[:16]) if item.kind == "lowercase"]
     asked = [item.prompt for item in prompts] + [item.prompt for item in heldout()]
     tokenizer = word_tokenizer(" ".join([*asked, "Here Is A Line About it today. Today here is a line about"]), 600)

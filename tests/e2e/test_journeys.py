@@ -28,7 +28,7 @@ def test_a_journey_comes_to_its_end(number: int, name: str, tmp_path: Path) -> N
     assert ended.returncode in (0, 3, 4), ended
     assert any(end in ended.stdout for end in ENDS), ended.stdout
     if name == "moods":
-        # Labels are no collapse: the gates of both arms open, whatever the result.
+        # Labels are not collapse: the gates of both arms open, whatever the result.
         assert "accepted" in ended.stdout or "no significant difference" in ended.stdout, ended.stdout
     code, told = verify(tmp_path / "runs" / name)
     assert code in (0, 4) and not told["damage"], told

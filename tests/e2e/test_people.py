@@ -26,7 +26,7 @@ from tests.e2e.reviewed import (
     write_reviewed_spec,
 )
 
-CONDITION = {"text": "somebody reads ten baseline answers", "stage": "sample", "metric": None}
+CONDITION = {"text": "someone reads ten baseline answers", "stage": "sample", "metric": None}
 HOPELESS = says(findings=[finding("/sample_rows/0", "nothing like the objective")], approve=False)
 
 
@@ -56,7 +56,7 @@ def test_a_condition_blocks_its_stage_until_a_person_waives_it_and_a_result_can_
     runs = tmp_path / "runs"
     run = runs / "small"
     spec = write_reviewed_spec(tmp_path / "spec", f"reviewer: {endpoint(api)}")
-    refused(peergate("start", spec, "--runs", runs), 4, "somebody reads ten baseline answers")
+    refused(peergate("start", spec, "--runs", runs), 4, "someone reads ten baseline answers")
     assert [one.body["stage"] for one in entries(run, "grant")] == ["before"]
     state = json.loads(peergate("status", "small", "--runs", runs, "--json").stdout)
     assert [(one["id"], one["state"]) for one in state["conditions"]] == [("design.1/1", "open")]
@@ -163,7 +163,7 @@ def test_a_panel_waits_for_its_person_and_its_members_may_disagree(tmp_path: Pat
         json.dumps(APPROVE | {"findings": [thin], "approve": False, "reasoning": "too small"}), encoding="utf-8"
     )
     assert asked("review", "give", run, "--file", verdict).returncode == 0
-    refused(asked("review", "give", run, "--file", verdict), 2, "waits for nobody")
+    refused(asked("review", "give", run, "--file", verdict), 2, "waits for no one")
     done = asked("resume", "small", "--runs", runs)
     refused(done, 4, "sixteen items are thin", "the reviewers disagree")
     # The model was asked once, although the session had to wait in between.

@@ -1,4 +1,4 @@
-"""A session whose training is done by two replicas, one of them killed, beside the same one in a single process."""
+"""A session whose training is done by two replicas, one of them killed, next to the same one in a single process."""
 
 from __future__ import annotations
 

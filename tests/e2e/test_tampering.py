@@ -110,7 +110,7 @@ def test_tampering_is_found(finished: Path, tmp_path: Path, what: str) -> None:
 
 @pytest.mark.slow
 def test_an_untouched_copy_verifies(finished: Path, tmp_path: Path) -> None:
-    """The control of the tests above: copying alone is no damage."""
+    """The control of the tests above: copying alone is not damage."""
     assert verify(copy_run(finished, tmp_path))[0] == 0
 
 

@@ -145,7 +145,7 @@ def test_an_effect_before_the_question_would_be_had_again(
         session.trail.append("pause", f"pause/{number}", {"by": "the node"})
         asked = last_question(list(session.trail.iterate()), session.name)
         interrupt({"session": session.name, "asked": asked.entry.key, "reasons": []})
-        raise AssertionError("nobody answers here")
+        raise AssertionError("no one answers here")
 
     asked, again = effects_before_the_answer(open_quick(tmp_path), acts_first, monkeypatch)
     assert len([key for key in again if key.startswith("pause/")]) == 3

@@ -63,7 +63,7 @@ def dies(path, data):
 job_state.write_durably = dies
 wrapper.main()
 """
-# A process that left group and session, holds the pipe and goes on, whether or not somebody reads.
+# A process that left group and session, holds the pipe and goes on, whether or not someone reads.
 RUNAWAY = """
 import os, sys, time
 from pathlib import Path
@@ -310,7 +310,7 @@ def test_a_claim_is_there_with_its_content_or_not_at_all(folder: Path, order: Jo
     assert done.returncode == -signal.SIGKILL
     assert not (folder / "claim").exists()
     assert LocalLauncher().poll(folder) == JobState("pending")
-    # Nobody has claimed, so the next one may.
+    # No one has claimed, so the next one may.
     assert wrapper.claim(folder, order.key)
     assert json.loads((folder / "claim" / "claim.json").read_bytes())["pid"] == os.getpid()
     assert not wrapper.claim(folder, order.key)

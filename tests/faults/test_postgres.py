@@ -1,7 +1,7 @@
 """Faults of the database around a session: connections that are cut, a disk that is full, read-only, damaged pages.
 
 A real server refuses or breaks each time. The session pauses or tells what is wrong, loses nothing, and goes on when
-the fault is gone. A server that goes away is in ``test_postgres_session.py``; faults of the run folder beside a
+the fault is gone. A server that goes away is in ``test_postgres_session.py``; faults of the run folder next to a
 database in ``test_disk_full.py`` and ``test_session.py``.
 """
 

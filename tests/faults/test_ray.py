@@ -1,6 +1,6 @@
 """Faults of jobs on Ray, where it matters that Ray has started the wrapper, and faults of a cluster. Needs Ray.
 
-What a wrapper does by itself (its log, its claim, its clock) is the same whoever starts it: ``test_jobs.py``.
+What a wrapper does by itself (its log, its claim, its clock) is the same anyone who starts it: ``test_jobs.py``.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def test_a_lost_training_goes_on_from_its_last_step_to_the_same_weights(tmp_path
     for name in ("whole", "lost"):
         (tmp_path / name).mkdir()
         run = house.open(tmp_path / name, *TRAINING, model=model)
-        # Whoever looks twice a second finds a training that has ended.
+        # Anyone who looks twice a second finds a training that has ended.
         watch = threading.Thread(target=killed_after_a_step, args=(run,), daemon=True)
         if name == "lost":
             watch.start()
@@ -252,7 +252,7 @@ def test_a_cluster_that_is_killed_under_a_job_loses_the_job_and_nothing_else(tmp
     def launcher() -> Launcher:
         return EngineLauncher(RayEngine(SessionCluster(run)), python=python, patience=IMPATIENT, ask_every_s=0.2)
 
-    # Held for the whole test: a session's own cluster ends when nobody is there.
+    # Held for the whole test: a session's own cluster ends when no one is there.
     with present(run):
         killing = Gone(launcher(), run, "small.sample.1")
         try:

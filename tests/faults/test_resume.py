@@ -39,7 +39,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(ground: Path) -> Path:
-    """Return the folder of a job that nobody disturbed."""
+    """Return the folder of a job that no one disturbed."""
     done = job(ground, 1, "whole")
     sft(done)
     return done.folder

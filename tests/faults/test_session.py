@@ -126,7 +126,7 @@ def stopped(house: FaultHouse, folder: Path, stage: str, after: bool = False) ->
 
 
 def spoil(path: Path, page: int) -> None:
-    """Overwrite a page of a SQLite file with what is none, and forget what the log beside it may hold."""
+    """Overwrite a page of a SQLite file with what is none, and forget what the log next to it may hold."""
     for end in ("-wal", "-shm"):
         path.with_name(path.name + end).unlink(missing_ok=True)
     with path.open("r+b") as file:
@@ -150,7 +150,7 @@ def test_a_session_on_a_disk_that_became_read_only_pauses_and_goes_on(tmp_path: 
         # A wrapper that has left its record writes its last lines, and a disk is busy while anybody does.
         until = time.monotonic() + 30
         while not remounted(tmp_path / "disk", "ro"):
-            assert time.monotonic() < until, "somebody goes on writing"
+            assert time.monotonic() < until, "someone goes on writing"
             time.sleep(0.2)
         done = go_on(run, house)
         assert remounted(tmp_path / "disk", "rw")

@@ -52,7 +52,7 @@ def grounds(site: Site) -> Iterator[Callable[[House], Ground]]:
 
 @pytest.fixture
 def ground(house: House, grounds: Callable[[House], Ground]) -> Ground:
-    """The house that a test is given, with the result of a run that nobody disturbed."""
+    """The house that a test is given, with the result of a run that no one disturbed."""
     if missing := house.missing():
         pytest.skip(missing)
     return grounds(house)
@@ -60,7 +60,7 @@ def ground(house: House, grounds: Callable[[House], Ground]) -> Ground:
 
 @contextmanager
 def opened(site: Site, described: House) -> Generator[Ground]:
-    """Open a house, and run a session in it that nobody disturbs."""
+    """Open a house, and run a session in it that no one disturbs."""
     folder = Path(tempfile.mkdtemp(prefix=f"house.{described.name}.", dir=site.folder))
     with described.opened(described, folder) as house:
         # The first pays for what is loaded late.

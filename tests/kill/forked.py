@@ -102,7 +102,7 @@ class ForkedProcess:
 
     @staticmethod
     def asks_nobody() -> bool:
-        """Say whether this process is the zygote itself, or outside of the matrix."""
+        """Return whether this process is the zygote itself, or outside of the matrix."""
         return ASK not in os.environ
 
     def poll(self) -> int | None:

@@ -11,7 +11,7 @@ WRAPPERS = (b"sessions.jobs.transfer.remote_entry", b"sessions.jobs.wrapper")
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process is there and no zombie."""
+    """Return whether a process is there and no zombie."""
     with suppress(OSError, IndexError):
         stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
         return stat.rpartition(")")[2].split()[0] != "Z"
@@ -27,7 +27,7 @@ def children(pid: int) -> list[int]:
 
 
 def wrappers(ground: Path) -> list[int]:
-    """Return the wrappers of the sessions below a folder, whoever started them: their command lines name it."""
+    """Return the wrappers of the sessions below a folder, anyone who started them: their command lines name it."""
     below = f"{ground}/".encode()
     found: list[int] = []
     for process in _PROC.iterdir():

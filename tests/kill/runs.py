@@ -285,7 +285,7 @@ def _ends(by_kind: dict[str, list[RecordedEntry]], store: Any) -> list[str]:
         record = store.get_value(of_job[0].body["exit"]) if of_job[0].body.get("exit") else None
         decision = decided.get((body["stage"], body["attempt"]))
         if decision is None:
-            found.append(f"nobody decided on {body['key']}")
+            found.append(f"no one decided on {body['key']}")
         elif (record is None or record["code"] != 0) and (
             decision.body["outcome"] != "escalate" or decision.digest not in answered
         ):
@@ -313,7 +313,7 @@ def _one(entries: list[RecordedEntry], key: str) -> RecordedEntry:
 
 
 def describe(seed: int, kills: list[Kill], ran: Ran | None) -> str:
-    """Say how a run can be made again."""
+    """Return how a run can be made again."""
     plan = ", ".join(f"{one.target} at {one.jobs + one.after:.2f}" for one in kills)
     landed = f"; landed: {ran.landed}, {ran.commands} commands, {ran.answers} answers" if ran else ""
     return f"seed {seed}: {plan}{landed}; again: pytest tests/kill --kill-seed {seed}"

@@ -26,7 +26,7 @@ WARM_UP = 4
 
 
 class Held(NamedTuple):
-    """What is held between two sessions: by this process, and beside it."""
+    """What is held between two sessions: by this process, and next to it."""
 
     handles: int
     processes: int
@@ -45,7 +45,7 @@ def of(ground: Ground, place: Path) -> list[str]:
 
 
 def below(place: Path) -> list[str]:
-    """Return the processes that work below a folder or name it, whoever is their parent."""
+    """Return the processes that work below a folder or name it, anyone who is their parent."""
     found: list[str] = []
     for process in psutil.process_iter(["pid", "cmdline", "cwd", "status"]):
         told = process.info
@@ -64,7 +64,7 @@ def left_behind(look: Callable[[], list[str]]) -> list[str]:
 
 
 def test_a_process_that_stays_is_seen(tmp_path: Path) -> None:
-    """The control: whoever looks nowhere finds nothing."""
+    """The control: anyone who looks nowhere finds nothing."""
     with psutil.Popen(["sleep", "60"], cwd=tmp_path) as process:
         assert len(below(tmp_path)) == 1
         process.kill()

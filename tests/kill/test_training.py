@@ -20,7 +20,7 @@ HOUSES = [replace(one, changes=(*one.changes, *TRAINING), silent=("train",)) for
 
 @pytest.fixture(scope="module", params=HOUSES, ids=lambda house: house.name)
 def training(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
-    """A site whose model can be trained, with the result of a run that nobody disturbed."""
+    """A site whose model can be trained, with the result of a run that no one disturbed."""
     house: House = request.param
     if missing := house.missing():
         pytest.skip(missing)

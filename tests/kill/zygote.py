@@ -7,7 +7,7 @@ between a start and a claim happens here too.
 
 What differs from the command line: the starting weights are a few bytes, the key of the reviewer is made in the process
 that needs it, the reviewer's process has no wall around it, no plots are drawn, a stage is ``tests/kill/stage.py``, and
-whoever waits looks more often and gives up on an engine's job earlier.
+anyone who waits looks more often and gives up on an engine's job earlier.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Zygote:
                         return self._end()
                     asking, _ = self.listening.accept()
                     with asking, suppress(OSError, ValueError):
-                        # Whoever asks may be killed in the middle of it, which closes this, or stopped; on a loaded
+                        # Anyone who asks may be killed in the middle of it, which closes this, or stopped; on a loaded
                         # machine seconds may lie between its connection and its question.
                         asking.settimeout(30)
                         data, files, _, _ = socket.recv_fds(asking, 1 << 20, 3)

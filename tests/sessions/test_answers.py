@@ -79,7 +79,7 @@ def test_a_design_without_a_verdict_is_judged_again(tmp_path: Path) -> None:
     assert entries_of(run)[-1].body["decision"] == "approve"
     found = outcomes(run)
     assert [found[f"decision/design.{number}"] for number in (1, 2, 3)] == ["escalate", "escalate", "approve"]
-    # Nobody has overridden anything, and all of it is derived again.
+    # No one has overridden anything, and all of it is derived again.
     assert not [key for key in keys(run) if key.startswith("override/")]
     audit = verify_run(run, "trail.sqlite", "store")
     assert (audit.exit_code, audit.damage) == (0, [])
@@ -108,7 +108,7 @@ def test_a_design_that_was_judged_is_not_judged_again(tmp_path: Path) -> None:
     entries, store = entries_of(run), Store(run / "store")
     told = answers_to(entries, last_question(entries, "small"), "small", store, registered_spec(entries, store)[0])
     assert not [one for one in told if "retry" in one.commands[0]]
-    with pytest.raises(UserError, match=r"'retry' is no answer here: the design was judged"):
+    with pytest.raises(UserError, match=r"'retry' is not an answer here: the design was judged"):
         drive(quick_session(run, reviewer=Unwilling()), answer("retry"))
     assert keys(run) == before
     drive(quick_session(run, reviewer=Checklist()), answer("stop"))

@@ -190,4 +190,4 @@ def test_the_wrong_rows_are_told_at_the_command_line(tmp_path: Path) -> None:
     told = called("spec", "check", path)
     assert "train.csv:2:1: its columns are input, output (" in told.stderr
     path.write_text(path.read_text(encoding="utf-8").replace("train.csv", "."), encoding="utf-8")
-    assert "the folder is no saved dataset" in called("spec", "check", path).stderr
+    assert "the folder is not a saved dataset" in called("spec", "check", path).stderr

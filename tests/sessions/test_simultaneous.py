@@ -107,7 +107,7 @@ def test_one_process_makes_it_and_the_others_say_so(name: str, closed_quick: Pat
 
 
 def test_no_folder_is_made_under_a_shared_name() -> None:
-    """Whoever makes a folder in one step does so by new_folder, whose names are its own."""
+    """Anyone who makes a folder in one step does so by new_folder, whose names are its own."""
     root = Path(__file__).parents[2]
     shared = re.compile(r"""with_name\(f?["']\.\{[a-z_.]+\}\.(?:partial|opening)["']\)""")
     files = (

@@ -1,4 +1,4 @@
-"""What a job leaves beside its rows in sessions: edited logs and unknown files close the gate; secrets do not."""
+"""What a job leaves next to its rows in sessions: edited logs and unknown files close the gate; secrets do not."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
 def is_shown(text: str) -> bool:
-    """Say whether a terminal draws every character of a line, and obeys none."""
+    """Return whether a terminal draws every character of a line, and obeys none."""
     return not any(unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp") for one in text)
 
 

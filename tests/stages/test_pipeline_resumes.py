@@ -132,7 +132,7 @@ def test_the_small_pipeline_is_the_shipped_one(undisturbed: Callable[[str], tupl
 def test_killed_at_every_boundary_it_gives_the_same(
     undisturbed: Callable[[str], tuple[Path, Result]], model: Path, tmp_path: Path, name: str
 ) -> None:
-    # The orchestrator dies before a job begins, or when the job has ended and nobody has seen it, in turn.
+    # The orchestrator dies before a job begins, or when the job has ended and no one has seen it, in turn.
     whole = undisturbed(name)[1]
     run = open_small(name, tmp_path, model)
     killed: list[str] = []

@@ -201,7 +201,7 @@ def test_the_verdict_of_a_reviewer_of_elsewhere_decides_a_gate(peergate: Peergat
 MISBEHAVES = {
     "raises": ("raise RuntimeError('no licence')", "plain_words: cannot review: RuntimeError: no licence"),
     "dies": ("__import__('os')._exit(3)", "no verdict from plain_words: the reviewer's process gave no answer"),
-    "no_verdict": ("return {'approve': True}", "returns a dict, which is no verdict"),
+    "no_verdict": ("return {'approve': True}", "returns a dict, which is not a verdict"),
 }
 
 
@@ -224,7 +224,7 @@ def test_a_reviewer_that_misbehaves_leaves_the_gate_closed(
 
 @pytest.fixture(scope="module")
 def beside(peergate: Peergate, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished session whose task is a file beside its spec."""
+    """The folder of a finished session whose task is a file next to its spec."""
     folder = tmp_path_factory.mktemp("beside")
     spec = house.write_session(folder / "spec", task="./verify.py")
     shutil.copyfile(house.HERE / "beside" / "verify.py", folder / "spec" / "verify.py")

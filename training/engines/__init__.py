@@ -1,1 +1,1 @@
-"""Engines beside the batched one of ``training/engines/engine.py``: the same prompts in, the same rows out."""
+"""Engines next to the batched one of ``training/engines/engine.py``: the same prompts in, the same rows out."""

@@ -158,7 +158,7 @@ def common(*prompts: Sequence[int]) -> int:
 def pad_rows(
     rows: Sequence[Sequence[int]], device: torch.device, *, left: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return ids and the mask of what is no padding, [rows, longest]: what is read never looks at ids on its right."""
+    """Return ids and the mask of what is not padding, [rows, longest]: what is read never looks at ids on its right."""
     import torch
 
     longest = max(map(len, rows))

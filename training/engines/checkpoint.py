@@ -36,7 +36,10 @@ def leave_out_scipy() -> None:
 
 
 def import_libraries() -> None:
-    """Import what :func:`load` needs, without reading a file of a model: seconds, which a job spends beside digests."""
+    """Import what :func:`load` needs, without reading a file of a model.
+
+    It takes seconds, which a job spends while digests are computed.
+    """
     leave_out_scipy()
     for name in ("modeling_utils", "models.auto.modeling_auto", "models.auto.tokenization_auto"):
         import_module(f"transformers.{name}")

@@ -30,7 +30,8 @@ ROLES = ("system", "user", "assistant")
 MOST_BYTES = 4 << 20
 """Of one request."""
 GATHER_S = 0.2
-"""How long a batch that has room waits for the next request: whoever was answered asks again at about the same time."""
+"""How long a batch that has room waits for the next request: anyone who was answered asks again at about the same
+time."""
 ANSWER_S = 3600.0
 _KNOWN = ("model", "messages", "max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "seed")
 _ONLY: dict[str, tuple[Any, ...]] = {"n": (None, 1), "stream": (None, False)}
@@ -121,7 +122,7 @@ class CompletionServer:
 
     def _parse_request(self, request: Any) -> _QueuedRequest:
         if not isinstance(request, dict):
-            raise RequestRefusal("the request is no JSON object")
+            raise RequestRefusal("the request is not JSON object")
         for name, value in request.items():
             if name not in _KNOWN and value not in _ONLY.get(name, (None,)):
                 raise RequestRefusal(f"'{str(name)[:40]}' is not served here")

@@ -73,7 +73,7 @@ class CompletionEngine(ABC):
         self.model = None
 
     def describe_for_manifest(self, broken_off: str = "") -> dict[str, Any]:
-        """Return what a manifest states of the engine beside its name, and why sampling stopped early, if it did."""
+        """Return what a manifest states of the engine next to its name, and why sampling stopped early, if it did."""
         return {"engine": self.description, **self.facts} | ({"broken_off": broken_off} if broken_off else {})
 
 

@@ -27,7 +27,7 @@ class _TensorPlacement(NamedTuple):
 def write_gguf(folder: Path, target: Path, format: Format = "f32", *, vocabulary: bool = False) -> dict[str, int]:
     """Write a checkpoint folder to a GGUF file; return how many tensors it holds of each format.
 
-    Vectors stay in float32; a matrix whose rows are no whole blocks of 8 bits is left in 16.
+    Vectors stay in float32; a matrix whose rows are not whole blocks of 8 bits is left in 16.
 
     Raises:
         NoGguf: the model, its tokenizer or a number cannot be written so that llama.cpp reads the same.

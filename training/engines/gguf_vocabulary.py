@@ -38,7 +38,7 @@ def add_vocabulary(writer: Any, folder: Path, rows: int) -> None:
     largest = max([*ids.values(), *(int(value["id"]) for value in added)])
     if largest >= rows:
         raise NoGguf(f"token {largest} is beyond the {rows} rows of the embeddings")
-    # llama.cpp wants one token a row: rows that no token has, which pad the embeddings, get a name nobody writes.
+    # llama.cpp wants one token a row: rows that no token has, which pad the embeddings, get a name no one writes.
     tokens = [f"[PAD{place}]" for place in range(rows)]
     types: list[Any] = [gguf.TokenType.UNUSED] * rows
     for token, id in ids.items():

@@ -44,7 +44,7 @@ class StopWatcher:
         return self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def has_stopped(self, ids: Sequence[int]) -> bool:
-        """Say whether the text of ids whose last one is new holds a stop."""
+        """Return whether the text of ids whose last one is new holds a stop."""
         if not self._stops or find_stop(self.text_of(ids[-self._window :]), self._stops) is None:
             return False
         # The window can show a stop that the whole text has not.

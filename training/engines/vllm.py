@@ -76,7 +76,7 @@ class Vllm(CompletionEngine):
         counts = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
         seeds = [seed_of(work.seed, "vllm", place) for place in range(len(prompts))]
         drawn = [self._sampling(work, samples, seed) for seed in seeds]
-        # It draws from torch's own numbers beside those of each prompt's seed.
+        # It draws from torch's own numbers next to those of each prompt's seed.
         with torch.random.fork_rng(devices=[0] if self.device == "cuda:0" else []):
             result = self.model.generate(counts, drawn, use_tqdm=False)
         results: list[list[Completion]] = []
@@ -128,5 +128,5 @@ def _import_vllm_module(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise EngineMissing(
-            f"engine 'vllm' cannot be imported: {error}", "docs/how-to/engines.md says what it needs beside this"
+            f"engine 'vllm' cannot be imported: {error}", "docs/how-to/engines.md says what it needs next to this"
         ) from error

@@ -1,7 +1,7 @@
-"""Writes the transcripts of the composer demo: short sessions of a coding agent that nobody had, in Claude Code's form.
+"""Writes the transcripts of the composer demo: short sessions of a coding agent that no one had, in Claude Code's form.
 
 They show what real ones have: results behind their calls, parallel calls, a compaction, a subagent, and records
-that are no part of the conversation. The model that they name is made up, and so is every text.
+that are not part of the conversation. The model that they name is made up, and so is every text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Session:
     """A session file in the making."""
 
     def __init__(self, name: str, **more: Any) -> None:
-        self.name, self._more = name, {"sessionId": name, "cwd": "/home/somebody/project", "version": "2.1.0"} | more
+        self.name, self._more = name, {"sessionId": name, "cwd": "/home/someone/project", "version": "2.1.0"} | more
         self.records: list[dict[str, Any]] = []
         self.last: str | None = None
         self._answers = 0

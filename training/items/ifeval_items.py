@@ -53,7 +53,7 @@ def prompts(wheel: Path | None = None) -> bytes:
         except KeyError:
             raise FileNotFoundError(f"{wheel} holds no {DATA}") from None
         except zipfile.BadZipFile as error:
-            raise ValueError(f"{wheel} is no wheel: {error}") from None
+            raise ValueError(f"{wheel} is not a wheel: {error}") from None
     if digest_bytes(data) != DIGEST:
         raise ValueError(f"{place} is {digest_bytes(data)}, not {DIGEST} of {PACKAGE} 0.1.0")
     return data

@@ -26,7 +26,7 @@ from training.rules.tasks.choices import DOCUMENT, answer_of
 def items_of(task: str, documents: Sequence[dict[str, Any]], folder: Path) -> list[Item]:
     """Return the documents as items of one of the library's tasks, whose files are written to ``folder``.
 
-    Raises ValueError if it is no task of multiple choice, or a document's choices follow several texts.
+    Raises ValueError if it is not a task of multiple choice, or a document's choices follow several texts.
     """
     from lm_eval.tasks import TaskManager  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
 

@@ -1,6 +1,6 @@
 """The disk that checkpoints, packages, exports and snapshots of a session will take, before it begins. No torch.
 
-A checkpoint holds all weights, 2 or 4 bytes each, adapters beside them in float32; a snapshot what is trained and its
+A checkpoint holds all weights, 2 or 4 bytes each, adapters next to them in float32; a snapshot what is trained and its
 optimizer state. How many snapshots there are follows from the most data that a stage can get.
 """
 

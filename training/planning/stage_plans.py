@@ -33,7 +33,7 @@ class StagePlan(NamedTuple):
     """What the stage is granted: ``auto``, ``cpu`` or ``cuda``. Planned is a GPU for ``cuda``, else the CPU."""
     device_bytes: float | None
     host_bytes: float | None
-    """Of the machine's memory, beside what a GPU holds."""
+    """Of the machine's memory, next to what a GPU holds."""
     told: str
 
 
@@ -99,7 +99,7 @@ def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], ori
     if isinstance(parameters, GrpoParameters):
         return _of_rollouts(stage, parameters, device, shapes[0], prompt, gpu=gpu)
     at = generation_memory.decoding_of(parameters, prompt)
-    # base_model_check loads its models one after the other; another model as judge is in memory beside the first.
+    # base_model_check loads its models one after the other; another model as judge is in memory next to the first.
     each = [generation_memory.memory(shape, at, gpu=gpu) for shape in shapes]
     largest = max(each, key=generation_memory.GenerationMemory.total)
     beside = generation_memory.host(shapes[0], gpu=gpu)

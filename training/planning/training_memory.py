@@ -14,7 +14,7 @@ What is counted, in bytes (b sequences at a time, s tokens each, d bytes a numbe
   all positions for ``orpo`` and ``simpo``;
 - for ``qlora`` one layer of 16 bits at a time; 1.5 GB for the CUDA context and 5 % for what an allocator cannot fill.
 
-Merging adapters takes the product of one layer's, in float32 and as the weights are stored, beside the weights; for
+Merging adapters takes the product of one layer's, in float32 and as the weights are stored, next to the weights; for
 ``qlora`` a second copy of all weights in 16 bits on the CPU. Saving from a GPU takes the host 50 GB at most.
 
 Time: 6 operations a parameter and token for full training, 4 with adapters, 2 more with gradient checkpointing (Kaplan
@@ -134,7 +134,7 @@ def merge(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool)
 
 
 def host(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool) -> float:
-    """Return the most bytes of the machine's memory that a stage takes beside a GPU; 0 if it trains on the CPU."""
+    """Return the most bytes of the machine's memory that a stage takes next to a GPU; 0 if it trains on the CPU."""
     if not gpu:
         return 0.0
     stored = 2 if parameters.precision in ("bfloat16", "auto") else 4

@@ -69,7 +69,7 @@ _STEPS: dict[Step, Callable[[str], str]] = {
 
 
 def is_runaway(text: str) -> bool:
-    """Say whether a cleaned answer runs past its end (``runaway_rate_v2``): another turn, or over 500 characters."""
+    """Return whether a cleaned answer runs past its end (``runaway_rate_v2``): another turn, or over 500 characters."""
     marks = (*_RUNAWAY_TURNS, *_RUNAWAY_TOKENS)
     return any(mark in text for mark in marks) or len(text) > _RUNAWAY_CHARACTERS
 
@@ -133,7 +133,7 @@ INCOMPLETE = ("token_limit", "empty", "ends_with_colon", "open_list", "short")
 
 
 def breaks(rule: ScopeRule, answer: str, instruction: str) -> bool:
-    """Say whether an answer is one of the rule's and the instruction holds none of its cues."""
+    """Return whether an answer is one of the rule's and the instruction holds none of its cues."""
     bare = answer.strip().removesuffix(".").casefold()
     if bare not in {answer.casefold() for answer in rule.answers}:
         return False
@@ -152,5 +152,5 @@ REFUSING = tuple(
 
 
 def refuses(text: str) -> bool:
-    """Say whether a text holds words of a refusal."""
+    """Return whether a text holds words of a refusal."""
     return any(pattern.search(text) for pattern in REFUSING)

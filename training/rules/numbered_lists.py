@@ -64,7 +64,7 @@ def parse(raw: str, *, first: int, primed: bool, cut: bool) -> tuple[ListItem, .
 
 
 def fate_of(text: str) -> Fate:
-    """Say whether a text can be an instruction, or why not."""
+    """Return whether a text can be an instruction, or why not."""
     if _META.match(text):
         return "meta"
     if len(text.split()) < _LEAST_WORDS or _WORDLESS.fullmatch(text):

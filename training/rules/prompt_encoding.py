@@ -91,7 +91,7 @@ def dialogue_ids(tokenizer: Any, messages: Sequence[Message], form: Form) -> Enc
     if form == "completion":
         return bare_ids(tokenizer, "".join(f"{message['content']}\n\n" for message in messages))
     encoded = encode_bare(tokenizer, _in_template(tokenizer, messages))
-    # Template tokens belong there; white space beside them is moved by some tokenizers.
+    # Template tokens belong there; white space next to them is moved by some tokenizers.
     text, stands = ("".join(text.split()) for text in (encoded.text, encoded.decoded))
     if text != stands:
         raise EncodingFault(

@@ -82,7 +82,7 @@ class Tally:
         return self.why()
 
     def why(self) -> str:
-        """Say why the stage must stop early, or nothing."""
+        """Return why the stage must stop early, or nothing."""
         quality, rates = self._quality, self.rates
         if quality is None or rates.rows < quality.first:
             return ""
@@ -94,12 +94,12 @@ class Tally:
 
 
 def over(count: int, of: int, most: float, what: str) -> str:
-    """Say that a share is above its limit, or nothing."""
+    """Return that a share is above its limit, or nothing."""
     return f"{count} of {of} {what}, more than {most:g}" if of and holds(Fraction(count, of), ">", most) else ""
 
 
 def why_low(samples: Iterable[SampleFaults], quality: Quality | None) -> str:
-    """Say why a stage with these rows must stop early, or nothing."""
+    """Return why a stage with these rows must stop early, or nothing."""
     return Tally(quality).look(samples)
 
 
@@ -192,7 +192,7 @@ def example_of(row: SampleResponsesRow | GenerationRow | RevisionRow, prompt: st
 
 
 def why_broken_off(rows: Sequence[SampleResponsesRow], parameters: SampleResponsesParameters) -> str:
-    """Say why the stage must stop early, or nothing."""
+    """Return why the stage must stop early, or nothing."""
     runaway = sum(is_runaway(row.completion) for row in rows)
     ran = len(rows) >= parameters.abort_after and over(runaway, len(rows), parameters.abort_runaway, "answers ran away")
     return ran or why_low(of_answers(rows, parameters), parameters.quality)

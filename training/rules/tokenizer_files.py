@@ -72,7 +72,7 @@ def read_object(folder: Path, name: str) -> dict[str, Any]:
         return {}
     result = json.loads(_read(path))
     if not isinstance(result, dict):
-        raise ValueError(f"{name} is no object")
+        raise ValueError(f"{name} is not an object")
     return result
 
 

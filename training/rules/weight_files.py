@@ -236,7 +236,7 @@ def adapter_shifts(folder: Path) -> tuple[Shift, ...]:
 
 
 def ties(folder: Path) -> bool:
-    """Say whether a checkpoint's configuration states that input and output embeddings are the same."""
+    """Return whether a checkpoint's configuration states that input and output embeddings are the same."""
     try:
         return json.loads(read_regular(folder / "config.json")).get("tie_word_embeddings") is True
     except (OSError, ValueError, AttributeError, RecursionError):

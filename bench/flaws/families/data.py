@@ -97,7 +97,7 @@ OPERATORS = (
     _leak("paraphrase"),
     Operator("wrong-kinds", "labels", "half of the held-out kinds are wrong", ("design.items",), data=_wrong_kinds),
     Operator("answer-in-prompt", "labels", "prompts show a right answer", ("design.answers",), data=_answer_in_prompt),
-    Operator("unfilled-prompts", "labels", "four held-out prompts hold a place that nobody filled", ("design.items",),
+    Operator("unfilled-prompts", "labels", "four held-out prompts hold a place that no one filled", ("design.items",),
              data=_unfilled),
     Operator("two-forms", "labels", "held-out prompts ask for two forms that exclude each other", ("design.items",),
              data=_two_forms),

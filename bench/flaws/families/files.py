@@ -1,4 +1,4 @@
-"""Files that decide what weights compute and read, numbers beside the curve, and work that was never granted.
+"""Files that decide what weights compute and read, numbers next to the curve, and work that was never granted.
 
 Written after the other families, when the checks were as they are: these are flaws that the product did not know.
 """
@@ -26,7 +26,7 @@ def _template(job: Job) -> None:
 
 
 def _code(job: Job) -> None:
-    """Put code beside the weights that a loader runs, and name it."""
+    """Put code next to the weights that a loader runs, and name it."""
     (job.out / "package" / "modeling_own.py").write_text("class Own: ...\n", encoding="utf-8")
     edited("out/package/config.json", lambda value: value.update(auto_map={"AutoModel": "modeling_own.Own"}))(job)
 
@@ -129,6 +129,6 @@ OPERATORS = (
              later=edited("manifest.json", _other_inputs)),
     Operator("log-later", "records", "the log is edited when the job has ended", ("jobs.outputs", "jobs.exit"),
              stage="train", later=_log),
-    Operator("extra-output", "records", "the job leaves a file that nobody asked for", ("jobs.outputs",),
+    Operator("extra-output", "records", "the job leaves a file that no one asked for", ("jobs.outputs",),
              stage="train", spoil=_extra),
 )  # fmt: skip

@@ -26,7 +26,7 @@ def _template(job: Job) -> None:
 
 
 def _pickle(job: Job) -> None:
-    """Put weights of another format beside the evaluated ones, which loaders may prefer."""
+    """Put weights of another format next to the evaluated ones, which loaders may prefer."""
     (job.out / "package" / "pytorch_model.bin").write_bytes(pickle.dumps({"lm_head.weight": [0.0]}))
 
 

@@ -49,7 +49,7 @@ def _granted_rates(rows: list[Row], _: Path) -> None:
 
 
 def _other_seed(job: Job) -> None:
-    """Train with the seed that came out best in trials that nobody saw."""
+    """Train with the seed that came out best in trials that no one saw."""
     other_parameters(job, seed=job.parameters.seed + 5)
 
 

@@ -1,4 +1,4 @@
-"""What commit messages and changelogs claim: files and tests that they name, and closures, beside patches and tree."""
+"""What commit messages and changelogs claim: files and tests that they name, and closures, next to patches and tree."""
 
 from __future__ import annotations
 

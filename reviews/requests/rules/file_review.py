@@ -62,7 +62,7 @@ def review_by_rule(material: RuleMaterial, kind: ReviewKind) -> ReviewAnswer:
         overall_assessment=(
             "Not to be used as it is: mend the CRITICAL and HIGH issues first. "
             if fault
-            else "No rule found a fault, which is no assessment. "
+            else "No rule found a fault, which is not an assessment. "
         )
         + "Rules find what is certainly there, and in prose nominate sentences by their words; a model or a person "
         "has to say whether the work may be used.",

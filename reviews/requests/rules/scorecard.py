@@ -1,4 +1,4 @@
-"""Claims against evidence by rule: numbers beside known names, "significant", and words no measurement can carry."""
+"""Claims against evidence by rule: numbers next to known names, "significant", and words no measurement can carry."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _COMPARED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operat
 _ARMS = {"baseline": "baseline", "before": "baseline", "treatment": "treatment", "after": "treatment"}
 
 NOT_JUDGED = (
-    "every sentence without a number beside a name that the evidence knows",
+    "every sentence without a number next to a name that the evidence knows",
     "whether a right number means what its sentence says: split, stage, best or only attempt",
     "causes, generality, novelty, and what was left unsaid",
 )
@@ -91,7 +91,7 @@ def score(reading: RequestReading, runs: Sequence[RunEvidence]) -> AdversarialAn
         scorecard=tuple(sorted(rows, key=_gravity)[:MAX_ROWS]),
         overclaimed=tuple(overclaimed),
         fixes=in_order(_fixes(rows, overclaimed))[:MAX_FIXES],
-        overall_assessment=f"By rule, of the numbers beside known names: {message}. "
+        overall_assessment=f"By rule, of the numbers next to known names: {message}. "
         f"{len(overclaimed)} words that no measurement can carry. Nothing else was judged: rules look numbers up, "
         "they do not read.",
         not_judged=(*NOT_JUDGED, *more),

@@ -30,7 +30,7 @@ LIMITS = {
 
 
 def main() -> int:
-    """Answer until the other side is gone; 1 after a line that is no message."""
+    """Answer until the other side is gone; 1 after a line that is not a message."""
     limit()
     # Whatever a library prints goes to standard error: on standard output there are messages and nothing else.
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
@@ -46,7 +46,7 @@ def main() -> int:
         answer = messages.read_question(sys.stdin.buffer.readline(messages.MAX_LINE_BYTES + 1))
         if not isinstance(answer, messages.LookupAnswerMessage):
             # The session breaks off by ending this process: anything else here is out of order.
-            raise Refusal(f"'{answer.op}' is no answer to a call")
+            raise Refusal(f"'{answer.op}' is not an answer to a call")
         return answer
 
     return serve(sys.stdin.buffer, answers, Duty(os.environ, waits, look))

@@ -46,7 +46,7 @@ class ReviewMessage(ProcessMessage):
     """Canonical JSON."""
     digest: Digest
     readable: tuple[str, ...] = ()
-    """What its tools can read beside the packet, a line each."""
+    """What its tools can read next to the packet, a line each."""
 
 
 class Spoken(ProcessMessage):
@@ -167,7 +167,7 @@ _ANSWERS: TypeAdapter[Any] = TypeAdapter(Answer)
 
 
 def line_of(message: ProcessMessage) -> bytes:
-    """Write a message as a line; raises ValueError if it is too long, or holds text that is no text."""
+    """Write a message as a line; raises ValueError if it is too long, or holds text that is not text."""
     line = message.model_dump_json().encode() + b"\n"
     if len(line) > MAX_LINE_BYTES:
         raise ValueError(f"a message of {len(line)} bytes, the limit is {MAX_LINE_BYTES}")

@@ -94,7 +94,7 @@ class Duty:
                 case messages.Sign():
                     return messages.SignatureMessage(signature=self._key.sign(self._signable(question.data)))
                 case _:
-                    raise Refusal(f"'{type(question).__name__}' is no question")
+                    raise Refusal(f"'{type(question).__name__}' is not a question")
         except Refusal as refusal:
             return messages.RefusalMessage(message=str(refusal))
         except PeergateError as error:
@@ -217,7 +217,7 @@ class Duty:
         ):
             raise Refusal("an earlier verdict is not signed with the reviewer's key")
         if entry.kind != "verdict" or entry.session != self._session:
-            raise Refusal(f"'{entry.key}' is no verdict of session '{self._session}'")
+            raise Refusal(f"'{entry.key}' is not a verdict of session '{self._session}'")
         if entry.body["verdict"] != digest_bytes(spoken.verdict.encode()):
             raise Refusal(f"'{entry.key}' records another verdict")
         return entry.body, verdict

@@ -19,7 +19,7 @@ _STATUSES: dict[int, tuple[str, NoVerdictCause]] = {
 
 
 def describe_failure(http: RecordedClient, error: Exception) -> tuple[str, NoVerdictCause]:
-    """Say how the last call failed, in words and as a cause."""
+    """Return how the last call failed, in words and as a cause."""
     status, count = http.statuses[-1] if http.statuses else None, len(http.statuses)
     after = f" after {count} calls" if count > 1 else ""
     if status is None:
@@ -37,5 +37,5 @@ def describe_failure(http: RecordedClient, error: Exception) -> tuple[str, NoVer
 
 
 def _timed_out(error: BaseException | None) -> bool:
-    """Say whether an error, or one that it comes from, is a timeout; the SDKs wrap those of the connection."""
+    """Return whether an error, or one that it comes from, is a timeout; the SDKs wrap those of the connection."""
     return error is not None and (isinstance(error, httpx2.TimeoutException) or _timed_out(error.__cause__))

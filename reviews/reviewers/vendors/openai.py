@@ -1,7 +1,7 @@
 """Asks a model through OpenAI's Responses API, or through chat completions at an endpoint that has only those.
 
 Servers of chat completions differ in the form of an answer's schema: ``send_chat`` sends ``json_schema`` like OpenAI,
-``send_json_object`` puts it beside the type ``json_object``, the only form that llama-cpp-python's server reads.
+``send_json_object`` puts it next to the type ``json_object``, the only form that llama-cpp-python's server reads.
 """
 
 from __future__ import annotations

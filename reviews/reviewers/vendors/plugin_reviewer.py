@@ -26,7 +26,7 @@ RULES_SECONDS = 45.0
 
 
 class PluginReviewRequest(NamedTuple):
-    """What a reviewer gets beside the packet."""
+    """What a reviewer gets next to the packet."""
 
     digest: str
     """Of the packet; spans name it as their artifact."""
@@ -76,7 +76,7 @@ class PluginReviewer:
             return ReviewerUnavailable(what, where=self.name, cause="out_of_schema", detail=detail)
 
         if not isinstance(statement, Verdict):
-            raise refuse(f"returns a {plain(type(statement).__name__, 60)}, which is no verdict")
+            raise refuse(f"returns a {plain(type(statement).__name__, 60)}, which is not a verdict")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Of fields of another type, which reading again refuses.

@@ -334,7 +334,7 @@ class ReviewModel:
 
 
 def _is_counted(reply: ModelReply) -> bool:
-    """Say whether what an answer took can be priced."""
+    """Return whether what an answer took can be priced."""
     return is_count(reply.usage) and is_count(TokenUsage(reply.written_tokens, 0))
 
 

@@ -287,7 +287,7 @@ def samples_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Check
 )
 @_of_critic
 def _calibration(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Compare the critic with the person who labelled the sample: without agreement what it accepts is no evidence."""
+    """Compare the critic with the person who labelled the sample: without agreement what it accepts is not evidence."""
     thresholds = evidence.resolved.spec.thresholds
     result = calibration_of(evidence)
     sample = labelled_input(evidence)

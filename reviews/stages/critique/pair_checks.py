@@ -134,7 +134,7 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
             rule = rules.get(revision_round.principle)
             if rule is None:
                 raise EvidenceMissing(
-                    f"'{revision_round.principle}' is no principle of the constitution", where="revision rows"
+                    f"'{revision_round.principle}' is not a principle of the constitution", where="revision rows"
                 )
             critique = critique_prompt(row.instruction, text, rule, form)
             revision = revision_prompt(row.instruction, text, rule, revision_round.critique, form)

@@ -35,7 +35,7 @@ def _rows(evidence: Evidence) -> tuple[BenchmarkSample, ...]:
 
 @CHECKS.add("benchmark.sandbox", "The task ran in a sandbox", source="benchmarks that fetch what they like")
 def _sandbox(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Read the manifest, which Peergate's own process beside the sandbox wrote."""
+    """Read the manifest, which Peergate's own process next to the sandbox wrote."""
     sandbox = _read_library_facts(evidence).get("sandbox")
     if not isinstance(sandbox, str) or not sandbox or sandbox == "none":
         return CheckOutcome("FAIL", "the manifest names no sandbox", repairable=False)
@@ -158,7 +158,7 @@ def _is_asked(value: BenchmarkSample) -> bool:
 
 
 def _is_due(target: str, item: Item) -> bool:
-    """Say whether a target is an answer of the item, or its last word, as after the ``####`` of GSM8K."""
+    """Return whether a target is an answer of the item, or its last word, as after the ``####`` of GSM8K."""
     return any(text == target or text.endswith((f" {target}", f"\n{target}")) for text in targets_of(item))
 
 

@@ -70,7 +70,7 @@ def log_file(evidence: Evidence) -> Path:
 
 
 def log_of(evidence: Evidence) -> Log:
-    """Return what the log holds; raises EvidenceMissing as :func:`log_file`, or where it is no log."""
+    """Return what the log holds; raises EvidenceMissing as :func:`log_file`, or where it is not a log."""
     try:
         return read_log(log_file(evidence))
     except (NotALog, OSError) as error:

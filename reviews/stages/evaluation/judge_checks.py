@@ -26,7 +26,7 @@ LIMITS = (
 @CHECKS.add(
     "pairwise_judge.judge",
     "The judge's preferences may count",
-    source="preferences of a judge that nobody had held against people",
+    source="preferences of a judge that no one had held against people",
     limits=LIMITS,
 )
 def _judge(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:

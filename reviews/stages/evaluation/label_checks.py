@@ -36,7 +36,7 @@ from training.rules.tasks.verifier_cases import VerifierCase, cases_of
 
 CHECKS = CheckRegistry(("evaluate",))
 
-TOLD_SOURCE = "a benchmark whose prompts held the gold answer in a hint that nobody had taken out"
+TOLD_SOURCE = "a benchmark whose prompts held the gold answer in a hint that no one had taken out"
 TWICE_SOURCE = "a verifier that drew a number, and one that remembered what it had judged before"
 COMMON_SOURCE = "accuracy on a test set of which nine in ten had one label: a model that knew only that label got 0.9"
 DISTINCT_SOURCE = "`5` was right for `-5`, `the` for `A`; GSM8K's rationales as right answers, which nothing equals"
@@ -44,7 +44,7 @@ COMMON_LIMITS = (CheckLimit("<=", "thresholds.common_answer"),)
 TRIED_ITEMS = 64
 """Held-out items on which a verifier is tried twice; every kind is among them."""
 LEAST_TAUGHT = 3
-"""Examples that teach one completion: fewer are no label."""
+"""Examples that teach one completion: fewer are not label."""
 _CODE = re.compile(r"^_|\w_\w|\w\(|[a-z][A-Z]|::|->|^[-@#$&*]\w|\w\.\w")
 """What names of code hold and words do not."""
 _ANNOUNCED = re.compile(
@@ -115,7 +115,7 @@ def common_answer(
     data: Mapping[str, Sequence[Item]],
     texts: Sequence[tuple[str, str]] = (),
 ) -> CheckOutcome:
-    """Count the items of which the most common right answer is right: whoever always gives it passes those.
+    """Count the items of which the most common right answer is right: anyone who always gives it passes those.
 
     The limit of `health.collapse` follows from that share. Where a verifier of the user's own names no right answer,
     it cannot: then no completion may be taught so often that a model which learned it would not pass.
@@ -157,7 +157,7 @@ def _common_label(spec: SessionSpec, heldout: Sequence[Item], texts: Sequence[tu
     message = (
         f"{times} of {len(texts)} examples teach one completion, and no right answer of the held-out items is known: a "
         "model that learns it would be refused as collapsed (health.collapse); name right answers (`answer` in the "
-        "items, or `known_answers()` beside `verify`), or a larger `thresholds.identical_answers`"
+        "items, or `known_answers()` next to `verify`), or a larger `thresholds.identical_answers`"
     )
     return CheckOutcome("FAIL", message, float(share), repairable=False)
 
@@ -206,7 +206,7 @@ def _find_revealed_answer(item: Item, answers: Iterable[str]) -> dict[str, str] 
 
 
 def _announces(prompt: str, answer: str) -> bool:
-    """Say whether a prompt gives the answer away: after a word such as "answer:", or alone after its question."""
+    """Return whether a prompt gives the answer away: after a word such as "answer:", or alone after its question."""
     _, text, tail = prompt.rpartition("?")
     if text and reduce_answer(tail) == answer:
         return True
@@ -222,7 +222,7 @@ def _has_own_task(spec: SessionSpec) -> bool:
 
 
 def _accepts_prompt(spec: SessionSpec, item: Item) -> bool:
-    """Say whether a task of the user's own takes the prompt itself for a right answer."""
+    """Return whether a task of the user's own takes the prompt itself for a right answer."""
     return _has_own_task(spec) and verifier(spec.task)(item, item.prompt).passed
 
 

@@ -27,7 +27,10 @@ class AnsweredQuestion(NamedTuple):
         return [choice.nats / getattr(choice, per) if per else choice.nats for choice in self.row.choices]
 
     def likeliest(self, per: Literal["", "tokens", "bytes"] = "") -> bool:
-        """Say whether the right choice alone is the likeliest; the first of equal ones would be luck of the order."""
+        """Return whether the right choice alone is the likeliest.
+
+        The first of equal ones would be luck of the order.
+        """
         nats = self.nats(per)
         return nats[self.answer] == min(nats) and nats.count(min(nats)) == 1
 
@@ -36,7 +39,7 @@ def questions(evidence: Evidence, path: Path | None) -> tuple[AnsweredQuestion, 
     """Return every question, in the order of the items.
 
     Raises:
-        EvidenceMissing: as :func:`in_order`, an item is no question, or a row has other choices than its item.
+        EvidenceMissing: as :func:`in_order`, an item is not a question, or a row has other choices than its item.
     """
     matching_questions: list[AnsweredQuestion] = []
     for item, row in in_order(items_of(evidence), read_rows(path, ChoiceRow, "choice rows"), "choice rows"):

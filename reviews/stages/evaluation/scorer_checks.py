@@ -192,7 +192,7 @@ def _check_admission(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 def _length(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Repeat the registered test on the items that both arms answered at nearly equal length.
 
-    Where wrong answers hold the right one, it is repeated with them as right too: what is left is no gain of form.
+    Where wrong answers hold the right one, it is repeated with them as right too: what is left is not a gain of form.
     """
     ratio, analysis = evidence.resolved.spec.thresholds.scorer_matched, evidence.resolved.spec.analysis
     pairs = both_arms(evidence)

@@ -197,7 +197,7 @@ def _proof(evidence: Evidence) -> dict[str, Any]:
 
 
 def _is_masked(value: dict[str, Any]) -> bool:
-    """Say whether no token of the prompt has a label and every later one has its own."""
+    """Return whether no token of the prompt has a label and every later one has its own."""
     ids, labels, prompt = value.get("ids"), value.get("labels"), value.get("prompt_tokens")
     if not isinstance(ids, list) or not isinstance(labels, list) or not isinstance(prompt, int) or prompt < 1:
         return False

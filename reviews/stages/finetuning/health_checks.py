@@ -1,6 +1,6 @@
 """Is it the schedule, the machine or the tokenizer? What a granted training can still do wrong, and why a loss stays.
 
-The other detectors of a diagnosis are the checks beside this file; ``sessions/pages/diagnosis/causes.py`` lists all.
+The other detectors of a diagnosis are the checks next to this file; ``sessions/pages/diagnosis/causes.py`` lists all.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def _circular(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
             {"families": list(circle[0].families), "student": circle[0].student, "why": list(circle[0].circular)},
         )
         if any(not taught.override for taught in circle):
-            detail = f"{message}: {len(circle)} imitate the model's own family, and nobody accepted that"
+            detail = f"{message}: {len(circle)} imitate the model's own family, and no one accepted that"
             return CheckOutcome("FAIL", detail, figure, visible, repairable=False)
         return CheckOutcome(
             "WARN", f"{message}: {len(circle)} in a circle, accepted: {circle[0].override}", figure, visible

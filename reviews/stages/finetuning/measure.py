@@ -26,7 +26,10 @@ class OptimizerStep(NamedTuple):
 
 
 def steps_of(evidence: Evidence) -> tuple[TrainingRow, ...]:
-    """Return the optimizer steps as they were logged; errors as :func:`read_rows`, for a loss that is no number too."""
+    """Return the optimizer steps as they were logged.
+
+    Errors as :func:`read_rows`, for a loss that is not a number too.
+    """
     form = cast("type[TrainingRow]", kind_of(evidence.stage).rows["rows"])
     return read_rows(evidence.outputs.get("rows"), form, "training rows")
 

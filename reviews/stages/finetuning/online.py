@@ -78,7 +78,7 @@ def worths(evidence: Evidence) -> tuple[Worth, ...]:
     grpo_parameters, (items, _) = given_of(evidence), prompts_of(evidence)
     rows = read_rows(evidence.outputs.get("rollouts"), Rollout, "rollouts")
     if strange := next((rollout.item for rollout in rows if rollout.item not in items), None):
-        raise EvidenceMissing(f"a rollout answers '{strange}', which is no prompt to train on", where="rollouts")
+        raise EvidenceMissing(f"a rollout answers '{strange}', which is not a prompt to train on", where="rollouts")
     size = grpo_parameters.generations
     groups = [rows[at : at + size] for at in range(0, len(rows), size)]
     if any(
@@ -130,7 +130,7 @@ def kept_of(evidence: Evidence) -> tuple[ValidationPrompt, ...]:
     _, items = prompts_of(evidence)
     rows = read_rows(evidence.outputs.get("kept"), KeptAnswer, "answers to prompts kept out", may_be_empty=True)
     if strange := next((kept_answer.item for kept_answer in rows if kept_answer.item not in items), None):
-        raise EvidenceMissing(f"'{strange}' is no prompt that was kept out", where="kept")
+        raise EvidenceMissing(f"'{strange}' is not a prompt that was kept out", where="kept")
     pairs = [
         (items[kept_answer.item], text) for kept_answer in rows for text in (kept_answer.before, kept_answer.after)
     ]

@@ -159,7 +159,7 @@ def _rewards(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 def _in_answer(row: Rollout) -> bool:
-    """Say whether an answer with a span names tokens of its own, and one without names none."""
+    """Return whether an answer with a span names tokens of its own, and one without names none."""
     if row.span is None or row.span_tokens is None:
         return row.span is row.span_tokens
     return row.span_tokens[0] < row.span_tokens[1] <= len(row.answer_ids)

@@ -18,7 +18,7 @@ from specs.system.exact import holds
 
 CHECKS = CheckRegistry(ONLINE)
 CLEAR = 3.0
-"""Standard errors between the means of groups of answers: fewer are no rise."""
+"""Standard errors between the means of groups of answers: fewer are not rise."""
 FEWEST = 5
 """Kept-out prompts: of fewer nothing is concluded."""
 
@@ -49,7 +49,7 @@ def _kl(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look at the KL divergence of a token in the last fifth of the steps."""
     last = _mean(_fifths(steps_of(evidence))[1], lambda row: row.kl)
     if last is None:
-        return CheckOutcome("WARN", "kl_weight is 0 or channel grpo left out: nobody measured how far the model went")
+        return CheckOutcome("WARN", "kl_weight is 0 or channel grpo left out: no one measured how far the model went")
     detail = f"{last:.3g} nats a token from the granted model in the last fifth of the steps"
     return _advice(last, "<=", evidence.resolved.spec.thresholds.rollout_kl, detail)
 

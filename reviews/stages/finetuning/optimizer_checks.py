@@ -57,7 +57,7 @@ def _ratios(norms: list[float]) -> list[float]:
     """Return each norm by the median of the steps before it; the first by that of the three after it.
 
     Not by the median of all: gradients of a run that learns fall, a hundredfold in a small model, and its first steps
-    are no spikes.
+    are not spikes.
     """
     around = [norms[max(0, at - NEAR) : at] or norms[1:4] or norms for at in range(len(norms))]
     return [norm / median(some) for norm, some in zip(norms, around, strict=True)]
@@ -171,7 +171,7 @@ def _passes(evidence: Evidence) -> tuple[float, float] | None:
 
 
 def _possible_drop(evidence: Evidence) -> float:
-    """Return how far steps at the logged rates can lower the loss, to first order; infinity if nobody knows.
+    """Return how far steps at the logged rates can lower the loss, to first order; infinity if no one knows.
 
     No weight moves by more than about the rate in a step of Adam (Kingma & Ba 2015, section 2.1), so the loss falls by
     at most the rate times the sum of the gradient's sizes, which is at most its norm times the root of their number.

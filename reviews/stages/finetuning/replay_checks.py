@@ -69,7 +69,7 @@ def _training(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 def _is_step(line: Any) -> bool:
-    """Say whether a line of a witness is of a step, and not of an answer that it read."""
+    """Return whether a line of a witness is of a step, and not of an answer that it read."""
     return isinstance(line, dict) and "sketch" in line
 
 
@@ -100,7 +100,7 @@ def _weights(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 def _precision(evidence: Evidence) -> str:
-    """Return what was computed in: weights of float32 are no reason for the finer tolerance under autocast."""
+    """Return what was computed in: weights of float32 are not reason for the finer tolerance under autocast."""
     return "mixed" if evidence.parameters.get("precision") == "mixed" else manifest_of(evidence).dtype
 
 
@@ -143,7 +143,7 @@ def distances(rows: Sequence[TrainingRow], replayed_step: ReplayedStep) -> tuple
 
 
 def same_weights(values: Sequence[float], other: Sequence[float]) -> bool:
-    """Say whether two sketches are of the same weights: single ones are copied bit by bit, their norm is a sum."""
+    """Return whether two sketches are of the same weights: single ones are copied bit by bit, their norm is a sum."""
     if not values or len(values) != len(other):
         return False
     norm, *points = zip(values, other, strict=True)

@@ -223,7 +223,7 @@ def _bytes(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
 @CHECKS.add(
     "replicas.single",
     "What it is compared with trained on as many tokens",
-    source="replicas praised, or blamed, beside a training in one process that saw more or less",
+    source="replicas praised, or blamed, next to a training in one process that saw more or less",
     blocking=False,
     limits=(CheckLimit("<=", "thresholds.lost_sequences"),),
 )
@@ -245,6 +245,6 @@ def _single(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
 
 
 def _is_single(other: Stage, evidence: Evidence) -> bool:
-    """Say whether another stage trains the same model on the same data in one process."""
+    """Return whether another stage trains the same model on the same data in one process."""
     alike = other.kind == evidence.stage.kind and other.inputs == evidence.stage.inputs
     return alike and getattr(other.parameters, "distributed", None) is None

@@ -41,7 +41,7 @@ class WeightMovement(NamedTuple):
 
 
 def weights_are_here(evidence: Evidence) -> bool:
-    """Say whether the folders of the model and of the checkpoint trained from it are on this machine."""
+    """Return whether the folders of the model and of the checkpoint trained from it are on this machine."""
     folders = evidence.inputs.get("model"), evidence.outputs.get("checkpoint")
     return all(folder is not None and folder.is_dir() for folder in folders)
 

@@ -75,5 +75,5 @@ def count_followed_commands(rows: Sequence[BaseModelCheckRow]) -> tuple[int, int
 
 
 def encoding_fault(row: BaseModelCheckRow) -> str:
-    """Say what is wrong with how a bare prompt was encoded, from the ids in the row."""
+    """Return what is wrong with how a bare prompt was encoded, from the ids in the row."""
     return fault_in(row.prompt, row.ids, row.ids_with_special, row.decoded, row.template_ids)

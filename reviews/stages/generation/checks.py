@@ -73,7 +73,7 @@ def _control(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if evidence.resolved.spec.model.kind == "base" and inputs.get("control") == inputs.get("model"):
         return CheckOutcome("FAIL", "the control is the model itself: it shows nothing", repairable=False)
     if not templated:
-        return CheckOutcome("FAIL", "the control has no chat template: it is no model that follows instructions")
+        return CheckOutcome("FAIL", "the control has no chat template: it is not a model that follows instructions")
     met, of = count_followed_commands(templated)
     bare, _all = count_followed_commands(asked_of(rows, "control", "completion"))
     detail = f"the control follows {met} of {of} commands with its template and {bare} of them as bare text"
@@ -215,7 +215,7 @@ def _text_of(row: SelfInstructRow, calls: Sequence[InstructionPrompt], parameter
     source="rates over data that had been filtered; scaling that went on after failed shards",
 )
 def _check_completion(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Say whether the stage was broken off, and whether every answer that was ordered has one row."""
+    """Return whether the stage was broken off, and whether every answer that was ordered has one row."""
     if evidence.stage.kind == "self_instruct":
         why = recompute_instructions(evidence).harvest.broken_off
         return CheckOutcome("FAIL", f"broken off: {why}") if why else CheckOutcome("PASS", "no shard was broken off")
@@ -282,7 +282,7 @@ def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 def _check_written_instructions(evidence: Evidence, result: RecomputedInstructions, most: float) -> CheckOutcome:
-    """Say how many of the kept instructions are held-out prompts, and which."""
+    """Return how many of the kept instructions are held-out prompts, and which."""
     items, overlaps = result.harvest.items, taken_out(evidence, result)
     if not overlaps:
         return CheckOutcome("PASS", f"none of {len(items)} kept instructions is a held-out prompt, nor near one", 0.0)

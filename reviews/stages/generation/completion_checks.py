@@ -77,7 +77,7 @@ def _judge_share(visible: tuple[dict[str, Any], ...], total: int, most: float, w
 def _delimiters(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for chat tokens, role marks, pieces of ``###END###`` and answers that break off at a colon."""
     most = evidence.resolved.spec.thresholds.delimiters
-    return _check_marks(evidence, DELIMITERS, most, "carry a delimiter nobody asked for")
+    return _check_marks(evidence, DELIMITERS, most, "carry a delimiter no one asked for")
 
 
 @CHECKS.add(
@@ -87,7 +87,7 @@ def _delimiters(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     limits=(CheckLimit("<=", "thresholds.refusals"),),
 )
 def _refusals(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Look for refusals, for "as an AI" and for the words of somebody who marks an answer."""
+    """Look for refusals, for "as an AI" and for the words of someone who marks an answer."""
     most = evidence.resolved.spec.thresholds.refusals
     return _check_marks(evidence, REFUSALS, most, "refuse or speak as an evaluator")
 

@@ -42,7 +42,7 @@ DELIMITERS = tuple(
 
 REFUSALS = (
     *REFUSING,
-    # The words of somebody who marks an answer.
+    # The words of someone who marks an answer.
     re.compile(r"\b(?:grade|score|rating|verdict)\s*[:=]\s*\S+", re.IGNORECASE),
     re.compile(r"\b\d+(?:\.\d+)?\s*/\s*10\b"),
 )
@@ -95,7 +95,10 @@ def marks_in(remaining: AcceptedCompletion, patterns: Sequence[re.Pattern[str]])
 
 
 def repeats(text: str, source: str, similarity: float, contained: int = DEFAULTS.contained_words) -> bool:
-    """Say whether a text is nearly its source, or holds all of it where the source has ``contained`` words or more."""
+    """Return whether a text repeats its source.
+
+    It is nearly the same, or holds all of it where the source has ``contained`` words or more.
+    """
     words, wanted = words_of(text), words_of(source)
     if jaccard(shingles_of(words), shingles_of(wanted)) >= similarity:
         return True
@@ -143,7 +146,7 @@ def _edges_of(
 
 
 def _inside(edge: FrequentEdge, other: FrequentEdge) -> bool:
-    """Say whether another edge of the same rows says the same and more."""
+    """Return whether another edge of the same rows says the same and more."""
     return edge.times == other.times and len(edge.text) < len(other.text) and edge.text in other.text
 
 

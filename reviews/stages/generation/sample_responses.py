@@ -130,7 +130,7 @@ def ending_of(examples: Sequence[Example]) -> FrequentEdge | None:
 
 
 def _ends_in(row: SampleResponsesRow, ending: str) -> bool:
-    """Say whether an answer has an ending, as the scan for residue reads it: words, or the marks after them."""
+    """Return whether an answer has an ending, as the scan for residue reads it: words, or the marks after them."""
     last, words = words_of(ending), words_of(row.completion)
     if last:
         return len(words) > len(last) and words[-len(last) :] == last

@@ -43,7 +43,7 @@ def taken_out(evidence: Evidence, result: RecomputedInstructions) -> dict[int, O
 
 
 def probes(rows: Sequence[SelfInstructRow]) -> tuple[list[bool], list[bool]]:
-    """Say for each repeated call whether its text is the first one's: with the same seed, and with another."""
+    """Return for each repeated call whether its text is the first one's: with the same seed, and with another."""
     by_probe = {number: {row.call: row.raw for row in rows if row.probe == number} for number in (1, 2, 3)}
     same, other = ([raw == by_probe[number].get(call) for call, raw in by_probe[1].items()] for number in (2, 3))
     return same, other

@@ -94,7 +94,7 @@ def _ratio(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
 )
 def _times(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if evidence.observed is None:
-        raise EvidenceMissing("nobody saw how long the job took")
+        raise EvidenceMissing("no one saw how long the job took")
     timed = sum(row.seconds for row in _rows(evidence))
     most = evidence.observed.at_most_s + evidence.observed.spare()
     message = f"{timed:.4g} s were timed, the job was seen for at most {evidence.observed.at_most_s:.4g} s"

@@ -63,7 +63,7 @@ def _weights(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 def changed_since(evidence: Evidence, role: str) -> str:
-    """Say that an input is not what was granted any more, as by the job that read it; empty if it is."""
+    """Return that an input is not what was granted any more, as by the job that read it; empty if it is."""
     granted = evidence.grant.inputs.get(role) if evidence.grant else None
     text = digest_path(evidence.inputs[role])
     if text == granted:
@@ -75,7 +75,7 @@ def _loaded_instead(before: Path, after: Path) -> list[str]:
     """Return the files from which a loader could take other weights or code, and which the checkpoint does not have."""
     names = [path.relative_to(after) for path in sorted(after.rglob("*")) if path.suffix in _LOADED]
     return [
-        f"{name.as_posix()} is no part of it"
+        f"{name.as_posix()} is not part of it"
         for name in names
         if not (before / name).is_file() or digest_file(before / name) != digest_file(after / name)
     ]
@@ -88,7 +88,7 @@ def _described_otherwise(before: Path, after: Path) -> list[str]:
     return [f"{name} is {'another' if (after / name).is_file() else 'missing'}" for name in differing]
 
 
-@CHECKS.add("package.probes", "The registered probes were answered", source="a package nobody loaded")
+@CHECKS.add("package.probes", "The registered probes were answered", source="a package no one loaded")
 def _probes(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     probes = need(metrics, "probes")
     rows = read_rows(evidence.outputs.get("rows"), PackageRow, "package rows")

@@ -75,7 +75,7 @@ def run_programs(evidence: Evidence) -> list[ProgramResult]:
     for row in rows:
         item = problems.get(row.item)
         if item is None:
-            raise EvidenceMissing(f"a row answers '{plain(row.item, 60)}', which is no problem", where="code rows")
+            raise EvidenceMissing(f"a row answers '{plain(row.item, 60)}', which is not a problem", where="code rows")
         entry = str(item.constraint["entry_point"])
         text = program_in(row.output, item.prompt, row.form, entry)
         programs.append(Program(text, entry, str(item.constraint["tests"]), item.prompt))
@@ -85,7 +85,7 @@ def run_programs(evidence: Evidence) -> list[ProgramResult]:
 def why_not_run(resolved: ResolvedSpec) -> str:
     """Return why this process may not run a session's programs; empty if it may, in a sandbox."""
     if not is_trusted(resolved.programs()):
-        return "nobody has started or checked its spec here (`peergate spec check`)"
+        return "no one has started or checked its spec here (`peergate spec check`)"
     try:
         require_sandbox()
     except NoSandbox as error:

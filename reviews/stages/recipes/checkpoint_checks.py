@@ -46,7 +46,7 @@ def checkpoint(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         raise EvidenceMissing("checkpoint or base is not there")
     if others := _other_files(base, folder):
         return CheckOutcome(
-            "FAIL", f"beside the weights, {join_names(others)} are not those of the base", repairable=False
+            "FAIL", f"next to the weights, {join_names(others)} are not those of the base", repairable=False
         )
     try:
         change = compare(base, folder)
@@ -71,7 +71,7 @@ def checkpoint(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 def _other_files(base: Path, folder: Path) -> list[str]:
-    """Return the files beside the weights that are not the base's, byte for byte, and those that are missing."""
+    """Return the files next to the weights that are not the base's, byte for byte, and those that are missing."""
     paths = describing(base)
     here = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     here.pop(WEIGHTS, None)

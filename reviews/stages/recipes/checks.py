@@ -32,7 +32,7 @@ CHECKS = CheckRegistry(("recipe",))
 _SHORTEST = 12
 """Shorter prompts and answers occur in any text."""
 _ANSWERS = 2
-"""From the answers to so many items on, they are no coincidence."""
+"""From the answers to so many items on, they are not coincidence."""
 _SCRIPT = "script"
 
 
@@ -50,7 +50,7 @@ def summarise_rows(evidence: Evidence) -> list[dict[str, Any]]:
 
 @CHECKS.add(SANDBOX, "The builder's code ran in a sandbox", source="agents that read the answers")
 def _sandbox(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Read the manifest, which Peergate's own process beside the sandbox wrote."""
+    """Read the manifest, which Peergate's own process next to the sandbox wrote."""
     sandbox = manifest_of(evidence).facts.get("sandbox")
     if not isinstance(sandbox, str) or not sandbox:
         raise EvidenceMissing("the manifest does not say what the script ran in")
@@ -87,7 +87,7 @@ def _rows(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 def _heldout(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for held-out prompts in the script and in everything it left, for answers and near prompts in the script.
 
-    Case and spacing do not count. Prompts that somebody encoded are not found: the sandbox has to keep them away.
+    Case and spacing do not count. Prompts that someone encoded are not found: the sandbox has to keep them away.
     """
     folder, rows = evidence.outputs.get("files"), evidence.outputs.get("rows")
     if folder is None or rows is None or not folder.is_dir() or not rows.is_file():
@@ -120,7 +120,10 @@ def _heldout(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 def _strings(code: str) -> list[str]:
-    """Return every string a script writes out, in its order, those of several lines in one; none if it is no script."""
+    """Return every string a script writes out, in its order, those of several lines in one.
+
+    None if it is not a script.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -142,7 +145,7 @@ def _near(evidence: Evidence, strings: list[str]) -> Iterator[str]:
 
 
 def _answers(item: Item, written: list[str]) -> bool:
-    """Say whether a script holds the right answer to an item, where the item names one that is long enough."""
+    """Return whether a script holds the right answer to an item, where the item names one that is long enough."""
     named = {name: str(value) for name, value in item.constraint.items()}
     # Of a choice, the answer is its number.
     chosen = named.get(f"choice_{named.get('answer', '')}")

@@ -44,7 +44,7 @@ def _of_source(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         raise EvidenceMissing("the curated examples or their source are not there")
     counts, chosen = (Counter(read_regular(path).splitlines()) for path in (source, examples))
     if strange := chosen - counts:
-        detail = f"{strange.total()} of {chosen.total()} curated examples are no rows of '{role}'"
+        detail = f"{strange.total()} of {chosen.total()} curated examples are not rows of '{role}'"
         return CheckOutcome("FAIL", detail, float(strange.total()), repairable=False)
     return CheckOutcome(
         "PASS", f"{chosen.total()} of the {counts.total()} rows of '{role}' were kept", float(chosen.total())

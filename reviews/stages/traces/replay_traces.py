@@ -150,7 +150,7 @@ def _check_shown_states(evidence: Evidence, _: MetricSet | None) -> CheckOutcome
 @CHECKS.add(
     "traces.pairs",
     "The pairs follow from the answers",
-    source="pairs that nobody agreed on; provenance that was lost or improved on the way",
+    source="pairs that no one agreed on; provenance that was lost or improved on the way",
 )
 def _pairs(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Make the pairs again from the raw answers, with whose outputs they are."""

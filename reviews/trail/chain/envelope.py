@@ -120,7 +120,7 @@ _NUMBER = re.compile(rb"[:,\[](-?[0-9][-+.0-9Ee]*)")
 
 
 def _plain(written: bytes) -> bool:
-    """Say whether json writes this as RFC 8785 does, which is many times slower.
+    """Return whether json writes this as RFC 8785 does, which is many times slower.
 
     It does without unusual floats, large integers and keys whose order differs between UTF-16 and code points. Numbers
     inside texts count too, which only costs time.
@@ -168,7 +168,7 @@ def read_statement(payload: bytes) -> Entry:
             policy=predicate.get("policy"),
         )
         if not _VERSION.fullmatch(str(entry.version)) or not _TIME.fullmatch(entry.time_ns):
-            raise ValueError("its version or its time is no number as it is written here")
+            raise ValueError("its version or its time is not a number as it is written here")
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error

@@ -1,4 +1,6 @@
-"""The private keys of a workspace: one ed25519 key a role, in files beside the run folders that only their owner reads.
+"""The private keys of a workspace.
+
+One ed25519 key a role, in files next to the run folders that only their owner reads.
 
 Only the reviewer's own process (``reviews/reviewers/process``) opens the reviewer's key; here it is a path and a public
 half. Not guaranteed: another program of the same user of the machine can sign as any role.
@@ -53,7 +55,7 @@ def _load_public_key(public: bytes) -> Ed25519PublicKey:
 
 
 def is_signed(public: bytes, signature: bytes, data: bytes) -> bool:
-    """Say whether a signature over data is from the owner of a public key."""
+    """Return whether a signature over data is from the owner of a public key."""
     from cryptography.exceptions import InvalidSignature
 
     try:
@@ -106,7 +108,7 @@ class KeyFolder:
 
     @classmethod
     def of_trail(cls, trail: Path) -> KeyFolder:
-        """Return the keys beside the run folder of a trail."""
+        """Return the keys next to the run folder of a trail."""
         return cls(trail.resolve().parent.parent / FOLDER)
 
     def path(self, role: str) -> Path:
@@ -195,7 +197,7 @@ def load_key(path: Path) -> SigningKey:
     except OSError as error:
         raise refuse(f"cannot be read: {error.strerror}") from error
     if mode & 0o077:
-        hint = f"chmod 600 {path}; if somebody may have read it, `peergate audit rotate {path.stem} --revoke`"
+        hint = f"chmod 600 {path}; if someone may have read it, `peergate audit rotate {path.stem} --revoke`"
         raise refuse(f"has mode {mode:o}, others can read it", hint)
     try:
         private = load_pem_private_key(data, password=None)

@@ -91,7 +91,7 @@ def cosign_text(key: NoteKey, sign: Sign, text: str, seconds: int) -> Signature:
 
 
 def parse_key(text: str) -> NoteKey:
-    """Read ``name+id+key``; raises UserError if it is no public key of a note, or its id does not fit the key."""
+    """Read ``name+id+key``; raises UserError if it is not a public key of a note, or its id does not fit the key."""
     name, _, rest = text.strip().partition("+")
     parts, _, encoded = rest.partition("+")
     data = _decode_base64(encoded)
@@ -114,7 +114,7 @@ def parse_note(data: bytes, where: str = "") -> Checkpoint:
     try:
         whole = data.decode()
     except UnicodeDecodeError as error:
-        raise refuse("it is no UTF-8 text") from error
+        raise refuse("it is not UTF-8 text") from error
     text, gap, lines = whole.rpartition("\n\n")
     if not gap or not lines.endswith("\n") or re.search(r"[\x00-\x09\x0b-\x1f]", whole):
         raise refuse("text, an empty line and signature lines were expected")

@@ -70,7 +70,7 @@ class Store:
         digest = digest_bytes(data)
         path = self.path(digest)
         if not path.exists():
-            # Partial files lie beside the files whose names are digests.
+            # Partial files lie next to the files whose names are digests.
             write_durably(path, data, self.root)
         return digest
 

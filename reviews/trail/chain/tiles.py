@@ -22,7 +22,7 @@ PROOF = "c2sp.org/tlog-proof@v1"
 
 
 def is_export(folder: Path) -> bool:
-    """Say whether a folder looks like an export."""
+    """Return whether a folder looks like an export."""
     return (folder / CHECKPOINT).is_file() and (folder / "tile").is_dir()
 
 

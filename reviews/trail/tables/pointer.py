@@ -53,7 +53,7 @@ def pointer_path(trail: Path) -> Path:
 
 
 def is_trail(trail: Path) -> bool:
-    """Say whether there is a trail of this name, in a file or in a database."""
+    """Return whether there is a trail of this name, in a file or in a database."""
     return trail.is_file() or pointer_path(trail).is_file()
 
 
@@ -61,7 +61,7 @@ def pointer_of(trail: Path) -> Pointer | None:
     """Return the pointer of a trail; None when its rows are in a file.
 
     Raises:
-        AuditDamage: it cannot be read, or there is a file of rows beside it.
+        AuditDamage: it cannot be read, or there is a file of rows next to it.
     """
     path = pointer_path(trail)
     try:

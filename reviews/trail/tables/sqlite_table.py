@@ -129,7 +129,7 @@ class SqliteTable:
         return None
 
     def settle(self) -> None:
-        """Move the log beside the file into it."""
+        """Move the log next to the file into it."""
         self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def file_digest(self) -> str:

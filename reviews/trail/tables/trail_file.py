@@ -1,4 +1,4 @@
-"""The rows of a trail, and a trail file as rows, read without writing anything beside it; nothing is verified here."""
+"""The rows of a trail, and a trail file as rows, read without writing anything next to it; nothing is verified here."""
 
 from __future__ import annotations
 

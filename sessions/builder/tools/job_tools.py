@@ -76,7 +76,7 @@ def _alarm(arguments: JobStatus, progress: JobProgress | None, still_s: float) -
             value = math.nan
         name = plain(alarm.figure, 60)
         if not math.isfinite(value):
-            return f"{name} is no finite number"
+            return f"{name} is not a finite number"
         if alarm.above is not None and value > alarm.above:
             return f"{name} is {value:g}, above {alarm.above:g}"
         if alarm.below is not None and value < alarm.below:
@@ -96,7 +96,7 @@ def cancel_job(work: PhaseWork, arguments: CancelJob) -> str:
     """End the job of the attempt; its rows so far stay evidence of what happened."""
     session = work.session
     if sees_heldout(session.resolved.spec, work.stage):
-        message = f"stage '{work.stage.name}' sees held-out items: whoever is judged by them cannot end it half-way"
+        message = f"stage '{work.stage.name}' sees held-out items: anyone who is judged by them cannot end it half-way"
         raise ToolCallRefusal(message)
     folder = job_folder(session.run, work.key)
     session.launcher.cancel(folder, f"{session.builder.name}: {plain(arguments.reason, REASON)}")

@@ -35,7 +35,7 @@ def propose_stage(work: PhaseWork, arguments: ProposeStage) -> str:
     try:
         stage: Any = json.loads(arguments.stage)
     except ValueError as error:
-        raise ToolCallRefusal(f"stage is no JSON: {error}") from error
+        raise ToolCallRefusal(f"stage is not JSON: {error}") from error
     place = len(names) if arguments.before is None else names.index(arguments.before)
     value["stages"].insert(place, stage)
     value["name"] = _name(value["name"], f"proposal-{_number(work)}")
@@ -109,7 +109,7 @@ def _name(name: str, suffix: str) -> str:
 
 
 def _write_drafts(work: PhaseWork, drafts: list[dict[str, Any]]) -> list[Path]:
-    """Write drafts beside the run folders; Refused, with nothing written, if one of them cannot be registered."""
+    """Write drafts next to the run folders; Refused, with nothing written, if one of them cannot be registered."""
     folder = work.session.run.parent / FOLDER
     paths: list[Path] = []
     try:

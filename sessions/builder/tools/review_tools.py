@@ -70,7 +70,7 @@ def _ask(
         )
         done = send(desk, files)
     if done.answer is None:
-        raise ToolCallRefusal(f"no answer came: {done.error.message if done.error else 'nobody was asked'}")
+        raise ToolCallRefusal(f"no answer came: {done.error.message if done.error else 'no one was asked'}")
     return format_review_answer(work.wall, done.answer_entry, done.answer)
 
 

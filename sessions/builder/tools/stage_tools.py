@@ -169,7 +169,7 @@ def _require_number(claim: Claim) -> None:
 def _require_fit(answers: dict[str, str], rest: dict[str, Any]) -> None:
     """Refuse what no trail entry can hold, before a phase ends."""
     if long := [name for name in answers if len(name) > MOST_NAME]:
-        raise ToolCallRefusal(f"'{plain(long[0], MOST_NAME)}' is no id of a finding")
+        raise ToolCallRefusal(f"'{plain(long[0], MOST_NAME)}' is not an id of a finding")
     size = len(canonical_bytes(rest | {"answers": answers}))
     if size > MOST_HANDED_IN:
         raise ToolCallRefusal(

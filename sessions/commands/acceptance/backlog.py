@@ -79,7 +79,7 @@ def retrospective(
     runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
 ) -> None:
-    """Say how ship-% moved, what showed each criterion, and what became of an audit's recommendations.
+    """Print how ship-% moved, what showed each criterion, and what became of an audit's recommendations.
 
     Each is adopted, with its evidence in the trail, rejected, with the file's reason, or open. Exit codes: 0 all are
     answered, 2 the file is wrong or names a criterion that was not registered.

@@ -56,7 +56,7 @@ def check(
     """
     for path in (folder, *([base] if base is not None else [])):
         if not path.is_dir():
-            raise UserError("is no folder", where=str(path))
+            raise UserError("is not a folder", where=str(path))
         if (path / TRAIL).is_file():
             take = f"`peergate get model {path.resolve().name} FOLDER` copies its model"
             raise UserError("is the run folder of a session, not a checkpoint", where=str(path), hint=take)

@@ -156,7 +156,7 @@ def adversarial(
 ) -> None:
     """Check the claims of finished work against its evidence.
 
-    Prints a scorecard, overclaims, and fixes in order. Without a vendor, numbers beside known names are looked up in
+    Prints a scorecard, overclaims, and fixes in order. Without a vendor, numbers next to known names are looked up in
     the evidence, and nothing else is judged. With --git, what commit messages and the changelog claim is held against
     the patches: each closure, and each file and test that is named.
     """
@@ -184,7 +184,7 @@ def _finish(carry_out: Callable[[ConsultContext], RequestOutcome], request: Cons
             write_page(request.out, page(done, escaped=True), request.force)
         say(f"written to {request.out}")
     if done.facts and done.answer is None and not request.as_json:
-        # Nobody answered: what is registered may settle it all the same.
+        # No one answered: what is registered may settle it all the same.
         for line in registered_facts(done, escaped=False).splitlines():
             print_line(line)
     if request.as_json:
@@ -211,7 +211,7 @@ def desk_of(request: ConsultOptions) -> ConsultContext:
     values = {name: value for name, value in arguments.items() if value is not None}
     if request.session is not None and (values or request.reviewer is not None):
         message = f"the reviewer of session '{request.session}' is registered: it cannot be chosen here"
-        raise UserError(message, hint="leave --session out to ask somebody else")
+        raise UserError(message, hint="leave --session out to ask someone else")
     if request.reviewer is not None and values:
         raise UserError("--reviewer names a file that says everything", hint="leave the other options out")
     if values and "vendor" not in values:

@@ -49,7 +49,7 @@ _BROUGHT = {
 """A template's own file."""
 ALPHA, EXPECTED_LOST, POWER = 0.05, 0.05, 0.8
 LARGEST_EFFECT = 0.6
-"""A gain that must be larger to be found is no plan."""
+"""A gain that must be larger to be found is not a plan."""
 _README, _HELD_OUT = "README.md", "heldout.jsonl"
 _SCHEMA = ".spec.schema.json"
 """For editors: completes keys and marks misspelt ones."""
@@ -74,7 +74,7 @@ def source_of(text: str, folder: Path, option: str) -> ModelSource:
     that writes today's date gets the date of today, for good.
 
     Raises:
-        UserError: this is no model source, or the folder is not there.
+        UserError: this is not a model source, or the folder is not there.
     """
     try:
         model_source = ModelSource(source=text, kind="instruct")

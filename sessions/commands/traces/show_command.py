@@ -28,7 +28,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `traces
 
 @app.command()
 def stats(folder: Folder = Path("traces"), as_json: Json = False) -> None:
-    """Say what is in a folder of traces.
+    """Print what is in a folder of traces.
 
     Prints what became of every record, then models, tools and lengths of histories. Exit codes: 0 shown; 2 there are no
     traces, or a file was changed since.

@@ -40,16 +40,16 @@ def deliver(address: str, messages: Mapping[str, Any], within_s: float = WITHIN_
 
 def _send(address: str, messages: Mapping[str, Any]) -> str:
     if address.startswith(("https://", "http://")):
-        # Imported here: most sessions tell nobody.
+        # Imported here: most sessions tell no one.
         import httpx
 
-        # No redirects: they lead to addresses that nobody named.
+        # No redirects: they lead to addresses that no one named.
         answer = httpx.post(address, json=dict(messages), timeout=10.0, follow_redirects=False)
         return "" if answer.is_success else f"the server answered {answer.status_code}"
     try:
         apprise: Any = import_module("apprise")
     except ModuleNotFoundError:
-        return f"it is no webhook, and package 'apprise' is not installed: {install_hint('notify')}"
+        return f"it is not a webhook, and package 'apprise' is not installed: {install_hint('notify')}"
     receiver = apprise.Apprise()
     if not receiver.add(address):
         return "apprise reads no address in it"

@@ -1,4 +1,4 @@
-"""Looks at a trail for notices and sends each once: what was delivered is kept beside the trail."""
+"""Looks at a trail for notices and sends each once: what was delivered is kept next to the trail."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Notifier:
                         self._tell(current_news, receiver.env)
         except Exception as error:
             # A notice is never worth a session.
-            self._say(f"notices: {type(error).__name__}, nobody was notified")
+            self._say(f"notices: {type(error).__name__}, no one was notified")
 
     def _tell(self, value: News, name: str) -> None:
         self._sent.add((value.key, name))

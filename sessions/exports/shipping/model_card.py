@@ -55,7 +55,7 @@ def model_card(run: Path, entries: Sequence[RecordedEntry], resolved: ResolvedSp
         },
         trained=[_summarize_training(report, stage.name) for stage in spec.stages if kind_of(stage).trains],
         evaluated=list(accepted[-1]["metrics"].values()) if accepted else [],
-        # Whose outputs were learned from, and under which terms; where nobody else wrote them, there is nothing to say.
+        # Whose outputs were learned from, and under which terms; where no one else wrote them, there is nothing to say.
         taught=[check for check in checks if check["id"] == LINEAGE and check["status"] != "NOT_APPLICABLE"],
         warnings=[check for check in checks if check["status"] not in ("PASS", "NOT_APPLICABLE")],
         parameters={

@@ -124,7 +124,7 @@ def exports_of(
 
 def _token(name: str, *, dry_run: bool) -> str:
     if not _NAME.fullmatch(name):
-        raise UserError(f"'{name}' is no repository", hint="write hub:OWNER/NAME")
+        raise UserError(f"'{name}' is not a repository", hint="write hub:OWNER/NAME")
     token = os.environ.get(TOKEN, "")
     if not token and not dry_run:
         raise UserError(f"{TOKEN} is not set", hint="the token of the Hub is taken from the environment alone")

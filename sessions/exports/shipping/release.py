@@ -71,7 +71,7 @@ def read_release(folder: Path) -> Release | None:
         files = {str(value["name"]): f"sha256:{value['digest']['sha256']}" for value in statement["subject"]}
         session = str(statement["predicate"]["session"])
     except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
-        raise WrongFile(RELEASE, "is no signed list of a release") from error
+        raise WrongFile(RELEASE, "is not a signed list of a release") from error
     ours = envelope.get("payloadType") == PAYLOAD_TYPE and statement.get("predicateType") == PREDICATE
     if not ours or not is_signed(public, signed, pae(payload)):
         raise WrongFile(RELEASE, "has a signature that does not hold: the list was changed after it was signed")

@@ -99,7 +99,7 @@ def _query_python(python: str) -> dict[str, Any]:
 
 
 def asks_lm_eval(stage: Stage) -> bool:
-    """Say whether a stage's job needs lm-eval in Peergate's own environment."""
+    """Return whether a stage's job needs lm-eval in Peergate's own environment."""
     return kind_of(stage).environment == "lm_eval" or bool(getattr(stage.parameters, "asked_by_lm_eval", False))
 
 

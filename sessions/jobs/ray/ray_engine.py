@@ -152,7 +152,7 @@ def require_address(address: str, where: str) -> str:
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UserError(
-            f"'{plain(address, 100)}' is no address of a Ray dashboard", where=where, hint="as in http://HOST:8265"
+            f"'{plain(address, 100)}' is not an address of a Ray dashboard", where=where, hint="as in http://HOST:8265"
         )
     if parts.username or parts.password or parts.query:
         raise UserError("the address holds a password or a query", where=where, hint="put the token in RAY_AUTH_TOKEN")

@@ -135,14 +135,14 @@ def _checkpoint(job: Job, role: str) -> dict[str, Any]:
 def _take_curated_examples(job: Job, role: str) -> dict[str, Any]:
     """Take the curated examples out of the recipe's files; return how many of how many there are.
 
-    The process ends if one of them is no row of the input: what was written new is no curation.
+    The process ends if one of them is not a row of the input: what was written new is not a curation.
     """
     path, data = job.out / "files" / EXAMPLES, read_regular(job.inputs[role]).splitlines()
     if not path.is_file():
         _fail(f"the script left no {EXAMPLES}")
     kept_data = [line for line in read_regular(path).splitlines() if line.strip()]
     if strange := Counter(kept_data) - Counter(data):
-        _fail(f"{sum(strange.values())} rows of {EXAMPLES} are no rows of '{role}', or are there more often")
+        _fail(f"{sum(strange.values())} rows of {EXAMPLES} are not rows of '{role}', or are there more often")
     path.unlink()
     (job.out / EXAMPLES).write_bytes(b"".join(line + b"\n" for line in kept_data))
     return {"of": role, "kept": len(kept_data), "given": len(data)}

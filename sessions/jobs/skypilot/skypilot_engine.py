@@ -46,7 +46,7 @@ JOBS: dict[str, EngineState] = {
     "CANCELLED": "exited",
 }
 NO_MACHINE = "ResourcesUnavailableError"
-"""The failure of a launch when nobody offers such a machine below the cap now. Other failures are final."""
+"""The failure of a launch when no one offers such a machine below the cap now. Other failures are final."""
 _SIDE = Path(__file__).with_name("sky_interpreter.py")
 _OURS = ("name", "run", "num_nodes", "service")
 _OUR_RESOURCES = ("accelerators", "cpus", "memory", "use_spot", "max_hourly_cost", "autostop", "any_of", "ordered")
@@ -155,7 +155,7 @@ class SkyEngine:
 
 
 def _may_be_launched(launch: dict[str, Any] | None) -> bool:
-    """Say whether another launch may help: none runs, and the newest did not fail for good."""
+    """Return whether another launch may help: none runs, and the newest did not fail for good."""
     if launch is None:
         return True
     return launch["kind"] == NO_MACHINE if launch["status"] == "FAILED" else launch["status"] not in ACTIVE
@@ -192,7 +192,7 @@ def read_template(path: Path) -> dict[str, Any]:
     data: Any = document.data
     resources: Any = data.get("resources", {}) if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(resources, dict) or not isinstance(data.get("envs", {}), dict):
-        raise UserError("is no task: task, resources and envs must be mappings", where=str(path))
+        raise UserError("is not a task: task, resources and envs must be mappings", where=str(path))
     texts = [name for name in _OURS if name in data]
     texts += [f"resources.{name}" for name in _OUR_RESOURCES if name in resources]
     if texts:

@@ -28,7 +28,7 @@ TOLD = {"heartbeat.json": 4096, "progress.jsonl": 16 << 20, "log.txt": 32 << 20}
 """Files that a running job reports, and their largest sizes."""
 OUTPUTS = "out"
 KEPT = ("manifest.json", "progress.jsonl", "log.txt")
-"""Files that a job leaves beside its outputs."""
+"""Files that a job leaves next to its outputs."""
 _OURS = ("cancel", "wrapper.log", "exit.json", "heartbeat.json", *KEPT)
 
 
@@ -57,7 +57,7 @@ class Transfer:
         return [*within, "--place", self.place.url, key_of(folder)]
 
     def send(self, folder: Path) -> None:
-        """Send the order, the files beside it and the inputs, then the table that lists them.
+        """Send the order, the files next to it and the inputs, then the table that lists them.
 
         Raises:
             EvidenceMissing: an input does not match its digest.
@@ -128,7 +128,7 @@ class Transfer:
         table = read_table(raw or b"{}", key).get("job", FileTable(files={}))
         for path, piece in table.files.items():
             if path not in KEPT and not path.startswith(f"{OUTPUTS}/"):
-                raise AuditDamage(f"{path[:100]!r} is no file that a job leaves", where=key)
+                raise AuditDamage(f"{path[:100]!r} is not a file that a job leaves", where=key)
             if path in KEPT and (folder / path).exists():
                 # It was mirrored while it grew.
                 (folder / path).unlink()

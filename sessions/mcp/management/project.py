@@ -99,7 +99,7 @@ class Project:
         raise ToolCallRefusal(f"the project has no file {name}; list_files lists them")
 
     def write_draft(self, name: str, text: str) -> Path:
-        """Write a spec as a draft; Refused if it is no YAML, or names a file outside of the folder or a secret."""
+        """Write a spec as a draft; Refused if it is not YAML, or names a file outside of the folder or a secret."""
         raw = text.encode("utf-8", "replace")
         if (secret := current().known_in(raw)) is not None:
             raise ToolCallRefusal(f"the text holds the value of {secret}; nothing was written")
@@ -123,7 +123,7 @@ class Project:
         return path
 
     def has(self, session: str) -> bool:
-        """Say whether there is a session with this name."""
+        """Return whether there is a session with this name."""
         return is_run(self.runs / session)
 
     def session(self, name: str) -> Path:

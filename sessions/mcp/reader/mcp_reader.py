@@ -139,7 +139,7 @@ class SessionReader:
     def _source(self, name: str) -> ExportSource:
         read: Read = self._reader.read(name)
         if not read.is_session:
-            raise UserError("this is no session")
+            raise UserError("this is not a session")
         if damage := self._checks.of(name).damage:
             raise AuditDamage(f"the trail is damaged: {damage[0]}", hint="`peergate audit verify` lists all damage")
         return ExportSource(read.place.folder, read.entries, read.store)

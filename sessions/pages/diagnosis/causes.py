@@ -84,7 +84,10 @@ _LOST = ("jobs.exit", "witness.")
 
 
 def has_fired(check_result: CheckResult) -> bool:
-    """Say whether a check found something; without evidence it found nothing, except that a job or witness was lost."""
+    """Return whether a check found something.
+
+    Without evidence it found nothing, except that a job or witness was lost.
+    """
     return check_result.status in ("FAIL", "WARN", "ERROR") or (
         check_result.status == "BLOCKED" and check_result.id.startswith(_LOST)
     )

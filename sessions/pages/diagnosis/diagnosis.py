@@ -159,7 +159,9 @@ def _chosen(
     ]
     training = [stage.name for stage in resolved.spec.stages if kind_of(stage).trains]
     if stage not in training:
-        raise UserError(f"'{stage}' is no stage that trains", hint=f"stages that do: {', '.join(training) or 'none'}")
+        raise UserError(
+            f"'{stage}' is not a stage that trains", hint=f"stages that do: {', '.join(training) or 'none'}"
+        )
     if not planned or number not in (None, *planned):
         what = f"attempt {number} of '{stage}'" if number is not None else f"'{stage}'"
         known = ", ".join(map(str, planned)) or "none yet"
@@ -188,7 +190,7 @@ def _complete_checks(
     except EvidenceMissing:
         metrics = None
     now = (apply(check, evidence, metrics) for check in missing)
-    # A witness that has not ended is no lost one: only a gate says that.
+    # A witness that has not ended is not a lost one: only a gate says that.
     return (
         *attempt.checks,
         *(

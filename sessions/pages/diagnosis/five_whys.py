@@ -55,7 +55,7 @@ def whys_of(
             if DEPTHS.index(detector_of(check_result).depth) < DEPTHS.index(detector.depth)
         ]
         steps += [_explain_check(check_result) for check_result in above if f"check {check_result.id}" not in cited]
-        beside = "beside what closed the gate, " if _closed_otherwise(attempt, results) else ""
+        beside = "next to what closed the gate, " if _closed_otherwise(attempt, results) else ""
         steps.append(_explain_check(first, f"{beside}{IN_WORDS[detector.cause]}: "))
         steps.append(_explain_parameters(entries, attempt, detector.parameters))
     elif attempt.checks:
@@ -66,7 +66,7 @@ def whys_of(
 
 
 def _closed_otherwise(attempt: TrainingAttempt, results: Sequence[CheckResult]) -> bool:
-    """Say whether checks closed the gate of the training, and none of them is a detector."""
+    """Return whether checks closed the gate of the training, and none of them is a detector."""
     closing = [check for check in attempt.checks if check.closes]
     return bool(closing) and not any(result.closes and has_fired(result) for result in results)
 

@@ -13,7 +13,7 @@ from sessions.run.terminal import masked_line
 NARROW, WIDE = 60, 120
 _LONGEST = 2000
 _SHORT = 12
-"""Characters of a limit that is shown beside a check that passed."""
+"""Characters of a limit that is shown next to a check that passed."""
 
 
 def lines_of(diagnosis: Diagnosis, columns: int) -> Iterator[str]:

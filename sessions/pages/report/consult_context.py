@@ -60,11 +60,11 @@ class RequestOutcome:
     answer_entry: AnsweredEntry
     answer: Answer | None
     error: PeergateError | None
-    """ReviewerUnavailable: nobody gave a whole answer. BudgetExceeded: too little money."""
+    """ReviewerUnavailable: no one gave a whole answer. BudgetExceeded: too little money."""
     folder: Path
     """The run folder, or the folder of requested reviews, whose trail holds the request."""
     facts: tuple[SpecValue, ...] = ()
-    """What is registered about the matter of a question; read from the spec, judged by nobody."""
+    """What is registered about the matter of a question; read from the spec, judged by no one."""
     looked: tuple[str, ...] = ()
     """What the reviewer looked up, in the order of its answers: a tool and its arguments."""
 

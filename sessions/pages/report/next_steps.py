@@ -62,7 +62,7 @@ def waiting_for(entries: list[RecordedEntry], run: Path, store: Store, resolved:
         }
     if request is None:
         resume = WayOut("continues where it stopped", (f"peergate resume {named}",), "resume")
-        return {"whom": "nobody: no process runs it", "since": entries[-1].entry.seq, "answers": [resume]}
+        return {"whom": "no one: no process runs it", "since": entries[-1].entry.seq, "answers": [resume]}
     since = request.entry.seq
     return {"whom": "a person", "since": since, "answers": answers_to(entries, request, named, store, resolved)}
 
@@ -93,7 +93,7 @@ def answers_to(
 
 
 def why_the_same(entries: Sequence[RecordedEntry], request: RecordedEntry, store: Store, resolved: ResolvedSpec) -> str:
-    """Say why another attempt would be judged as this one was; empty where it may be judged otherwise."""
+    """Return why another attempt would be judged as this one was; empty where it may be judged otherwise."""
     if request.entry.kind != "decision" or request.body["stage"] is None:
         return ""
     stage, number = request.body["stage"], request.body["attempt"]

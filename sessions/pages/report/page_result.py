@@ -33,7 +33,10 @@ UNREADABLE = (PeergateError, ValueError, LookupError, TypeError, AttributeError,
 
 
 def page_result(entries: list[RecordedEntry], store: Store) -> dict[str, Any] | None:
-    """Return the head of the page; None if the trail is no session's, or lacks something: verifying is not its task."""
+    """Return the head of the page.
+
+    None if the trail is not a session's, or lacks something: verifying is not its task.
+    """
     if not entries or entries[0].entry.kind != "open":
         return None
     try:

@@ -68,7 +68,7 @@ def _effect_of(report: dict[str, Any]) -> tuple[str, float, tuple[float, float],
 
 
 def _effect(path: Path, metric: str, gain: float, interval: tuple[float, float], minimum: float) -> None:
-    """Gain with its 95 % interval on a line, beside no difference and the registered minimum effect."""
+    """Gain with its 95 % interval on a line, next to no difference and the registered minimum effect."""
     figure, axes = _axes("gain (treatment - baseline)", "", height=2.2)
     low, high = interval
     axes.axvline(0, color="#555555", linewidth=0.8)

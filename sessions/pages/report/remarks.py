@@ -49,7 +49,7 @@ def critic_in_words(kind: str, metrics: Mapping[str, Any], limits: Thresholds) -
     if not agrees:
         reached = "is too low" if not enough else "is high enough, on too few items"
         luck = " and may be luck altogether: its interval reaches down to 0" if low <= 0 else ""
-        follows.append(f"The agreement with the person {reached}{luck}. What the critic accepts is no evidence.")
+        follows.append(f"The agreement with the person {reached}{luck}. What the critic accepts is not evidence.")
     if not stays:
         how = "It answers with a label, whatever the label stands for" if swap["value"] > _COIN else "It is unsure"
         follows.append(f"{how}: too many of its verdicts turn when the labels change places.")

@@ -92,9 +92,9 @@ class NumberTrace(NamedTuple):
 
 
 class ReportCheck:
-    """The report of a session beside its trail.
+    """The report of a session next to its trail.
 
-    ``apart`` says that the report's files lie beside the store (a run folder), not in it (an export).
+    ``apart`` says that the report's files lie next to the store (a run folder), not in it (an export).
 
     Raises:
         UserError: no report was written yet.
@@ -291,4 +291,4 @@ def _difference(name: str, saved: bytes, rendered: bytes) -> str:
                 for current_text in (there, text)
             )
             return f"{name} line {number} says {reported_text}, the trail says {message}"
-    return f"{name} has bytes that are no text"
+    return f"{name} has bytes that are not text"

@@ -72,7 +72,7 @@ def registered_facts(done: RequestOutcome, *, escaped: bool) -> str:
     """Return what is registered about the matter of a question, as Markdown."""
     text = markdown.line if escaped else _plain_line
     lines = [f"- {text(spec_value.pointer)}: {text(spec_value.value)}" for spec_value in done.facts]
-    head = "What the spec registers about this, found by the words of the question; nobody judged it:"
+    head = "What the spec registers about this, found by the words of the question; no one judged it:"
     return "\n".join(("## Registered facts", "", head, "", *lines, ""))
 
 
@@ -122,7 +122,7 @@ def _record(done: RequestOutcome) -> list[tuple[str, str]]:
         "checklist": "rules, without a model",
         "model": f"the model {asked_entry.reviewer}",
         "recorded": f"the recorded answer of answered/{answered.same_as}, without a new call",
-        "nobody": "nobody",
+        "no one": "no one",
     }
     rows = [("answered by", by[answered.by]), ("reviewer", asked_entry.reviewer)]
     if asked_entry.policy is not None:

@@ -103,7 +103,7 @@ def list_overviews(runs: Path) -> list[Overview]:
 
 def _read(run: Path, stamp: str, index: _Index) -> Overview:
     overview_of = glance(run)
-    # Without a log of writes beside it, the file of a closed session is at rest.
+    # Without a log of writes next to it, the file of a closed session is at rest.
     unsealed = overview_of.state == "closed" and not (run / f"{TRAIL}-wal").exists() and differs(run / TRAIL)
     if unsealed and not lease.is_running(run):
         why = "its file is not as it was sealed: `peergate audit verify` says more"

@@ -131,7 +131,7 @@ def _of_people(kind: str, body: Mapping[str, Any]) -> list[str]:
 def _describe_policy(policy: Any) -> list[str]:
     if not isinstance(policy, dict) or policy.get("ask"):
         return []
-    return [f"nobody is asked: {policy.get('why')} (rule {policy.get('rule')})"]
+    return [f"no one is asked: {policy.get('why')} (rule {policy.get('rule')})"]
 
 
 def _answered_by(body: Mapping[str, Any]) -> str:
@@ -193,13 +193,13 @@ def interruptions(entries: Sequence[RecordedEntry]) -> Iterator[tuple[RecordedEn
 
 
 def lost_in_words(body: Mapping[str, Any]) -> str:
-    """Say that a job was lost, and why if the reason is known."""
+    """Return that a job was lost, and why if the reason is known."""
     why = plain(str(body.get("why") or ""), 300)
     return f"job {plain(str(body.get('key')), 200)} was lost" + (f": {why}" if why else "")
 
 
 def taken_over(body: Mapping[str, Any]) -> str:
-    """Return from whom a `resume` took the session over; empty if nobody held it."""
+    """Return from whom a `resume` took the session over; empty if no one held it."""
     over = (body.get("lease") or {}).get("over")
     if not over:
         return ""

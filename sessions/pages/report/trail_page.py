@@ -147,7 +147,7 @@ def _transcript(entries: Sequence[RecordedEntry], store: Store) -> dict[str, Any
     """Return the newest events of the builder's transcript; None if it called no tool."""
     from sessions.pages.report.transcript import Transcript
 
-    # Without the secrets of this environment: whoever has an export makes the same page. They were masked before.
+    # Without the secrets of this environment: anyone who has an export makes the same page. They were masked before.
     attempts = list(Transcript(store, Masker({})).attempts(entries))
     if not any(event.kind == "call" for attempt in attempts for event in attempt.events):
         return None

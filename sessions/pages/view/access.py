@@ -77,7 +77,7 @@ class Access:
 
 
 def _is_answer(method: str, path: str) -> bool:
-    """Say whether a request is one of the two that act: an answer or a verdict of one session."""
+    """Return whether a request is one of the two that act: an answer or a verdict of one session."""
     return method == "POST" and re.fullmatch(r"/s/[^/]+/(answer|verdict)", path) is not None
 
 

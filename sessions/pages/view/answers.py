@@ -28,7 +28,7 @@ LOG = "answered.log"
 WAIT_S = 60.0
 """How long the page waits until the command has recorded the answer or has ended."""
 RESUME = "resume"
-"""Continues a session that waits for nobody."""
+"""Continues a session that waits for no one."""
 BUDGET = "budget"
 """Raises it; the session then waits to be resumed."""
 
@@ -92,7 +92,7 @@ class PageAnswers:
 
         command = [sys.executable, "-P", "-m", "sessions.commands.cli", *words]
         process = start_detached(command, log, Path.cwd(), dict(os.environ))
-        # Somebody has to collect its end, which may be days from now.
+        # Someone has to collect its end, which may be days from now.
         threading.Thread(target=process.wait, daemon=True).start()
         deadline = time.monotonic() + WAIT_S
         while process.poll() is None and time.monotonic() < deadline:
@@ -108,14 +108,14 @@ def _usd(text: str) -> float:
     try:
         return float(text)
     except ValueError as error:
-        raise UserError("the budget is no number of USD") from error
+        raise UserError("the budget is not a number of USD") from error
 
 
 def _fields(data: bytes) -> dict[str, list[str]]:
     try:
         return parse_qs(data.decode(), keep_blank_values=True, max_num_fields=20)
     except ValueError as error:
-        raise UserError("this is no form") from error
+        raise UserError("this is not a form") from error
 
 
 def _findings(text: str) -> list[tuple[str, str]]:

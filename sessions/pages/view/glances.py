@@ -16,7 +16,7 @@ MOST = 5_000
 
 
 class SessionSummaries:
-    """What the list shows of a session beside its state."""
+    """What the list shows of a session next to its state."""
 
     def __init__(self, reader: TrailCache, checks: TrailAudits) -> None:
         self._reader = reader

@@ -36,7 +36,7 @@ class Read(NamedTuple):
 
     @property
     def store(self) -> Store:
-        """The content store beside it."""
+        """The content store next to it."""
         return self.place.store
 
     @property
@@ -63,7 +63,7 @@ class Scope:
         return list_overviews(self.runs) if self.alone is None else [state_of(self.alone)]
 
     def is_here(self, overview: Overview) -> bool:
-        """Say whether a listed session has its run folder in this workspace, so that its pages can be shown."""
+        """Return whether a listed session has its run folder in this workspace, so that its pages can be shown."""
         return not self.everywhere or str(overview.path) == f"{platform.node()}:{self.runs.resolve() / overview.name}"
 
     def list_requested_reviews(self) -> list[str]:
@@ -126,7 +126,7 @@ class TrailCache:
 
 
 def state_of(place: TrailPlace, entries: list[RecordedEntry] | None = None) -> Overview:
-    """Return the state of a trail; a trail that cannot be read is damaged, which is no error."""
+    """Return the state of a trail; a trail that cannot be read is damaged, which is not an error."""
     name = place.folder.name
     try:
         read = place.entries() if entries is None else entries

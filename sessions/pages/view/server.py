@@ -259,7 +259,7 @@ def _page(make: Callable[[Request], Response]) -> Callable[[Request], Any]:
             RecursionError,
             TemplateError,
         ) as error:
-            # Entries and stored values are read unverified: what they lack or hold wrongly is no fault of the page.
+            # Entries and stored values are read unverified: what they lack or hold wrongly is not a fault of the page.
             return _problem(error, 409, request)
 
     return endpoint

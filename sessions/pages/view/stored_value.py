@@ -34,14 +34,14 @@ class ValueLine(NamedTuple):
 
 
 def is_digest(value: object) -> bool:
-    """Say whether a value is a digest as trails name it."""
+    """Return whether a value is a digest as trails name it."""
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
 def require_digest(digest: str) -> str:
     """Return a digest, or raise UserError: it becomes a path."""
     if not is_digest(digest):
-        raise UserError("this is no digest", hint="sha256: and 64 hexadecimal digits")
+        raise UserError("this is not a digest", hint="sha256: and 64 hexadecimal digits")
     return digest
 
 
@@ -163,7 +163,7 @@ class RowFiles:
 
 
 def _row(text: str) -> dict[str, str] | str:
-    """Return the fields of a row as texts, or the line itself if it is no object."""
+    """Return the fields of a row as texts, or the line itself if it is not an object."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -77,7 +77,7 @@ class TrailAudits:
         return audit
 
     def is_of(self, name: str, stamp: str) -> bool:
-        """Say whether the last check was of the trail as this stamp says it is, and not seconds older."""
+        """Return whether the last check was of the trail as this stamp says it is, and not seconds older."""
         known = self._cache.get(name)
         return known is not None and known[0] == stamp
 

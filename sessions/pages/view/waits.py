@@ -11,7 +11,7 @@ from specs.jobs.job_records import WITNESS
 
 _BUILDS = ("turn", "call", "result")
 _BETWEEN = ("plan", "exit", "metrics", "submit", "verdict", "decision", "close")
-"""After these, nobody is asked until the next entry."""
+"""After these, no one is asked until the next entry."""
 
 
 def busy_with(entries: Sequence[RecordedEntry]) -> str:

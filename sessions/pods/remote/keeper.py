@@ -83,7 +83,7 @@ def keep_code(layout: Layout, orchestrator: Orchestrator) -> None:
 
 
 class RuleWatch:
-    """The rules, and since when each of them counts, by a clock that nobody can set."""
+    """The rules, and since when each of them counts, by a clock that no one can set."""
 
     def __init__(self, layout: Layout, rules: Rules) -> None:
         self._rules = rules
@@ -113,7 +113,7 @@ def why(rules: Rules, *, hours: float, idle_minutes: float, away_minutes: float)
     if rules.idle_minutes is not None and idle_minutes >= rules.idle_minutes:
         return f"idle: the session has not run for {idle_minutes:.2f} minutes, the limit is {rules.idle_minutes:g}"
     if rules.dead_man_minutes is not None and away_minutes >= rules.dead_man_minutes:
-        return f"dead man: nobody was attached for {away_minutes:.2f} minutes, the limit is {rules.dead_man_minutes:g}"
+        return f"dead man: no one was attached for {away_minutes:.2f} minutes, the limit is {rules.dead_man_minutes:g}"
     return None
 
 
@@ -131,12 +131,12 @@ def end_pod(layout: Layout, orchestrator: Orchestrator, rules: Rules, reason: st
         if stop.wait(TICK_S):
             say("stopped; another process ends the pod")
             return
-    say("everything was pulled" if is_pulled(layout, entries) else "nobody pulled the newest entries within the grace")
+    say("everything was pulled" if is_pulled(layout, entries) else "no one pulled the newest entries within the grace")
     shut_down(layout, rules.shutdown, reason)
 
 
 def is_pulled(layout: Layout, entries: int) -> bool:
-    """Say whether an attached client reported that it keeps this many entries and their files."""
+    """Return whether an attached client reported that it keeps this many entries and their files."""
     record = read_record(layout.own / PULLED)
     return entries == 0 or (record is not None and record.get("entries") == entries)
 
@@ -186,7 +186,7 @@ class Orchestrator:
         self._child = child
 
     def is_running(self) -> bool:
-        """Say whether the process runs."""
+        """Return whether the process runs."""
         return self._child.poll() is None if self._child else lives(self._path)
 
     def code(self) -> int | None:
@@ -224,7 +224,7 @@ def start_or_adopt(layout: Layout, order: Order) -> Orchestrator:
 
 
 def is_begun(layout: Layout) -> bool:
-    """Say whether the session is registered here, so that it is resumed and not started."""
+    """Return whether the session is registered here, so that it is resumed and not started."""
     return (layout.run / TRAIL).exists()
 
 

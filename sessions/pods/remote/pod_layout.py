@@ -20,7 +20,7 @@ class Layout:
         self.root, self.name = root, name
         # HOME of everything that is started here. Jobs inherit no other variable, so caches have to lie below it.
         self.home = root / "home"
-        # The signing keys of this pod lie beside the run folders and never leave it.
+        # The signing keys of this pod lie next to the run folders and never leave it.
         self.runs = root / "runs"
         self.run = self.runs / name
         # The files that were sent to start from.

@@ -56,7 +56,7 @@ def main(requests: Facts) -> Facts:
 
 
 def has_venv() -> bool:
-    """Say whether environments can be made: Debian packages the modules for it separately."""
+    """Return whether environments can be made: Debian packages the modules for it separately."""
     return all(importlib.util.find_spec(name) is not None for name in ("ensurepip", "venv"))
 
 
@@ -155,7 +155,7 @@ def newest_snapshot(folder: Path) -> Path | None:
 def lacking(snapshot: Path) -> List[str]:  # noqa: UP006
     """Return the missing files of a snapshot: an interrupted download leaves only some."""
     lacks = [] if (snapshot / "config.json").is_file() else ["config.json"]
-    # Snapshots hold links into another folder; a broken link is no file.
+    # Snapshots hold links into another folder; a broken link is not a file.
     there = [path for path in snapshot.iterdir() if path.is_file()]
     missing: List[List[str]] = []  # noqa: UP006
     for table in there:
@@ -169,7 +169,7 @@ def lacking(snapshot: Path) -> List[str]:  # noqa: UP006
 
 
 def session(facts: Facts, root: Path) -> Facts:
-    """Say whether a session of this name exists already."""
+    """Return whether a session of this name exists already."""
     return {"there": (root / "runs" / facts["name"] / "trail.sqlite").exists()}
 
 

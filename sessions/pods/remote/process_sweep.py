@@ -91,7 +91,7 @@ def _is_orphan(layout: Layout, value: SessionProcess, results: list[SessionProce
 
 
 def is_over(layout: Layout) -> bool:
-    """Say whether a session is closed or its trail is missing."""
+    """Return whether a session is closed or its trail is missing."""
     path = layout.run / TRAIL
     if not path.exists():
         return True

@@ -155,7 +155,7 @@ def require_disk(resolved: ResolvedSpec, runs: Path) -> None:
 
 
 def require_disk_limit(resolved: ResolvedSpec, path: Path, profile: str | None) -> None:
-    """Raise SpecError where an attempt of each stage may leave more than ``budget.max_disk_gb``, or nobody knows.
+    """Raise SpecError where an attempt of each stage may leave more than ``budget.max_disk_gb``, or no one knows.
 
     What a plug-in's stage leaves is never known before; its jobs are held by what they have left.
     """

@@ -218,7 +218,7 @@ def _has_run(hours: float, budget: Budget) -> str:
 
 
 def is_from_outside(recorded: RecordedEntry) -> bool:
-    """Say whether an entry may be recorded while no orchestrator runs."""
+    """Return whether an entry may be recorded while no orchestrator runs."""
     kind, body = recorded.entry.kind, recorded.body
     if kind == "spend" and body["job"].startswith(REQUESTED):
         return True
@@ -233,7 +233,7 @@ def is_from_outside(recorded: RecordedEntry) -> bool:
 
 
 def ends_a_stretch(recorded: RecordedEntry) -> bool:
-    """Say whether the orchestrator stops after an entry, until the session is resumed."""
+    """Return whether the orchestrator stops after an entry, until the session is resumed."""
     body = recorded.body
     return recorded.entry.kind in ("pause", "budget") or body.get("outcome") == "escalate" or bool(body.get("escalate"))
 
@@ -242,7 +242,7 @@ def active_hours(entries: Sequence[RecordedEntry]) -> float:
     """Sum the stretches from open or resume to the pause, or to the last entry before the next resume.
 
     Entries from outside the orchestrator add nothing at any time: a question asked an hour after the orchestrator was
-    killed is no hour of the session.
+    killed is not an hour of the session.
     """
     total = 0
     last: int | None = None

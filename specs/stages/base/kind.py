@@ -35,7 +35,7 @@ class ConditionalPorts:
     outputs: Mapping[str, ArtifactKind] = field(default_factory=dict[str, ArtifactKind])
 
     def is_set(self, parameters: Any) -> bool:
-        """Say whether a stage with these parameters has them."""
+        """Return whether a stage with these parameters has them."""
         return getattr(parameters, self.where) not in (None, False)
 
 
@@ -179,7 +179,7 @@ class StageKind:
         return cast(type[StageBase], made)
 
     def makes_weights(self, parameters: Any = None) -> bool:
-        """Say whether a stage with these parameters leaves a checkpoint that it made; without them, whether one may.
+        """Return whether a stage with these parameters leaves a checkpoint that it made; without them, whether one may.
 
         A package, which reads the held-out split for its probes, is the checkpoint it was given.
         """
@@ -188,7 +188,7 @@ class StageKind:
         return "checkpoint" in outputs.values() and (bool(self.trains) or not self.reads_heldout)
 
     def answers_count(self, parameters: Any) -> bool:
-        """Say whether a witness reads answers of a stage with these parameters."""
+        """Return whether a witness reads answers of a stage with these parameters."""
         return bool(self.witness_prompts) and (
             not self.witness_prompts_if or getattr(parameters, self.witness_prompts_if) not in (None, False)
         )

@@ -32,7 +32,7 @@ class Population:
     """Whether a value of no rows is 0. Otherwise a metric of no rows is missing evidence."""
 
     def holds(self, row: Any) -> bool:
-        """Say whether a row is one of them."""
+        """Return whether a row is one of them."""
         return self.predicate is None or self.predicate(row)
 
 

@@ -35,7 +35,7 @@ class Quality(Contract):
     """When a stage that samples stops early: limits of rates over all its rows. A limit of 1 never stops it."""
 
     first: Annotated[int, Field(ge=1, le=1_000_000)] = 60
-    """Rows before anything is broken off. Groups are no larger, so that the stage looks as soon as they are there."""
+    """Rows before anything is broken off. Groups are not larger, so that the stage looks as soon as they are there."""
     empty: Share = 0.3
     """Share of rows without a visible character; of calls, without an instruction."""
     runaway: Share = 0.3

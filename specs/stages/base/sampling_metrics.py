@@ -15,7 +15,7 @@ _NAMES: dict[Counts, str] = {"empty": "empty", "runaway": "runaway", "leaked": "
 _TOLD: dict[Counts, str] = {
     "empty": "without a visible character",
     "runaway": "with a mark of another turn, or of more than 500 characters",
-    "leaked": "with a stop string of the stage (of sample_responses, where it has none) nobody asked for, or the "
+    "leaked": "with a stop string of the stage (of sample_responses, where it has none) no one asked for, or the "
     "beginning of one",
     "repeated": "whose words (case, marks and white space ignored) are those of an earlier one",
 }

@@ -21,7 +21,7 @@ SpecTask = Annotated[
         pattern=r"^([a-z][a-z0-9_]{0,39}|\./[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}\.py(@sha256:[0-9a-f]{64})?)$"
     ),
 ]
-"""A :data:`Task`, or a Python file beside the spec; registered with its digest
+"""A :data:`Task`, or a Python file next to the spec; registered with its digest
 (``specs/system/confinement/task_file.py``)."""
 
 ScriptPath = Annotated[
@@ -100,7 +100,7 @@ class Criterion(Contract):
         return pairs[0]
 
     def met(self, value: Number) -> bool:
-        """Say whether a measured value satisfies this criterion; what is made of counts is given as a fraction."""
+        """Return whether a measured value satisfies this criterion; what is made of counts is given as a fraction."""
         return holds(value, *self.get_bound())
 
     def __str__(self) -> str:
@@ -115,7 +115,7 @@ class ParameterRange(Contract):
     max: float
 
     def holds(self, value: float) -> bool:
-        """Say whether ``value`` lies in the range."""
+        """Return whether ``value`` lies in the range."""
         return self.min <= value <= self.max
 
 
@@ -144,7 +144,7 @@ class StageBase(Contract):
     allow_code: bool = omit_default(False)
     """Whether the builder may hand in code for this stage. Left out where it may not: older registrations stay."""
     script: ScriptPath | None = omit_default()
-    """A person's script for a stage that runs code: a Python file beside the spec, or the YAML of TRL or Axolotl;
+    """A person's script for a stage that runs code: a Python file next to the spec, or the YAML of TRL or Axolotl;
     registered with its text."""
     pilot: Name | None = omit_default()
     """An earlier stage that does the same on a small scale: only sizes may differ, a builder's changes apply here too,

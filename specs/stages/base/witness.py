@@ -140,7 +140,7 @@ class Score(Contract):
 
 
 class ScoredRow(Contract):
-    """One row of scores as the granted weights give them; a line beside those of answers."""
+    """One row of scores as the granted weights give them; a line next to those of answers."""
 
     unique_by = ("output", "row")
 

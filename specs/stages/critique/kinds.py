@@ -30,7 +30,7 @@ CRITIQUE_INSTRUCTIONS = StageKind(
     review_focus=(
         "kept and dropped: would you have decided alike in the sampled rows",
         "the critic: does its calibration show that it tells good from bad, in every kind",
-        "what the kept ones have in common that nobody asked for",
+        "what the kept ones have in common that no one asked for",
     ),
 )
 

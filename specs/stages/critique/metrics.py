@@ -113,7 +113,7 @@ def _make_calibration_metrics(prefix: str, agree: Population, *cells: Population
 
 def _judge(prefix: str, rows: Population) -> tuple[RowMetric, ...]:
     """Return what is measured of a judge that compares two responses."""
-    message = "the preferred response is the person's; an abstention is no agreement"
+    message = "the preferred response is the person's; an abstention is not an agreement"
     agree = where(message, lambda row: row.preferred == row.label)
     decided = where("the judge prefers one", lambda row: row.preferred is not None)
     return (*_swapping(prefix, rows), *_make_calibration_metrics(prefix, agree, agree, decided))
@@ -152,7 +152,7 @@ def _faulty(*faults: str) -> Fits:
 
 
 def _first(order: str) -> Fits:
-    """Say whether the response shown first is preferred: it is A, where "good" is A and good, or B and not."""
+    """Return whether the response shown first is preferred: it is A, where "good" is A and good, or B and not."""
 
     def fits(row: Any) -> bool:
         statement = getattr(row, order)

@@ -98,7 +98,7 @@ class ReviseParameters(SamplingParameters, Pairing):
     max_length_ratio: Annotated[float, Field(ge=1, le=100)] | None = omit_default()
     """Pairs whose longer response has more than this many times the words of the other are left out. None: none are."""
     judge: PairJudge | None = omit_default()
-    """Who has to prefer a revision to its original, or the pair is left out. None: nobody is asked."""
+    """Who has to prefer a revision to its original, or the pair is left out. None: no one is asked."""
     batch_size: Annotated[int, Field(ge=1, le=1024)] = 32
 
     @property

@@ -62,7 +62,7 @@ class JudgeCalibrationRow(ComparisonRow):
 
 
 def contradiction(row: CritiqueRow | ComparisonRow, agreement: Agreement, margin: float) -> str | None:
-    """Return how a row's verdict does not follow from its log-probabilities (it is no evidence then), else None."""
+    """Return how a row's verdict does not follow from its log-probabilities (it is not evidence then), else None."""
     for name, stated, label in (("plain", row.plain, "A"), ("swapped", row.swapped, "B")):
         if stated.good_label != label:
             return f"{name}: 'good' is {stated.good_label} instead of {label}"

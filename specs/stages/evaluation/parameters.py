@@ -160,7 +160,7 @@ class InspectParameters(BenchmarkParameters):
 class LmEvalParameters(BenchmarkParameters):
     """Run a task of lm-eval that has the model write: filters and metrics of the task judge the answers.
 
-    The task is the stage's ``script``, a YAML file of that library; the Python files that it names beside it belong to
+    The task is the stage's ``script``, a YAML file of that library; the Python files that it names next to it belong to
     it. Its data are the stage's items, whatever the file says: ``prompt`` and ``question``, ``id``, ``group``, ``kind``
     and the fields of ``constraint``.
     """

@@ -94,5 +94,5 @@ class ReplicaRound(Contract):
 
     @property
     def counts(self) -> bool:
-        """Say whether its steps are part of the model."""
+        """Return whether its steps are part of the model."""
         return not self.healed

@@ -87,7 +87,7 @@ class GrpoParameters(ReplicatedParameters):
 
     @property
     def reads_pairs(self) -> bool:
-        """Say whether ``pairs`` is an input."""
+        """Return whether ``pairs`` is an input."""
         return self.weights.dpo > 0
 
     def snapshots_of(self, steps: int) -> tuple[int, ...]:
@@ -110,11 +110,11 @@ class GrpoParameters(ReplicatedParameters):
         if self.response_end is not None or self.response_start is not None:
             raise ValueError("response_start and response_end belong to given responses, and the model writes its own")
         if (self.checkpoint_steps or self.updates) % self.updates:
-            raise ValueError(f"checkpoint_steps {self.checkpoint_steps} is no multiple of updates ({self.updates})")
+            raise ValueError(f"checkpoint_steps {self.checkpoint_steps} is not a multiple of updates ({self.updates})")
         if self.distributed is not None and self.distributed.sync_every % self.updates:
             raise ValueError(
-                f"sync_every {self.distributed.sync_every} is no multiple of updates ({self.updates}): weights would "
-                "be synchronised between two updates on the same answers"
+                f"sync_every {self.distributed.sync_every} is not a multiple of updates ({self.updates}): weights "
+                "would be synchronised between two updates on the same answers"
             )
         if all(weight == 0 for weight in self.rewards.values()):
             raise ValueError("every reward has weight 0")
@@ -145,11 +145,11 @@ class SdpoParameters(GrpoParameters):
 
 
 class ReplayedPairs(Contract):
-    """Preference pairs of another source, such as replayed traces, learned from beside the rollouts."""
+    """Preference pairs of another source, such as replayed traces, learned from next to the rollouts."""
 
     beta: Annotated[float, Field(gt=0, le=100)] = 0.1
     batch_size: Annotated[int, Field(ge=1, le=256)] = 2
-    """Pairs in one pass, beside each pass of answers."""
+    """Pairs in one pass, next to each pass of answers."""
     max_length: Annotated[int, Field(ge=16, le=131072)] = 1024
     """Of prompt and response together; of longer ones the beginning of the prompt is cut."""
 

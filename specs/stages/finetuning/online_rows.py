@@ -52,7 +52,7 @@ class Rollout(OfSample):
     """The weighted sum."""
     advantage: float
     hint: str | None = omit_default()
-    """What the teacher of this answer read beside its prompt."""
+    """What the teacher of this answer read next to its prompt."""
     span: tuple[Count, Count] | None = omit_default()
     """The characters that the hint is about, where only their tokens were learned from: first, and after the last."""
     span_tokens: tuple[Count, Count] | None = omit_default()

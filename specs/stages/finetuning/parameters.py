@@ -48,13 +48,13 @@ class TrainingParameters(Contract):
     """All weights; low-rank adapters (Hu et al. 2021, arXiv:2106.09685); adapters over weights of 4 bits (Dettmers et
     al. 2023, arXiv:2305.14314), meant for an NVIDIA GPU."""
     lora_rank: Annotated[int, Field(ge=1, le=1024)] | None = _of_adapters(16)
-    """With adapters, 16 if nobody says otherwise."""
+    """With adapters, 16 if no one says otherwise."""
     lora_alpha: Annotated[int, Field(ge=1, le=4096)] | None = _of_adapters(32)
-    """With adapters, 32 if nobody says otherwise."""
+    """With adapters, 32 if no one says otherwise."""
     lora_dropout: Annotated[float, Field(ge=0, lt=1)] | None = _of_adapters(0.0)
-    """With adapters, 0 if nobody says otherwise."""
+    """With adapters, 0 if no one says otherwise."""
     target_modules: tuple[Module, ...] | None = _of_adapters(_EVERY_LAYER)
-    """The linear layers that get an adapter, by the last part of their name. With adapters, if nobody says otherwise,
+    """The linear layers that get an adapter, by the last part of their name. With adapters, if no one says otherwise,
     every one of a block as Llama and Qwen call them: fewer did not match full training (Dettmers et al. 2023)."""
     gradient_checkpointing: bool = omit_default(False)
     """Compute activations again in the backward pass: less memory, more time."""
@@ -78,7 +78,7 @@ class TrainingParameters(Contract):
 
     @property
     def leaves_snapshots(self) -> bool:
-        """Say whether ``snapshots`` is an output."""
+        """Return whether ``snapshots`` is an output."""
         return self.snapshot_steps is not None or self.method != "full"
 
     def snapshots_of(self, steps: int) -> tuple[int, ...]:
@@ -139,12 +139,12 @@ class ReplicatedParameters(TrainingParameters):
 
     @property
     def synchronises(self) -> bool:
-        """Say whether ``replicas`` is an output."""
+        """Return whether ``replicas`` is an output."""
         return self.distributed is not None
 
     @property
     def leaves_snapshots(self) -> bool:
-        """Say whether ``snapshots`` is an output."""
+        """Return whether ``snapshots`` is an output."""
         return self.synchronises or super().leaves_snapshots
 
     def snapshots_of(self, steps: int) -> tuple[int, ...]:

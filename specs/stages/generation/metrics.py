@@ -210,7 +210,9 @@ INSTRUCT_METRICS = (
     _kept(
         "instructions_left",
         "instructions",
-        number("instructions that are handed on: those that are no held-out prompts", lambda value: not value.held_out),
+        number(
+            "instructions that are handed on: those that are not held-out prompts", lambda value: not value.held_out
+        ),
         "higher",
     ),
     _different(

@@ -8,5 +8,5 @@ PACKAGE = "cyllama"
 
 
 def is_installed() -> bool:
-    """Say whether the packages that write and read GGUF files are installed here."""
+    """Return whether the packages that write and read GGUF files are installed here."""
     return find_spec("gguf") is not None and find_spec(PACKAGE) is not None

@@ -47,7 +47,7 @@ class ExportParameters(Contract):
 
 
 class BenchParameters(Writing):
-    """Measure the tokens a second of an engine, beside a plain ``generate`` of transformers in the same job."""
+    """Measure the tokens a second of an engine, next to a plain ``generate`` of transformers in the same job."""
 
     rounds: Annotated[int, Field(ge=3, le=100)] = 5
     """Of each, by turns, after one of each that is not counted."""

@@ -1,4 +1,4 @@
-"""A script in a file beside the spec (``script: train.py``): registered with its text, run in the sandbox of recipes.
+"""A script in a file next to the spec (``script: train.py``): registered with its text, run in the sandbox of recipes.
 
 As with a task's file, a registered spec carries the text, and the file is not read again. A builder's script meets the
 same limits (:func:`require_script`).
@@ -48,7 +48,7 @@ def require_script(text: str, where: str = "the script") -> bytes:
     try:
         data = text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise UserError(f"character {error.start} is no text: {error.reason}", where=where) from error
+        raise UserError(f"character {error.start} is not text: {error.reason}", where=where) from error
     if len(data) > SCRIPT_BYTES:
         hint = "a reviewer reads it as a whole; shorten it"
         raise UserError(f"has {len(data)} bytes, allowed are {SCRIPT_BYTES}", where=where, hint=hint)
@@ -68,7 +68,7 @@ def require_script(text: str, where: str = "the script") -> bytes:
 
 
 def is_requirement(text: str) -> bool:
-    """Say whether a text is a requirement as in pip, without an address or extras: ``datasets>=5``."""
+    """Return whether a text is a requirement as in pip, without an address or extras: ``datasets>=5``."""
     try:
         requirement = _parse_requirement(text)
     except ValueError:
@@ -80,7 +80,7 @@ def packages() -> Path | None:
     """Return the folder of packages that scripts import before those of Peergate's environment, None without one.
 
     Raises:
-        Blocked: what :data:`PACKAGES` names is no folder, or holds Peergate itself, which no script may see.
+        Blocked: what :data:`PACKAGES` names is not a folder, or holds Peergate itself, which no script may see.
     """
     named = os.environ.get(PACKAGES)
     if not named:

@@ -27,7 +27,7 @@ _LINE = 1 << 20
 """The longest arguments or result of a call, as bytes of JSON."""
 _STDERR = 4096
 _ROOM_MB = 256
-"""What Python reserves beside what the program may hold."""
+"""What Python reserves next to what the program may hold."""
 _KEPT = 20_000
 """Outcomes that are remembered: measurer, checks and packet ask for the same."""
 _TOGETHER = 4

@@ -28,7 +28,7 @@ def main() -> None:
     for name, most in arguments["limits"].items():
         resource.setrlimit(getattr(resource, "RLIMIT_" + name), (most, most))
     answering, nothing = os.dup(1), os.open(os.devnull, os.O_RDWR)
-    # What a program prints is no answer.
+    # What a program prints is not an answer.
     os.dup2(nothing, 1)
     os.dup2(nothing, 2)
 
@@ -108,7 +108,7 @@ def _compile_prompt(prompt: str) -> CodeType:
 
 
 def defines(node: ast.stmt, name: str) -> bool:
-    """Say whether a statement defines the function, with a body that does something."""
+    """Return whether a statement defines the function, with a body that does something."""
     if not isinstance(node, ast.FunctionDef) or node.name != name:
         return False
     return any(
@@ -138,7 +138,7 @@ def pack_value(value: Any, depth: int = 0) -> Any:
 
 
 def unpack_value(value: Any) -> Any:
-    """Return what was packed; raises an Exception for what nobody packed."""
+    """Return what was packed; raises an Exception for what no one packed."""
     if value is None or type(value) in (bool, str):
         return value
     ((name, current),) = value.items()

@@ -1,4 +1,4 @@
-"""A task in a file beside the spec (``task: ./verify.py``): registered with its text, run under its digest.
+"""A task in a file next to the spec (``task: ./verify.py``): registered with its text, run under its digest.
 
 A registered spec and an order carry the text; the file is read again only to see whether it changed. Its code runs in
 a process of its own (``specs/system/confinement/verifier_process.py``). Reading a stranger's run must run none of it:
@@ -49,7 +49,7 @@ class TaskFault(PluginFault):
 
 
 def is_file(task: str) -> bool:
-    """Say whether a task is a file beside the spec, and not a name."""
+    """Return whether a task is a file next to the spec, and not a name."""
     return task.startswith("./")
 
 
@@ -152,7 +152,7 @@ def trusted_text(task: str) -> str:
     """Return the text of a task file that this process may run.
 
     Raises:
-        KeyError: nobody has read a spec or an order with this task.
+        KeyError: no one has read a spec or an order with this task.
         TaskFault: the user has not named this file.
     """
     path, text = path_of(task), _TEXTS[task]

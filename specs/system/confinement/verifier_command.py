@@ -80,7 +80,7 @@ def _variables(paths: Sequence[Path], again: bool) -> dict[str, str]:
 
 
 def _cannot(host: bubblewrap.Host) -> bool:
-    """Say whether bubblewrap fails here, where the spec allows to do without it."""
+    """Return whether bubblewrap fails here, where the spec allows to do without it."""
     with bubblewrap.refused_calls(alone=True) as refusing:
         command = bubblewrap.opening(host, "probe", {}, refusing) + bubblewrap.environment(host)
         return bool(bubblewrap.why_not([*command, "--", host.python, "-I", "-c", ""], refusing))

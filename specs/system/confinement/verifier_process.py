@@ -30,14 +30,14 @@ GROUP: plugins.Group = "peergate.tasks"
 MOST_LIVE = 4
 """Processes that are kept for the next answers; the one unused for longest ends first."""
 START_S = 40.0
-"""Beside the time that its import may take, on a busy machine."""
+"""Next to the time that its import may take, on a busy machine."""
 MOST_SENT = 64 * 1024 * 1024
 MOST_ANSWERED = 16 * 1024 * 1024
 """Bytes of one line to and from it."""
 _PIECE = 64 * 1024
 _SLOW = "make it quicker, or register a longer time: `verifier: {seconds: 60}`"
 _ROOM_MB = 1024
-"""What a process may reserve beside what it may hold: libraries are mapped, not held."""
+"""What a process may reserve next to what it may hold: libraries are mapped, not held."""
 
 
 class TaskDescription(NamedTuple):
@@ -60,7 +60,7 @@ def ask(task: str, requests: Sequence[Mapping[str, Any]], *, again: bool = False
     ``again`` asks another process, whose hashes have another seed.
 
     Raises:
-        KeyError: nobody has read a spec or an order with this task file.
+        KeyError: no one has read a spec or an order with this task file.
         TaskFault: the user has not named this file, or it cannot be used.
         PluginFault: the task breaks, takes too long or too much memory, or there is no sandbox for it.
     """
@@ -162,7 +162,7 @@ class _Process:
             case {"parts": list(parts), "own_items": bool(own)}:
                 return TaskDescription(frozenset(str(part) for part in parts) & task_file.PARTS.keys(), own)
             case _:
-                self._fail("its verifier's process writes what is no answer")
+                self._fail("its verifier's process writes what is not an answer")
 
     def _exchange(self, requests: Sequence[Mapping[str, Any]], seconds: float) -> list[dict[str, Any]]:
         """Send requests and read the answers as they come; ``seconds`` is the longest that one of them may take."""
@@ -224,12 +224,12 @@ class _Process:
             with suppress(ValueError, RecursionError):
                 statement = json.loads(line)
             if not isinstance(statement, dict) or statement.get("n") != number:
-                self._fail(f"its verifier's process writes what is no answer: {plain(repr(bytes(line[:60])), 80)}")
+                self._fail(f"its verifier's process writes what is not an answer: {plain(repr(bytes(line[:60])), 80)}")
             number += 1
             yield statement
 
     def _died(self) -> NoReturn:
-        """Say how the process ended."""
+        """Return how the process ended."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
         statement = b""
@@ -310,7 +310,7 @@ def _start_process(command: Command) -> subprocess.Popen[bytes]:
 def _rlimits(limits: VerifierLimits) -> dict[str, int]:
     """Return the limits that the process sets for itself before it runs the task.
 
-    Processes are no number: a filter refuses them, and the stacks of threads are memory.
+    Processes are not number: a filter refuses them, and the stacks of threads are memory.
     """
     mb = 1024 * 1024
     counts = {"FSIZE": 0, "CORE": 0, "NOFILE": 64, "DATA": limits.memory_mb * mb}

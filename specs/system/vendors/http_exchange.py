@@ -110,7 +110,7 @@ class RecordedClient(httpx2.Client):
     """An HTTP client for one turn or one review: keeps the bodies, ends at a deadline and masks secrets in answers.
 
     Redirects are not followed and only ``_HEADERS`` and the key are sent: an SDK's own headers may hold secrets of
-    another vendor (``OPENAI_CUSTOM_HEADERS``), and the address may be somebody else's.
+    another vendor (``OPENAI_CUSTOM_HEADERS``), and the address may be someone else's.
     """
 
     def __init__(
@@ -141,12 +141,12 @@ class RecordedClient(httpx2.Client):
 
     @property
     def was_reached(self) -> bool:
-        """Say whether the last call came as far as the server."""
+        """Return whether the last call came as far as the server."""
         return self._reached
 
     @property
     def may_be_billed(self) -> bool:
-        """Say whether the last call may cost something although its answer could not be used."""
+        """Return whether the last call may cost something although its answer could not be used."""
         status = self.statuses[-1] if self.statuses else None
         return self._reached and (status is None or status < 400)
 
@@ -210,7 +210,7 @@ class RecordedClient(httpx2.Client):
         """Return a body without secrets; each event of a stream is masked alone, so that the others stay whole."""
         if data.lstrip()[:1] in (b"{", b"[") or b"data:" not in data:
             return self._masker.data(data)
-        # The end of a line is no part of what is masked: without it an event has no end.
+        # The end of a line is not part of what is masked: without it an event has no end.
         lines = data.split(b"\n")
         return b"\n".join(b"data:" + self._masker.data(line[5:]) if line[:5] == b"data:" else line for line in lines)
 
@@ -239,7 +239,7 @@ class RecordedClient(httpx2.Client):
 
     @property
     def refused_for_now(self) -> bool:
-        """Say whether the last call cost nothing and may be repeated as it was."""
+        """Return whether the last call cost nothing and may be repeated as it was."""
         status = self.statuses[-1] if self.statuses else None
         return not self._reached or status in _REFUSED_FOR_NOW or (status is not None and status >= 500)
 

@@ -10,7 +10,7 @@ from specs.system.digests import Contract, Name, omit_default
 
 
 class TokenPrice(Contract):
-    """What an endpoint charges, in USD per million tokens. 0 has to be written: silence is no price."""
+    """What an endpoint charges, in USD per million tokens. 0 has to be written: silence is not a price."""
 
     input: Annotated[float, Field(ge=0)]
     output: Annotated[float, Field(ge=0)]

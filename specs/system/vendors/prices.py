@@ -13,7 +13,7 @@ from specs.system.yaml.problems import closest
 MARGIN_TOKENS = 1_000
 """What an API may add to a request that we do not see: roles, and how it writes schemas and tools."""
 WRITTEN, WRITTEN_FOR_AN_HOUR = 1.25, 2.0
-"""What writing a token into the prompt cache for five minutes, or an hour, costs beside one of input (Anthropic)."""
+"""What writing a token into the prompt cache for five minutes, or an hour, costs next to one of input (Anthropic)."""
 
 
 class TokenUsage(NamedTuple):
@@ -76,7 +76,7 @@ def price_of(vendor: str, model: str, stated: TokenPrice | None, party: str) -> 
 
 
 def is_free(price: ModelPrice) -> bool:
-    """Say whether tokens cost nothing."""
+    """Return whether tokens cost nothing."""
     return price.usd(TokenUsage(1_000_000, 1_000_000)) == 0
 
 
@@ -96,7 +96,7 @@ def longest_answer(price: ModelPrice, input_tokens: int, cap_usd: float, at_most
 
 
 def is_count(usage: TokenUsage | None) -> bool:
-    """Say whether a usage can be priced: an endpoint may write anything there."""
+    """Return whether a usage can be priced: an endpoint may write anything there."""
     return usage is not None and all(type(count) is int and 0 <= count < 2**40 for count in usage)
 
 
@@ -106,7 +106,7 @@ def missing_package(name: str, party: str = "reviewer") -> UserError:
 
 
 def is_listed(vendor: str, model: str) -> bool:
-    """Say whether a price above 0 is known of a model; raises ImportError without ``genai-prices``."""
+    """Return whether a price above 0 is known of a model; raises ImportError without ``genai-prices``."""
     try:
         return ModelPrice(vendor, model).usd(TokenUsage(1000, 1000)) > 0
     except LookupError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-if TYPE_CHECKING:  # The SDKs are imported by whoever asks.
+if TYPE_CHECKING:  # The SDKs are imported by anyone who asks.
     from anthropic.types import RawMessageStreamEvent
     from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent
 

@@ -19,7 +19,7 @@ _COUNTED = {
 
 
 def counted_tokens(api: Api, request: Mapping[str, Any]) -> int | None:
-    """Return the most input tokens of a request as the vendor's SDK takes it; None where nobody counts them.
+    """Return the most input tokens of a request as the vendor's SDK takes it; None where no one counts them.
 
     An endpoint of the user is not asked: few of them count, and a request is not sent there twice.
     """

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
-if TYPE_CHECKING:  # The SDKs are imported by whoever asks.
+if TYPE_CHECKING:  # The SDKs are imported by anyone who asks.
     from openai.types.responses import ResponseOutputItem
 
 NO_TEXT = "(no text)"
@@ -34,7 +34,7 @@ def readable(arguments: str) -> dict[str, Any]:
 
 
 def sendable_arguments(arguments: str) -> str:
-    """Return arguments as the model wrote them, or, where they are no JSON object, as the text of one."""
+    """Return arguments as the model wrote them, or, where they are not JSON object, as the text of one."""
     value = readable(arguments)
     try:
         return arguments if json.loads(arguments) == value else json.dumps(value, ensure_ascii=False)

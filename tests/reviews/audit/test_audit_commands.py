@@ -87,7 +87,7 @@ def test_search_takes_text_as_it_is_and_not_letter_case(run: Path, text: str, ex
 
 
 def fits(one: RecordedEntry, wanted: TrailQuery) -> bool:
-    """Say whether an entry is among those wanted."""
+    """Return whether an entry is among those wanted."""
     body = one.body
     usd = body.get("usd")
     return (

@@ -116,7 +116,7 @@ def test_a_body_of_any_shape_names_what_has_the_form_of_a_digest(closed: Path) -
         assert [file.name for file in named_in_store(recorded, with_report=True)] == found
 
 
-# ---- what is no file ---------------------------------------------------------------------------------------------
+# ---- what is not a file ---------------------------------------------------------------------------------------------
 
 
 def make_socket(path: Path) -> None:

@@ -69,7 +69,7 @@ def test_the_log_of_a_folder_of_requests_tells_them(
     timeline_command.log(places["requests"], as_json=False)
     told = capsys.readouterr().out
     assert "question by checklist: log level" in told and "question by checklist: format" in told
-    assert "nobody is asked: " in told and "request 2 answered by policy" in told and "recommends: " in told
+    assert "no one is asked: " in told and "request 2 answered by policy" in told and "recommends: " in told
     assert "\u001b" not in told
     data = said("log", places["requests"], capsys)
     assert [one["kind"] for one in data["log"]] == ["asked", "answered"] * 2

@@ -147,7 +147,7 @@ def forge(run: Path, file: str, old: str, new: str) -> None:
 
 
 def recorded_as_it_is(run: Path) -> list[RecordedEntry]:
-    """Return the trail as if the report had been recorded as it is now: nobody tampered, Peergate itself was wrong."""
+    """Return the trail as if the report had been recorded as it is now: no one tampered, Peergate itself was wrong."""
     entries = read_entries(run / "trail.sqlite")
     written = next(one for one in entries if one.entry.kind == "report")
     files = {str(path.relative_to(run)): digest_file(path) for path in (run / "report").iterdir()}

@@ -118,7 +118,7 @@ def test_the_page_is_compared_with_the_entries(exported: Path, tmp_path: Path) -
     assert (code, told["damage"]) == (1, ["report.html: does not show these entries"])
     shutil.copyfile(exported / "report.html", page)
     (copy / "more.txt").write_text("x", encoding="utf-8")
-    assert verified(copy)[1]["damage"] == ["more.txt: is no part of the export"]
+    assert verified(copy)[1]["damage"] == ["more.txt: is not part of the export"]
 
 
 @pytest.mark.parametrize(

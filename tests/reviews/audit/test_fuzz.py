@@ -88,7 +88,7 @@ STATEMENTS = [
 
 @pytest.mark.parametrize("number", range(len(STATEMENTS)))
 def test_a_file_of_another_make_is_refused(parsers: list[Target], tmp_path: Path, number: int) -> None:
-    """Whole databases that SQLite finds nothing wrong with, and that are no trail."""
+    """Whole databases that SQLite finds nothing wrong with, and that are not trail."""
     readers = {one.name: one for one in parsers if one.name.startswith("trail file")}
     made = tmp_path / "made.sqlite"
     made.write_bytes(readers["trail file: read"].seed)

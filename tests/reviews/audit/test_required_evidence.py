@@ -44,7 +44,7 @@ ELSEWHERE = {
     "resume": {"code_state.digest": "of the code"},
     "close": {"report": "of an entry"},
 }  # fmt: skip
-"""Digests in bodies that are no names of files in the store, and what they are of."""
+"""Digests in bodies that are not names of files in the store, and what they are of."""
 
 
 def digest_paths(form: Any, path: tuple[str, ...] = ()) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A trail that somebody with every key wrote anew: the audit finds what does not follow from the evidence."""
+"""A trail that someone with every key wrote anew: the audit finds what does not follow from the evidence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from testing.fixtures.command_sessions import verify
 
 
 def _rewrite(run: Path, keys: KeyFolder, change: Callable[[str, dict[str, object]], None]) -> None:
-    """Write every entry anew and make every digest and signature agree: what somebody with all keys can do."""
+    """Write every entry anew and make every digest and signature agree: what someone with all keys can do."""
     trail = run / "trail.sqlite"
     rows: Rows = []
     renamed: dict[bytes, bytes] = {}

@@ -33,7 +33,7 @@ PAUSES = 300
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The export of a finished session; beside it, the head that was there before its last stages."""
+    """The export of a finished session; next to it, the head that was there before its last stages."""
     folder = tmp_path_factory.mktemp("shown")
     run = open_quick(folder)
     trail = Trail(run / "trail.sqlite", "small")

@@ -33,7 +33,7 @@ Rows = list[dict[str, Any]]
 
 OTHER_TALES = (
     "gulls kept the secret of the lighthouse.",
-    "somebody painted the evening in the wrong colours.",
+    "someone painted the evening in the wrong colours.",
     "noon fell asleep on a garden wall.",
     "no mouse would ever answer her letters.",
     "under the lime tree lay nine small coats.",
@@ -421,7 +421,7 @@ def test_a_prompt_that_stands_whole_in_a_training_text_is_looked_for_from_as_man
     tmp_path: Path,
 ) -> None:
     # Five words of a held-out prompt inside a much longer one: "write one line on elm".
-    long = f"{heldout_items()[0].prompt.rstrip('.')} and of everything else that ever grew beside a slow brown river"
+    long = f"{heldout_items()[0].prompt.rstrip('.')} and of everything else that ever grew next to a slow brown river"
     found = [design_status(tmp_path, "design.overlap", (long,), contained_words=words) for words in (5, 6)]
     assert found == ["FAIL", "PASS"]
 

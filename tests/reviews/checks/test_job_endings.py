@@ -32,7 +32,7 @@ LOGS = {
     "disk": ("OSError: [Errno 28] No space left on device", "OSError: [Errno 122] Disk quota exceeded"),
     "option": (
         "NotAsGranted: precision bf16 is not that of this card",
-        "refused: warmup_ratio is no option of this trainer",
+        "refused: warmup_ratio is not an option of this trainer",
         "TypeError: SFTConfig.__init__() got an unexpected keyword argument 'max_seq_len'",
         "train.py: error: unrecognized arguments: --fast",
     ),

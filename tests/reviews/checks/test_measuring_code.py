@@ -68,7 +68,7 @@ def changed_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_failure_18_a_metric_that_is_changed_on_the_way_closes_the_gate(changed_on_the_way: Path) -> None:
     run = changed_on_the_way
     assert (checked(run, "base")["status"], checked(run, "sample")["status"]) == ("PASS", "FAIL")
-    # It says which file it was, and a person is asked: the evidence is there, and nobody may judge it by this code.
+    # It says which file it was, and a person is asked: the evidence is there, and no one may judge it by this code.
     assert [row["file"] for row in checked(run, "sample")["shown"]] == [CHANGED]
     assert overview(run).state == "waiting" and any("registration.code" in one for one in overview(run).reasons)
     assert damage(run) == []
@@ -135,7 +135,7 @@ def home(tmp_path: Path) -> Path:
         "training/rules/__init__.py": "",
         "training/rules/far.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import specs.only_types\n",
         "specs/__init__.py": "",
-        "specs/deep.py": "try:\n    from .beside import name\nexcept ImportError:\n    pass\n",
+        "specs/deep.py": "try:\n    from .next to import name\nexcept ImportError:\n    pass\n",
         "specs/beside.py": "name = 1\n",
         "specs/only_types.py": "",
         "specs/added.py": "",
@@ -177,7 +177,7 @@ def test_the_digest_changes_with_a_file_that_only_an_import_names(home: Path, mo
         measuring_code._own_code.cache_clear()  # pyright: ignore[reportPrivateUsage]
         digests.append(measuring_code.measuring_code())
     measuring_code._own_code.cache_clear()  # pyright: ignore[reportPrivateUsage]
-    assert digests[0] == digests[1] != digests[2], "nobody imports it; then somebody does"
+    assert digests[0] == digests[1] != digests[2], "no one imports it; then someone does"
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_what_no_judge_reaches_is_not_in_the_digest() -> None:
 
 
 def test_every_data_file_that_reached_code_reads_is_declared() -> None:
-    """A closure sees no data: whoever reads a file beside its module adds it to ``DATA``, or says here why not."""
+    """A closure sees no data: anyone who reads a file next to its module adds it to ``DATA``, or says here why not."""
     judges_nothing = {
         "reviews/checks/measuring_code.py": "reads code",
         "specs/system/confinement/bubblewrap.py": "mounts code",

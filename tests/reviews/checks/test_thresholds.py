@@ -178,7 +178,7 @@ TOLERANCES = {
     "witness.training",
     "witness.weights",
 }
-"""How far two sums of the same numbers may differ, or two clocks, or a walk from noise: nobody registers these."""
+"""How far two sums of the same numbers may differ, or two clocks, or a walk from noise: no one registers these."""
 
 
 def test_no_check_of_ours_holds_a_threshold_in_its_code() -> None:

@@ -308,7 +308,7 @@ ARM_FLAWS: list[tuple[str, Flaw, str, str]] = [
         row | {"turns": [turn | {"output": "Yes."} for turn in row["turns"]]} for row in rows_of(GAIN)]),
      "health.collapse", "FAIL"),
     ("longer answers", lambda one: _rows(one, rows_of(GAIN, longer=20)), "scorer.length", "WARN"),
-    ("a kind nobody passes", lambda one: _rows(one, rows_of(all_of(True, memory=first(0)))), "items.answered", "WARN"),
+    ("a kind no one passes", lambda one: _rows(one, rows_of(all_of(True, memory=first(0)))), "items.answered", "WARN"),
     ("counted too often", lambda one: replace(one, evaluations_of_heldout=9), "registration.evaluations", "WARN"),
 ]  # fmt: skip
 

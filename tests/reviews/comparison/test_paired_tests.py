@@ -1,4 +1,4 @@
-"""Paired tests registered beside the analysis: the test of the outcome, its power, and what closes a gate."""
+"""Paired tests registered next to the analysis: the test of the outcome, its power, and what closes a gate."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_conversations_are_compared_by_turns_and_choices_by_how_much_likelier(tm
 def test_only_a_test_that_decides_closes_the_gate_and_all_are_adjusted_together(tmp_path: Path) -> None:
     evidence = evidence_of(tmp_path, "tuned", answers([True] * N))
     before = answers([False] * 6 + [True] * (N - 6))
-    # 6 gained of 6: p = 1/32. Alone below 0.05; beside a test that shows nothing it is 1/16.
+    # 6 gained of 6: p = 1/32. Alone below 0.05; next to a test that shows nothing it is 1/16.
     alone = compared(evidence, before, tmp_path, {"decides": True})
     assert alone.status == "PASS" and "adjusted p = 0.0312" in alone.detail
     plan = EvaluationPlan(
@@ -176,7 +176,7 @@ def test_a_registered_test_is_part_of_the_registration_and_of_the_design_gate(tm
     assert "paired" not in EvaluationPlan().model_dump(), "registrations made before keep their digest"
     assert design_of(resolved.spec, N, {}).status == "PASS"
     assert design_of(other.spec, N, {}).status == "FAIL"
-    assert design_of(none.spec, N, {}).detail == "no paired test is registered beside the analysis"
+    assert design_of(none.spec, N, {}).detail == "no paired test is registered next to the analysis"
     gentle = other.spec.model_copy(update={"evaluation": EvaluationPlan(paired=(registered(minimum_effect=0.3),))})
     assert design_of(gentle, N, {}).status == "WARN"
 

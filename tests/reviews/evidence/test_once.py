@@ -19,7 +19,7 @@ from testing.factories.evidence_on_disk import N, answers, evidence_of, write_ro
 
 
 def right(path: Path) -> int:
-    """Count the answers of a file that are no empty text."""
+    """Count the answers of a file that are not empty text."""
     return sum(bool(row.output) for row in read_rows(path, EvaluationRow, "rows"))
 
 

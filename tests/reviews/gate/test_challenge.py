@@ -1,4 +1,4 @@
-"""What a witness is to read: drawn from the entry of the job's end, the same for whoever draws it."""
+"""What a witness is to read: drawn from the entry of the job's end, the same for anyone who draws it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_outputs_with_scores_are_drawn_one_by_one(closed_quick: Path) -> None:
     samples = [b'{"answer_ids": [1, 2, 3]}\n' * 40, b'{"answer_ids": [%b]}\n' % b",".join([b"1"] * 100) * 40]
     assert [_read_of(entries, store, "generate", rows) for rows in samples] == [40, 31]
     assert [_read_of(entries, store, "evaluate", rows) for rows in samples] == [31, 31], "greedy answers"
-    # What lm-eval asked nobody asks again; a judge that leaves no comparison has none to score.
+    # What lm-eval asked no one asks again; a judge that leaves no comparison has none to score.
     assert ordered(entries, store, "multiple_choice", {"lm_eval_task": "arc_easy"}, rows=40) is None
     # The answers of an export are compared with nothing unless llama.cpp reads it.
     assert ordered(entries, store, "export", {"verify": "no"}, rows=8) is None

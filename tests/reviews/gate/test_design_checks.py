@@ -121,7 +121,7 @@ def unique(folder: Path, *added: Item) -> CheckResult:
     return next(one for one in results if one.id == "design.unique")
 
 
-LONG = f"{heldout_items()[0].prompt} Mind that somebody reads it aloud at a table with many guests"
+LONG = f"{heldout_items()[0].prompt} Mind that someone reads it aloud at a table with many guests"
 
 
 def near(*texts: str, **changes: Any) -> list[Item]:

@@ -484,7 +484,7 @@ class Notes:
         return JobState("pending")
 
     def cancel(self, folder: Path, reason: str) -> None:
-        raise AssertionError("nobody cancels here")
+        raise AssertionError("no one cancels here")
 
 
 def test_submitting_records_the_intent_before_it_starts_the_job(session: OnDisk) -> None:

@@ -153,7 +153,7 @@ def test_the_metric_set_names_its_rows_and_its_code(tmp_path: Path) -> None:
     assert measured.code == measuring_code()
 
 
-NOTHING, NOBODY = where("rows of nobody", lambda _: False, may_be_empty=True), where("rows of none", lambda _: False)
+NOTHING, NOBODY = where("rows of no one", lambda _: False, may_be_empty=True), where("rows of none", lambda _: False)
 
 
 def measured_here(folder: Path, *metrics: RowMetric) -> dict[str, MeasuredValue]:

@@ -43,7 +43,7 @@ def test_what_each_said_stands_in_the_verdict_or_that_nobody_did() -> None:
     merged = panel(verdict(recommendation="go on", reasoning="fits"), None, verdict(recommendation="wait"))
     assert merged.recommendation == "first: go on; third: wait" and merged.reasoning == "first: fits\nthird: "
     silent = panel(None, None)
-    assert (silent.recommendation, silent.reasoning) == ("none", "nobody answered")
+    assert (silent.recommendation, silent.reasoning) == ("none", "no one answered")
 
 
 def test_a_finding_with_evidence_is_not_outvoted() -> None:
@@ -146,7 +146,7 @@ def test_a_finding_more_never_makes_a_panel_milder(
 ) -> None:
     before = judged(*said, quorum=quorum)
     for index, one in enumerate(said):
-        # Who objects without a word leaves it to a person; a word that explains the objection is no trouble more.
+        # Who objects without a word leaves it to a person; a word that explains the objection is not a trouble more.
         if one is None or (not one.approve and not one.findings):
             continue
         worse = one.model_copy(update={"findings": (*one.findings, finding("/stage", change=change))})

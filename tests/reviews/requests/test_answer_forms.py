@@ -116,7 +116,7 @@ def adversarial(text: str) -> Any:
         (AT | {"first_line": 1, "last_line": 6}, (1, 6)),
         (AT | {"first_line": 2, "last_line": 2, "quote": "score = right / len(rows)"}, (4, 4)),
         (AT | {"first_line": 99, "last_line": 120, "quote": "# the last line of all"}, (6, 6)),
-        # It stands there twice, so nobody knows which is meant.
+        # It stands there twice, so no one knows which is meant.
         (AT | {"first_line": 4, "last_line": 4}, None),
         (AT | {"quote": "random.shuffle(cols)"}, None),
         (AT | {"quote": ""}, None),
@@ -357,7 +357,7 @@ def test_hostile_text_stays_between_markers_and_the_instructions_are_constant(re
             until = "" if line == until else until
         elif line.startswith("----- BEGIN "):
             until = line.replace("BEGIN", "END")
-            assert until.rsplit(" ", 2)[1] not in HOSTILE, "nobody can know the name of a marker"
+            assert until.rsplit(" ", 2)[1] not in HOSTILE, "no one can know the name of a marker"
         else:
             outside.append(line)
     assert not until, "every marker is closed"

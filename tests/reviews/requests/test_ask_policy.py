@@ -83,7 +83,7 @@ def test_rules_outside_a_session(question: str, given: dict[str, Any], rule: str
         ("the learning-rate", {"kind": "already_in_spec"}, "answer.in_spec", [(f"{RATE}/learning_rate", "1e-05")]),
         ("registered acceptance rate?", {}, "answer.in_spec", [(f"{GATE}/0", "acceptance_rate >= 0.1")]),
         ("which seed has train in the spec", {}, "answer.in_spec", [("/stages/2/parameters/seed", "7")]),
-        # Somebody who wants another value asks no question about the spec.
+        # Someone who wants another value asks no question about the spec.
         ("Should the registered alpha be 0.1?", {}, "ask.ambiguous", []),
         ("is the registered alpha right", {"kind": "already_in_spec"}, "ask.not_in_spec", []),
         ("What alpha is good?", {}, "ask.ambiguous", []),

@@ -88,7 +88,7 @@ def test_faults_in_code_are_found_at_their_line(here: Path, code: str, severity:
 def test_sound_code_is_left_alone(here: Path, code: str) -> None:
     answer = reviewed(here, {"a.py": code})
     assert (told(answer), answer.statistical_concerns) == ([], ())
-    assert answer.overall_assessment.startswith("No rule found a fault, which is no assessment.")
+    assert answer.overall_assessment.startswith("No rule found a fault, which is not an assessment.")
 
 
 def test_the_best_case_by_rule_is_what_nothing_was_found_in(here: Path) -> None:
@@ -264,7 +264,7 @@ def test_numbers_are_found_in_json_with_their_names() -> None:
         ("bleu", 31, 4),
     ]
     rows = "\n".join(f'{{"loss": {n}}}' for n in range(50))
-    assert list(held_in(made(rows, "evidence", "rows.json"))) == [], "a column of rows is no result"
+    assert list(held_in(made(rows, "evidence", "rows.json"))) == [], "a column of rows is not a result"
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ STATES: dict[str, tuple[dict[str, Any], str]] = {
     "filtered": ({"choices": [choice({"content": TEXT}, "content_filter")]}, "incomplete (content_filter)"),
     "a tool": ({"choices": [choice({"content": TEXT}, "tool_calls")]}, "ended with 'tool_calls'"),
     "no reason": ({"choices": [choice({"content": TEXT}, None)]}, "ended with 'None'"),
-    "refusal beside a text": ({"choices": [choice({"content": TEXT, "refusal": "no"})]}, "the model refused: no"),
+    "refusal next to a text": ({"choices": [choice({"content": TEXT, "refusal": "no"})]}, "the model refused: no"),
     "no content": ({"choices": [choice({"content": None})]}, "the answer is empty"),
     "blank content": ({"choices": [choice({"content": " \n"})]}, "the answer is empty"),
     "content in parts": ({"choices": [choice({"content": [{"type": "text", "text": TEXT}]})]}, "not in the form"),

@@ -38,7 +38,7 @@ DIGEST = f"sha256:{'0' * 64}"
 INSTRUCTIONS = "You review stages."
 PACKET = {"stage": "sample", "metrics": {"acceptance_rate": 0.41}, "criteria": ["acceptance_rate >= 0.1"]}
 LIKE_THIS: dict[str, Any] = {
-    "analysis": "The rows were read beside the figures.",
+    "analysis": "The rows were read next to the figures.",
     "findings": [],
     "conditions": [],
     "risks": ["few rows"],

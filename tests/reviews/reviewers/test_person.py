@@ -108,7 +108,7 @@ def test_a_persons_key_does_not_stand_in_for_a_registered_reviewer(packet: Packe
         body = {"stage": "base", "attempt": 1, "packet": packet.content_digest(), "verdict": verdict}
         given = waiting.trail.append("verdict", "verdict/base.1", body | {"error": "", "reviewer": "person"})
         told = list(people_damage(list(waiting.trail.iterate()), waiting.store))
-        why = f"entry {given.entry.seq} (verdict): 'person' is no reviewer here, registered are: checklist"
+        why = f"entry {given.entry.seq} (verdict): 'person' is not a reviewer here, registered are: checklist"
         assert told == ([why] if found else [])
 
 
@@ -123,7 +123,7 @@ def test_a_person_is_taken_at_their_turn_only(packet: Packet, tmp_path: Path) ->
     body = {"stage": "base", "attempt": 1, "packet": packet.content_digest(), "verdict": verdict}
     waiting.trail.append("verdict", "verdict/base.1/1", body | {"error": "", "reviewer": "checklist"})
     assert waiting.give().entry.key == "verdict/base.1/2"
-    with pytest.raises(UserError, match="waits for nobody"):
+    with pytest.raises(UserError, match="waits for no one"):
         waiting.give()
 
 

@@ -1,4 +1,5 @@
-"""A reviewer of another distribution: its verdict counts; whatever else it does is no verdict, with one clear error."""
+"""A reviewer of another distribution: its verdict counts; whatever else it does is not a verdict, with one clear
+error."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ from specs.system.digests import digest_bytes
 from specs.trail.verdict import Finding, Span, Verdict
 VENDOR = ReviewerVendor(name="words", review="words:review", asks_model={asks}, key_variable="{key}")
 def review(packet, asked):
-    verdict = Verdict(reviewer="somebody", findings=(), recommendation="use it", reasoning="fine", risks=(asked.key,),
+    verdict = Verdict(reviewer="someone", findings=(), recommendation="use it", reasoning="fine", risks=(asked.key,),
                       approve=True)
     {body}
 """
@@ -91,8 +92,8 @@ BROKEN = {
     "raises": ("raise RuntimeError('no licence')", "cannot review: RuntimeError: no licence", "unusable"),
     "ends": ("sys.exit(0)", "cannot review: SystemExit: 0", "unusable"),
     "hangs": ("time.sleep(5)", r"cannot review: it takes more than 0\.3 s", "timed_out"),
-    "no_verdict": ("return {'approve': True}", "returns a dict, which is no verdict", "out_of_schema"),
-    "nothing": ("return None", "returns a NoneType, which is no verdict", "out_of_schema"),
+    "no_verdict": ("return {'approve': True}", "returns a dict, which is not a verdict", "out_of_schema"),
+    "nothing": ("return None", "returns a NoneType, which is not a verdict", "out_of_schema"),
     "not_whole": (
         "return Verdict.model_construct(approve='yes')",
         "returns a verdict that is not whole",

@@ -240,7 +240,7 @@ def test_a_process_that_hangs_is_killed_in_time(running: ReviewerProcess) -> Non
 
 
 def test_it_ends_with_the_session_also_in_the_middle_of_something(key: Path) -> None:
-    """The session is killed: nobody closes anything in order."""
+    """The session is killed: no one closes anything in order."""
     read, write = os.pipe()
     own = confinement.environment((), os.environ)
     program = subprocess.Popen(confinement.command(key, None), stdin=read, stdout=subprocess.PIPE, env=own, cwd="/")

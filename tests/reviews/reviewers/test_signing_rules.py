@@ -92,7 +92,7 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "another reviewer": ({"reviewer": "openai:gpt-5"}, "no reviewer here reached the verdict"),
     "an error where there was none": ({"error": "down"}, "no reviewer here reached the verdict"),
     "an attempt the entry is not of": ({"attempt": 2}, "it says that it is of 'verdict/base.2'"),
-    "a cost nobody told": ({"usd": 0.0}, "usd is not what the reviewer left"),
+    "a cost no one told": ({"usd": 0.0}, "usd is not what the reviewer left"),
     "members that were not asked": ({"members": 2}, "members is not what the reviewer left"),
     "an earlier verdict that it is not": ({"same_as": 1}, "same_as is not what the reviewer left"),
 }
@@ -104,7 +104,7 @@ def test_what_no_reviewer_came_to_is_not_signed(bench: Bench, packet: Packet, na
     body = bench.body(packet, reviewed(bench, packet)) | changes
     with pytest.raises(ReviewerUnavailable, match=why):
         bench.record("verdict/base.1", body)
-    assert bench.trail.find("verdict/base.1") is None, "what nobody signed is not recorded"
+    assert bench.trail.find("verdict/base.1") is None, "what no one signed is not recorded"
 
 
 def test_nothing_is_signed_before_a_review_and_nothing_after_a_restart(bench: Bench, packet: Packet) -> None:

@@ -108,7 +108,7 @@ ONE_REQUEST: dict[str, tuple[str, Any, Any, str]] = {
     "key in the body": ("/responses", RESPONSES | {"input": f"my key is {KEY}"}, HEADERS, "the key is in the body"),
     "large": ("/responses", RESPONSES | {"input": "x" * MAX_BODY_BYTES}, HEADERS, "a body of 33554"),
     "other path": ("/v1/complete", RESPONSES, HEADERS, "there is no /v1/complete"),
-    "no JSON": ("/responses", b"model=m", HEADERS, "the body is no JSON"),
+    "no JSON": ("/responses", b"model=m", HEADERS, "the body is not JSON"),
     "unknown field": ("/responses", RESPONSES | {"effort": "high"}, HEADERS, "effort: Extra inputs"),
     "unknown field of chat": ("/v1/chat/completions", COMPLETIONS | {"top_k": 1}, HEADERS, "top_k: Extra inputs"),
     "unknown field of Anthropic": (
@@ -221,7 +221,7 @@ def test_asking_once_more_after_a_whole_answer_is_not_complained_about(api: Api)
     assert api.complaints() == []
     post(api, RESPONSES | {"input": [*turns, *turns[1:]]})
     assert api.complaints() == []
-    # Nothing new, or another beginning, is no conversation that continues.
+    # Nothing new, or another beginning, is not a conversation that continues.
     post(api, RESPONSES | {"input": turns[1:]})
     assert "review 1: repeated although the first may have been billed" in api.complaints()
 

@@ -543,7 +543,7 @@ def test_the_environment_cannot_redirect_a_reviewer(
         monkeypatch.setenv(f"{party}_BASE_URL", "http://127.0.0.1:9/elsewhere")
         monkeypatch.setenv(f"{party}_CUSTOM_HEADERS", "AUTHORIZATION: Bearer other\nX-Gateway-Key: secret")
         monkeypatch.setenv(f"{party}_AUTH_TOKEN", "other")
-    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-somebody")
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-someone")
     api.steps = [answered(vendor, json.dumps(ANSWER))]
     assert ask(reviewer_at(api, vendor, monkeypatch), packet).value is not None
     sent = api.got[0].headers
@@ -582,8 +582,8 @@ def test_a_missing_key_and_an_unknown_price_are_refused_at_the_start(vendor: str
     named: Any = vendor
     with pytest.raises(UserError, match=f"{KEYS[vendor]} is not set"):
         model_reviewer(ReviewerSpec(vendor=named, model=MODELS[vendor]), {})
-    with pytest.raises(UserError, match="no price is known of model 'nobody-knows-it'"):
-        model_reviewer(ReviewerSpec(vendor=named, model="nobody-knows-it"), {KEYS[vendor]: KEY})
+    with pytest.raises(UserError, match="no price is known of model 'no one-knows-it'"):
+        model_reviewer(ReviewerSpec(vendor=named, model="no one-knows-it"), {KEYS[vendor]: KEY})
     assert model_reviewer(ReviewerSpec(vendor=named, model=MODELS[vendor]), {KEYS[vendor]: KEY}).name
 
 

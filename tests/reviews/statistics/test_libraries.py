@@ -135,7 +135,7 @@ def _exact_quantiles(values: list[int]) -> tuple[Any, Any]:
 
 
 def _within(end: float, sums: Any, cumulated: Any, n: int, level: float) -> bool:
-    """Say whether a resampled quantile lies where 10,000 draws can put it: 0.6 % of probability either way."""
+    """Return whether a resampled quantile lies where 10,000 draws can put it: 0.6 % of probability either way."""
     reach = 4 * math.sqrt(level * (1 - level) / 10_000)
     first = sums[np.searchsorted(cumulated, level - reach)] / n
     last = sums[min(np.searchsorted(cumulated, level + reach), len(sums) - 1)] / n

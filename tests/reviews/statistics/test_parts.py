@@ -152,7 +152,7 @@ def test_the_detectable_effect_is_where_power_is_reached(n: int, lost: float, al
 def test_an_effect_that_no_gain_reaches_is_none() -> None:
     assert minimum_detectable_effect(5, 0.0, 0.05, 0.8) is None
     assert minimum_detectable_effect(6, 0.0, 0.05, 0.8) is not None
-    # The largest gain beside losses is found with this power, one smaller by the losses is not.
+    # The largest gain next to losses is found with this power, one smaller by the losses is not.
     assert mcnemar_power(10, 0.9, 0.1, 0.05) > 0.7 > mcnemar_power(10, 0.7, 0.1, 0.05)
     least = minimum_detectable_effect(10, 0.1, 0.05, 0.7)
     assert least is not None and 0.6 < least < 0.8

@@ -79,7 +79,7 @@ def test_who_was_taken_over_appends_nothing_acts_no_more_and_seals_nothing(tmp_p
     other = Trail(trail.path, "small")
     assert trail.epoch() == 0
     trail.append("resume", "resume/0", ADA)
-    assert trail.epoch() == 0, "nobody says under which lease it was taken up"
+    assert trail.epoch() == 0, "no one says under which lease it was taken up"
     taken_up(trail, 1)
     trail.fence = 1
     trail.append("pause", "pause/1", ADA)
@@ -91,7 +91,7 @@ def test_who_was_taken_over_appends_nothing_acts_no_more_and_seals_nothing(tmp_p
     with pytest.raises(LeaseLost, match=told):
         trail.guard()
     trail.close()
-    assert not seal_path(trail.path).exists(), "whoever took over seals the trail"
+    assert not seal_path(trail.path).exists(), "anyone who took over seals the trail"
     holds(other, ["workspace", "resume/0", "resume/1", "pause/1", "resume/2"])
     other.close()
     assert seal_path(trail.path).exists()

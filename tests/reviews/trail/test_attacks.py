@@ -1,4 +1,4 @@
-"""What somebody does to a closed session, alone and against heads kept elsewhere: which of it is found, and which not.
+"""What someone does to a closed session, alone and against heads kept elsewhere: which of it is found, and which not.
 
 The rows that cannot be found alone are asserted as not found: the docs say the same. Five trials a row here, fifty
 under the marker `nightly`. Attacks and verifier have one author: this shows this list, not every attacker.
@@ -43,7 +43,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 
 def closed(folder: Path, further: int, anchored: tuple[int, ...]) -> Session:
-    """Make a closed session with so many entries beside those of its own, and heads of it that were kept elsewhere."""
+    """Make a closed session with so many entries next to those of its own, and heads of it that were kept elsewhere."""
     done = peergate("start", "demo_leaky", "--runs", folder / "first")
     assert done.returncode == 3, done.stderr
     run = folder / "runs" / "demo_leaky"
@@ -82,7 +82,8 @@ def verdicts(rows: Rows) -> list[int]:
     return [one.seq for one in entries_of(rows) if one.kind == "verdict"]
 
 
-# ---- attacks: (rows, all keys, random) -> rows; whoever attacks uses only the keys the row names --------------------
+# ---- attacks: (rows, all keys, random) -> rows; anyone who attacks uses only the keys the row names
+# --------------------
 
 
 def flip_a_byte(rows: Rows, keys: KeyFolder, chance: random.Random) -> Rows:

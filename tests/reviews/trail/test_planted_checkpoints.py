@@ -1,6 +1,6 @@
-"""Checkpoints of a graph that somebody planted: in a run folder, or in the tables of a shared database.
+"""Checkpoints of a graph that someone planted: in a run folder, or in the tables of a shared database.
 
-LangGraph's own savers keep checkpoints as msgpack that names what to call when it is read. Whoever can write one row
+LangGraph's own savers keep checkpoints as msgpack that names what to call when it is read. Anyone who can write one row
 would have code run by the next ``resume``. Sessions keep no checkpoints and read none: what is planted is left alone.
 """
 

@@ -288,7 +288,7 @@ def fenced(one: Trail) -> None:
         one.append("pause", "pause/2", ADA)
     with pytest.raises(LeaseLost):
         one.guard()
-    # People append beside whoever runs the session.
+    # People append next to anyone who runs the session.
     beside = Trail(one.path, "small")
     beside.append("pause", "pause/3", ADA)
     two.append("pause", "pause/4", ADA)

@@ -66,7 +66,7 @@ def test_a_cosignature_covers_the_note_and_its_time() -> None:
     last = both.signatures[-1]
     later = last._replace(data=(1_700_000_001).to_bytes(8, "big") + last.data[8:])
     assert who_signed(HEAD.with_signatures(later), [COSIGNER]) == []
-    # A log's signature is no cosignature, nor the other way round.
+    # A log's signature is not a cosignature, nor the other way round.
     as_cosigner = NoteKey(LOG.name, COSIGNER_KEY, LOG.public)
     assert as_cosigner.id != LOG.id
     assert who_signed(SIGNED, [as_cosigner]) == []

@@ -160,7 +160,7 @@ def nested(depth: int) -> Any:
         pytest.param({"x": math.inf}, id="infinity"),
         pytest.param({"x": "\ud800"}, id="lone surrogate"),
         pytest.param({"\ud800": 1}, id="lone surrogate as key"),
-        pytest.param({1: 1}, id="key is no text"),
+        pytest.param({1: 1}, id="key is not text"),
         pytest.param({"x": Path("a")}, id="no JSON type"),
         pytest.param({"x": nested(70)}, id="deeper than the limit"),
         pytest.param({"x": nested(700)}, id="deeper than readers go"),

@@ -115,7 +115,7 @@ def limited(megabytes: float) -> Callable[[], None]:
 def test_a_file_that_two_make_at_once_is_opened_by_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits_s: float
 ) -> None:
-    """SQLite asks nobody to wait when two turn the log on: the second one is refused at once."""
+    """SQLite asks no one to wait when two turn the log on: the second one is refused at once."""
     path = tmp_path / "trail.sqlite"
     first = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     first.execute("CREATE TABLE first (one)")

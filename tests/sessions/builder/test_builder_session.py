@@ -175,7 +175,7 @@ def test_a_session_killed_in_the_middle_of_a_turn_repeats_no_call(
     run = open_with(tmp_path, vendor)
     with scripted_builder(vendor, [TWO_EFFECTS], canaries=(KEY,), then=follows_the_spec) as played:
         if at[0] == "stream":
-            # Half an answer, and then a byte now and again until nobody listens any more.
+            # Half an answer, and then a byte now and again until no one listens any more.
             whole = as_step(vendor, TWO_EFFECTS, [])
             played.turns.insert(0, replace(whole, body=whole.body[: len(whole.body) // 2], drip_s=0.05))
         with drive_in_a_process(run, played, *(() if at[0] == "stream" else at)) as first:

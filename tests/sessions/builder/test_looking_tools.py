@@ -94,7 +94,7 @@ def test_rows_are_counted_by_group_and_shown_in_part(bench: SessionWorkbench) ->
 def test_no_filter_finds_what_is_withheld(bench: SessionWorkbench) -> None:
     """The control: the row is there, and what it holds of a held-out prompt is not, also for a filter that guesses."""
     assert items(bench, where=where("item", "equals", "c")) == ["c"]
-    # Four words of the prompt, which are no secret in themselves: that they are in the row is.
+    # Four words of the prompt, which are not secret in themselves: that they are in the row is.
     assert items(bench, where=where("completion", "contains", "line on elm")) == []
     assert HELDOUT not in call(bench, "query_rows", name="sample.1.rows").text
     assert "0 lines" in call(bench, "grep", text="one line on elm").text

@@ -85,7 +85,7 @@ def test_a_stage_more_can_be_registered_or_is_refused_with_its_problem(
             json.dumps(json.loads(session.resolved.spec.stage("tuned").model_dump_json()) | {"name": "more"}),
             "no registered test",
         ),
-        ("{a", "stage is no JSON"),
+        ("{a", "stage is not JSON"),
         ("[]", "could not be registered"),
     ):
         refused = call(bench, "propose_stage", stage=given, reason="r")

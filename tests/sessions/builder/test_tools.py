@@ -47,9 +47,9 @@ BROKEN = {
     "[" * 100_000: "malformed arguments",
     '{"a": ' * 10_000: "malformed arguments",
     '{"name": "constitution", "name": "data.prompts"}': "'name' appears in it twice",
-    '{"name": "constitution", "limit": NaN}': "NaN is no number of JSON",
+    '{"name": "constitution", "limit": NaN}': "NaN is not a number of JSON",
     '{"name": "constitution", "limit": 1e999}': "malformed arguments",
-    '{"name": "constitution", "limit": -Infinity}': "-Infinity is no number",
+    '{"name": "constitution", "limit": -Infinity}': "-Infinity is not a number",
     '{"name": "constitution", "limit": true}': "limit: Input should be a valid integer",
     '{"name": "constitution", "limit": "5"}': "limit: Input should be a valid integer",
     '{"name": "constitution", "limit": 5.5}': "limit: Input should be a valid integer",
@@ -219,8 +219,8 @@ def test_a_launch_without_a_change_that_the_gate_required_by_number_is_refused(s
     ("stated", "asked", "told"),
     [
         ({"loss": 900.0}, [{"figure": "loss", "above": 10}], "ALARM: loss is 900, above 10. cancel_job ends the job."),
-        ({"loss": "nan"}, [{"figure": "loss"}], "ALARM: loss is no finite number"),
-        ({"loss": "inf"}, [{"figure": "loss", "above": 10}], "ALARM: loss is no finite number"),
+        ({"loss": "nan"}, [{"figure": "loss"}], "ALARM: loss is not a finite number"),
+        ({"loss": "inf"}, [{"figure": "loss", "above": 10}], "ALARM: loss is not a finite number"),
         ({"speed": 0.5}, [{"figure": "speed", "below": 1}], "ALARM: speed is 0.5, below 1"),
         ({"loss": 9.0}, [{"figure": "loss", "above": 10}], ""),
         ({"loss": 900.0}, [{"figure": "other", "above": 10}], ""),
@@ -283,7 +283,7 @@ def test_a_job_is_ended_by_its_builder_and_not_one_that_sees_heldout_items(sessi
     ("asked", "ended", "withdrawn"),
     [
         (True, "cancelled", "the loss is nan"),
-        # It had ended by itself when the call came, or somebody else ended it: its gate judges it.
+        # It had ended by itself when the call came, or someone else ended it: its gate judges it.
         (True, "exited", ""),
         (False, "cancelled", ""),
     ],

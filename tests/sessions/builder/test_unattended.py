@@ -2,7 +2,7 @@
 
 The spec trains with a learning rate at which the loss explodes, samples so coolly that completions collapse, and its
 examples hold two of the held-out prompts. The builder reads rows, has words as its task, curates the examples with a
-script that really runs in its sandbox, ends a job that diverges, and nobody is asked.
+script that really runs in its sandbox, ends a job that diverges, and no one is asked.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def scraped() -> list[dict[str, Any]]:
 
 @dataclass
 class Diverging(QuickLauncher):
-    """A launcher on which a training at too high a rate runs until somebody ends it, and scripts really run."""
+    """A launcher on which a training at too high a rate runs until someone ends it, and scripts really run."""
 
     cancelled: list[str] = field(default_factory=list[str])
     local: LocalLauncher = field(default_factory=LocalLauncher)
@@ -294,7 +294,7 @@ def test_a_bad_spec_is_led_to_an_accepted_result_and_nobody_is_asked(
     ]
     (close,) = entries(run, "close")
     assert close.body["decision"] == "approve" and entries(run, "human") == []
-    # The reviewer's words were the builder's task, and its own reason ended the job; nobody was asked about that.
+    # The reviewer's words were the builder's task, and its own reason ended the job; no one was asked about that.
     briefs = [texts_of(body)[0] for body in played.bodies()]
     assert any(
         TASK in one and "Your task in this attempt" in one and "attempt 2, phase 'plan'" in one for one in briefs

@@ -182,7 +182,7 @@ def test_calls_that_bring_nothing_new_end_for_builders_without_turns(
     call(bench, "read_spec", section="/task")
     for number in range(6):
         assert not bench.done
-        # What was told once is no news, however it was asked for.
+        # What was told once is not news, however it was asked for.
         call(bench, "read_spec", section=("/name", "/task")[number % 2])
     assert bench.gave_up == "6 calls in a row brought nothing new"
 

@@ -95,7 +95,7 @@ class Model:
 
 @contextmanager
 def killed_at(place: int | None, after: bool) -> Generator[None]:
-    """Kill whoever appends for the so-manieth time, before or after the entry is there."""
+    """Kill anyone who appends for the so-manieth time, before or after the entry is there."""
     whole, count = Trail.append, 0
 
     def append(self: Trail, kind: Any, key: str, body: dict[str, Any]) -> Any:

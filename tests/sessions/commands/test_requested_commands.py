@@ -182,7 +182,7 @@ BAD: list[tuple[tuple[str, ...], str]] = [
     ((*ASK, "--context", "nothing.md"), "there is no file or folder 'nothing.md'"),
     ((*ASK, "--context", "blob.bin"), "context 'blob.bin' is not read: not UTF-8 text"),
     ((*ASK, "--context", "large.txt"), "context 'large.txt' is not read: larger than 65536 bytes"),
-    ((*ASK, "--session", "nobody"), "there is no session 'nobody'"),
+    ((*ASK, "--session", "no one"), "there is no session 'nobody'"),
     ((*ASK, "--session", "x", "--vendor", "openai"), "the reviewer of session 'x' is registered"),
     ((*ASK, "--model", "m"), "--vendor is missing"),
     ((*ASK, "--vendor", "openai"), "--model: vendor 'openai' needs a model"),
@@ -262,7 +262,7 @@ def test_ctrl_c_while_asking_is_recorded_and_ends_with_130(here: Path, api: Api)
     listed: dict[str, Any] = json.loads(
         peergate(here, "audit", "list", "reviews", "--kind", "answered", "--json").stdout
     )
-    assert listed["entries"][0]["body"]["usd"] == 0.5, "nobody knows whether the call is billed"
+    assert listed["entries"][0]["body"]["usd"] == 0.5, "no one knows whether the call is billed"
     api.got.clear()
 
 

@@ -61,7 +61,7 @@ def run(whole: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def closed(tmp_path: Path) -> Iterator[Path]:
-    """A folder that nobody may write into."""
+    """A folder that no one may write into."""
     folder = tmp_path / "closed"
     folder.mkdir(mode=0o500)
     yield folder

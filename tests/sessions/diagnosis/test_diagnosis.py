@@ -136,7 +136,7 @@ def test_what_did_not_close_the_gate_does_not_explain_why_it_is_closed(tmp_path:
     resolved, _ = diagnosing.registered_spec(entries, store)
     advice = result("training.starvation", "WARN").model_copy(update={"blocking": False})
     judged = attempt_of(entries, store, resolved, "train", 1)
-    for closing, told in (("provenance.code", "beside what closed the gate, there are"), ("training.mask", "infra")):
+    for closing, told in (("provenance.code", "next to what closed the gate, there are"), ("training.mask", "infra")):
         results = [advice, result(closing, "FAIL")]
         found = [one for one in results if one.id in DETECTORS]
         whys = whys_of(entries, store, resolved, judged._replace(checks=tuple(results)), found)
@@ -308,7 +308,7 @@ def test_the_command_prints_the_page_or_json_and_draws(tmp_path: Path) -> None:
     assert called("diagnose", run, "--plots", tmp_path / "plots").returncode == 0
     assert (tmp_path / "plots" / "training-train.svg").read_bytes() == drawn, "the same data give the same bytes"
     wrong = called("diagnose", run, "--stage", "base")
-    assert wrong.returncode == 2 and "'base' is no stage that trains" in wrong.stderr
+    assert wrong.returncode == 2 and "'base' is not a stage that trains" in wrong.stderr
     assert called("diagnose", run, "--attempt", "1").returncode == 2
     assert called("diagnose", run, "--stage", "train", "--attempt", "7").returncode == 2
 

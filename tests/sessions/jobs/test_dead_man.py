@@ -113,7 +113,7 @@ def test_a_clock_that_is_set_back_or_forward_ends_nothing(tmp_path: Path, start:
         moment = time.time() + hours * 3600
         os.utime(tmp_path / BEAT, (moment, moment))
     assert runs(folder), "ended because the clock was set"
-    # The newest beat is from the future, and still nobody comes.
+    # The newest beat is from the future, and still no one comes.
     assert ended(folder)[0] == "dead_man"
 
 
@@ -188,8 +188,8 @@ def test_what_was_ended_is_no_evidence_and_may_be_tried_again(tmp_path: Path, mo
     assert "check jobs.exit is FAIL: the job ended with code 0 (dead_man)" in judged[-1]["reasons"]
     ordered = JobOrder.model_validate_json((run / "jobs" / "small.sample.1" / "order.json").read_bytes())
     assert ordered.dead_man_minutes == 720
-    assert (run / BEAT).exists(), "nobody showed that an orchestrator was there"
-    again = {"answer": "retry", "reason": "nobody was there", "by": "ada", "expires": None}
+    assert (run / BEAT).exists(), "no one showed that an orchestrator was there"
+    again = {"answer": "retry", "reason": "no one was there", "by": "ada", "expires": None}
     drive(quick_session(run, launcher=Left()), again)
     entries = read_entries(run / "trail.sqlite")
     assert entries[-1].body["decision"] == "approve"

@@ -158,7 +158,7 @@ def test_time_is_taken_by_a_clock_that_nobody_sets(
 def test_a_clock_that_jumps_forward_for_seconds_ends_no_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hours of a session are counted by a clock that nobody sets, and a jump is named."""
+    """The hours of a session are counted by a clock that no one sets, and a jump is named."""
     ahead, seconds, nanoseconds = [0.0], time.time, time.time_ns
     monkeypatch.setattr(time, "time", lambda: seconds() + ahead[0])
     monkeypatch.setattr(time, "time_ns", lambda: nanoseconds() + int(ahead[0] * 1e9))

@@ -301,7 +301,7 @@ def test_what_a_named_cluster_never_has_is_told_and_lost_in_time(run: Path, tmp_
 @needs_ray
 @pytest.mark.nightly
 def test_a_cluster_nobody_needs_any_more_ends_with_all_it_started(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The keeper itself, in a process of its own, with less patience; whoever is there shows it more often than that.
+    # The keeper itself, in a process of its own, with less patience; anyone who is there shows it more often than that.
     monkeypatch.setattr("sessions.run.heartbeat.BEAT_EVERY_S", 0.2)
     code = (
         "import sys; from sessions.jobs.ray import cluster_head as h; h.IDLE_S = 2.0; "

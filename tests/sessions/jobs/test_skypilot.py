@@ -171,7 +171,7 @@ def test_logs_are_given_from_a_byte_on(tmp_path: Path) -> None:
         ("resources: {max_hourly_cost: 100}\n", "resources.max_hourly_cost: Peergate sets that"),
         ("resources: {any_of: [{infra: aws}]}\n", "resources.any_of: Peergate sets that"),
         ("[]\n", "cannot be read: the top level must hold keys and values"),
-        ("resources: []\n", "is no task"),
+        ("resources: []\n", "is not a task"),
         ("a: [\n", "cannot be read"),
     ],
 )
@@ -295,7 +295,7 @@ def port_is_taken() -> bool:
 def test_a_launch_without_credentials_is_lost_in_skys_own_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A real server of SkyPilot on this machine, in a home of its own, where nobody has an account with anybody."""
+    """A real server of SkyPilot on this machine, in a home of its own, where no one has an account with anybody."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
     monkeypatch.setattr(skypilot_engine, "ASK_S", 300)

@@ -189,7 +189,7 @@ def test_a_machine_that_is_gone_is_a_lost_job(house: House, order: JobOrder) -> 
     pids = json.loads((folder / "heartbeat.json").read_bytes())
     process.kill()
     assert settled(one, folder) == JobState("lost")
-    # Nobody is there to bring anything back, so it does not go on spending.
+    # No one is there to bring anything back, so it does not go on spending.
     until(lambda: is_gone(pids["wrapper"]) and is_gone(pids["child"]))
 
 
@@ -235,7 +235,7 @@ def test_a_transfer_that_hangs_ends_with_the_hours_too(house: House, order: JobO
     model = table_of(Path(order.inputs["model"].path)).files
     blob = url / "blobs" / (name := next(iter(model.values())).digest.removeprefix("sha256:"))[:2] / name[2:]
     blob.unlink()
-    # Reading it waits for somebody who writes.
+    # Reading it waits for someone who writes.
     os.mkfifo(blob)
     argv = [house.python, "-P", "-m", "sessions.jobs.transfer.remote_entry", *carrier.argv(folder)]
     engine.submit(key_of(folder), argv, Resources())

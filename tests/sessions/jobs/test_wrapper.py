@@ -94,7 +94,7 @@ def wait_for(what: Callable[[], bool], seconds: float = 120.0) -> None:
 
 
 def is_gone(pid: int) -> bool:
-    # An orphan nobody waits for stays behind as a zombie: that is gone too.
+    # An orphan no one waits for stays behind as a zombie: that is gone too.
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -152,7 +152,7 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def short(waiting: Path, tmp_path: Path) -> Path:
     """Return a copy of the session that waits for money."""
-    # The keys are beside the runs.
+    # The keys are next to the runs.
     return shutil.copytree(waiting.parents[1], tmp_path / "work") / "runs" / "small"
 
 
@@ -283,7 +283,7 @@ def test_stop_closes_it_as_out_of_budget(short: Path) -> None:
 
 @pytest.mark.parametrize("answer", ["approve", "retry"])
 def test_nobody_can_approve_over_an_empty_purse(short: Path, answer: str) -> None:
-    with pytest.raises(UserError, match="is no answer to a budget"):
+    with pytest.raises(UserError, match="is not an answer to a budget"):
         drive(quick_session(short), STOP | {"answer": answer})
     assert entries(short, "human") == []
 
@@ -334,7 +334,7 @@ def test_hours_that_end_are_amended_like_money(tmp_path: Path, monkeypatch: pyte
     drive(quick_session(run, launcher=Slow()))
     (asked,) = entries(run, "budget")
     assert asked.body["reasons"] == ["the session has run 2.00 h of 2 h, the attempt may take 0.17 h"]
-    # A night goes by; it is no time of the session's.
+    # A night goes by; it is not time of the session's.
     clock[0] += 10 * 3600 * 10**9
     amend(run, amended_spec(run, ("max_hours: 2", "max_hours: 6")), **AMENDED)
     clock[0] += 10 * 3600 * 10**9

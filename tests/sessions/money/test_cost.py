@@ -91,7 +91,7 @@ def test_what_the_next_stage_may_take(run: Path, capsys: pytest.CaptureFixture[s
 
 def test_a_share_that_was_overrun_is_shown_as_gone(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trail = Trail(run / "trail.sqlite", "small")
-    # Ten times its cap: nobody can take back what a machine cost.
+    # Ten times its cap: no one can take back what a machine cost.
     ledger.reserve(trail, loads(run / "spec.yaml").spec.budget, "job", "elsewhere", "small.x.1", 1.0)
     ledger.settle(trail, "small.x.1", 10.0)
     trail.close()

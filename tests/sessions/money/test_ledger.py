@@ -292,7 +292,7 @@ def test_nothing_is_lost_between_spent_reserved_and_left(jobs: list[tuple[int, i
     stretches=st.lists(st.tuples(st.lists(st.integers(0, HOUR), max_size=4), st.booleans(), st.integers(0, 99 * HOUR)))
 )
 def test_active_time_is_the_sum_of_the_stretches(stretches: list[tuple[list[int], bool, int]]) -> None:
-    """Each stretch: what its steps took, whether it ended with a pause or a kill, and how long nobody was there."""
+    """Each stretch: what its steps took, whether it ended with a pause or a kill, and how long no one was there."""
     entries: list[RecordedEntry] = []
     now = active = 0
     for number, (steps, paused, away) in enumerate(stretches):
@@ -366,7 +366,7 @@ def test_helpers_get_a_part_of_what_is_left_and_stay_within_their_task(trail: Tr
     with pytest.raises(BudgetExceeded, match=r"1\.0000 USD are the part of a helper, 0\.5 of what is left"):
         helper("a", 1.01)
     first = helper("a", 0.3, 0.5)
-    # A helper at work beside it loses nobody's turn.
+    # A helper at work next to it loses nobody's turn.
     helper("b", 0.3, 0.5)
     assert trail.find(f"settle/{first}") is None
     with pytest.raises(BudgetExceeded, match=r"0\.2000 USD of the 0\.5 USD for the task 'a' are left"):

@@ -1,7 +1,7 @@
 """The ledger under any order of events: what is reserved, settled, lost, repeated, crashed and resumed.
 
 The test keeps books of its own, in the simplest way there is, and compares. What the ledger does not refuse must never
-reach what is held back for somebody else.
+reach what is held back for someone else.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(what=consumes(open))
     def lose(self, what: Any) -> None:
-        """A process dies between reserve and settle: nobody settles, and the cap goes on counting."""
+        """A process dies between reserve and settle: no one settles, and the cap goes on counting."""
 
     @rule(what=open, share=st.floats(0, 1))
     def repeat(self, what: Any, share: float) -> None:
@@ -164,14 +164,14 @@ class LedgerMachine(RuleBasedStateMachine):
         self.budget = self.budget.model_copy(update={"max_cost_usd": round(self.budget.max_cost_usd * share, 4)})
 
     def part(self, part: float, of: float | None = None) -> float:
-        """Return a part of a sum, or of what nobody has taken."""
+        """Return a part of a sum, or of what no one has taken."""
         left = self.budget.max_cost_usd - sum(usd for _, _, usd in self.books.values())
         return round(max(left if of is None else of, 0.05) * part, 4)
 
     # ---- what must hold
 
     def is_lost(self, key: str) -> bool:
-        """Say whether a later reservation has settled this one at its cap before we did."""
+        """Return whether a later reservation has settled this one at its cap before we did."""
         settled = self.trail.find(f"settle/{key}")
         return settled is not None and settled.body["usd"] == self.trail.find(f"reserve/{key}").body["usd"]  # type: ignore[union-attr]
 

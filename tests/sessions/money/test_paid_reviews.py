@@ -151,7 +151,7 @@ def test_an_answer_that_is_cut_off_is_asked_for_again_and_both_calls_are_paid_fo
     assert judge.design_gate(session, {}) != {"route": "human"}
     judged = body(session, "verdict/design.1")
     assert (judged["error"], judged["reservation"]) == ("", "review/design.1/2") and len(api.got) == 2
-    # Nobody knows whether the first was billed, so its cap counts.
+    # No one knows whether the first was billed, so its cap counts.
     assert body(session, "settle/review/design.1")["usd"] == 0.5
     assert body(session, "settle/review/design.1/2")["usd"] == pytest.approx(USD)
 
@@ -210,7 +210,7 @@ def test_the_key_is_in_nothing_that_is_kept(session: Session, api: Api, tmp_path
 
 
 def test_a_call_whose_process_died_counts_as_its_whole_cap(session: Session) -> None:
-    """The reservation is there and no verdict: nobody knows whether the call was billed."""
+    """The reservation is there and no verdict: no one knows whether the call was billed."""
     ledger.reserve_review(session.trail, session.resolved.spec.budget, "design", 1, 0.5)
     judge.design_gate(session, {})
     assert body(session, "settle/review/design.1")["usd"] == 0.5

@@ -15,7 +15,7 @@ LIBRARY = HOME / "specs" / "library"
 ROOM = 4
 """Times the forecast of a machine that does nothing else."""
 OF_RENTED = 1.2
-"""On a rented GPU nobody else works, and the limit guards money."""
+"""On a rented GPU no one else works, and the limit guards money."""
 UNKNOWN = {"composer_demo": {"train"}}
 """Trainings of which nothing is forecast."""
 

@@ -268,7 +268,7 @@ RULES = Rules(usd_per_hour=6.0, max_cost_usd=3.0, idle_minutes=10.0, dead_man_mi
         (0.0, 9.99, 0.0, None),
         (0.0, 10.0, 0.0, "idle: the session has not run for 10.00 minutes, the limit is 10"),
         (0.0, 0.0, 29.9, None),
-        (0.0, 0.0, 30.0, "dead man: nobody was attached for 30.00 minutes, the limit is 30"),
+        (0.0, 0.0, 30.0, "dead man: no one was attached for 30.00 minutes, the limit is 30"),
         (9.0, 99.0, 99.0, "price: 9.00 h and the grace cost 54.6000 USD, the cap is 3"),
     ],
 )
@@ -384,4 +384,4 @@ def test_a_spec_that_wants_gpus_or_a_client_says_so_to_the_pod(tmp_path: Path) -
     assert pod_plan.gpus_of(load_spec(spec).spec) == 2
     external = write_quick_spec(tmp_path / "external", ("{vendor: playbook}", "{vendor: external}"))
     done = peergate("pod", "plan", external, "--host", "pod")
-    assert done.returncode == 2 and "nobody is on the pod" in done.stderr
+    assert done.returncode == 2 and "no one is on the pod" in done.stderr

@@ -186,20 +186,20 @@ def test_orphans_are_ended_and_nothing_else(layout: Layout) -> None:
         "of a session that is not there any more": planted(layout, over),
         "of a job whose wrapper is gone": planted(layout, job),
         "a wrapper of an open session, with its job": planted(layout, job, *wrapper),
-        "somebody else's": planted(layout, over, home=layout.root / "elsewhere"),
-        "of the root, of nobody": planted(layout, layout.root),
+        "someone else's": planted(layout, over, home=layout.root / "elsewhere"),
+        "of the root, of no one": planted(layout, layout.root),
     }
     try:
         told = sweep(layout)
         assert len(told) == 3, told
         alive = [what for what, process in processes.items() if process.poll() is None]
-        assert alive == ["a wrapper of an open session, with its job", "somebody else's"]
+        assert alive == ["a wrapper of an open session, with its job", "someone else's"]
         kept = psutil.Process(processes[alive[0]].pid).children()
         assert len(kept) == 1 and kept[0].name() == "sleep"
         # When the pod is going to end, the jobs of the session go too.
         sweep(layout, everything=True)
         processes[alive[0]].wait(10)
-        assert not kept[0].is_running() and processes["somebody else's"].poll() is None
+        assert not kept[0].is_running() and processes["someone else's"].poll() is None
     finally:
         for process in processes.values():
             if process.poll() is None:

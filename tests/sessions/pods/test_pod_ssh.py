@@ -37,7 +37,7 @@ def test_a_key_that_nobody_confirmed_is_refused_and_a_person_or_a_pin_can_confir
 ) -> None:
     with pytest.raises(HostKeyMismatch):
         way.run("true")
-    with pytest.raises(HostKeyMismatch, match="nobody has confirmed") as caught:
+    with pytest.raises(HostKeyMismatch, match="no one has confirmed") as caught:
         confirm(way, (), None)
     assert machine.fingerprint in str(caught.value) and not way.known_hosts.exists()
     shown: list[HostKey] = []
@@ -53,7 +53,7 @@ def test_a_key_that_nobody_confirmed_is_refused_and_a_person_or_a_pin_can_confir
     assert len(shown) == 1, "a pin is not asked about"
     assert confirm(way, (), ask).fingerprint == machine.fingerprint == shown[0].fingerprint
     assert way.run("echo there").out == b"there\n"
-    # From now on nobody has to be asked.
+    # From now on no one has to be asked.
     assert confirm(way, (), None) == read_known_key(way.known_hosts)
 
 

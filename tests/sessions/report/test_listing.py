@@ -137,7 +137,7 @@ def test_only_what_changed_is_read_again(tmp_path: Path, address: str | None, mo
     assert len(read) == 3
     again = Trail(trails["b"].path, "b")
     again.append("close", "close", body_of("close", decision="reject"))
-    # Also while it is open, and what was written lies in the log beside the file.
+    # Also while it is open, and what was written lies in the log next to the file.
     assert states(tmp_path)["b"] == "closed" and read[3:] == ["b"]
     again.close()
     rotate(again.keys, [(trails["a"].path, "a")], "log", by="ada", reason="due", revoke=False)

@@ -169,7 +169,7 @@ def accepted(folder: Path) -> str:
 
 
 def overridden(folder: Path) -> str:
-    """A session whose goal was reached over a gate that somebody lifted."""
+    """A session whose goal was reached over a gate that someone lifted."""
     run = open_quick(folder)
     drive(quick_session(run, reviewer=Unwilling()))
     drive(quick_session(run), {"answer": "approve", "reason": "I know the design", "by": "ada", "expires": None})

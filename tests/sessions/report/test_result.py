@@ -1,4 +1,4 @@
-"""The first sentence of a report: what it names beside the figures."""
+"""The first sentence of a report: what it names next to the figures."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def test_the_page_has_the_transcript_and_what_every_number_is(
     assert trail_page(entries, store) == text
     monkeypatch.setattr(pages, "MOST_EVENTS", 5)
     assert "earlier events are left out here" in trail_page(entries, store)
-    # Of requested reviews nobody built anything.
+    # Of requested reviews no one built anything.
     assert 'id="transcript"' not in trail_page(*trails[1])
 
 

@@ -141,7 +141,7 @@ def test_the_status_tells_the_phase_the_last_call_and_the_spending(session: Sess
 
 
 class Claiming(Playbook):
-    """Claims numbers of one stage: first one that is wrong, then a right one and one that nobody measured."""
+    """Claims numbers of one stage: first one that is wrong, then a right one and one that no one measured."""
 
     def work(self, bench: Workbench) -> None:
         if bench.phase != "submit" or bench.view.stage != "tuned":

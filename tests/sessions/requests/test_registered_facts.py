@@ -1,4 +1,4 @@
-"""`review ask` prints what is registered about the matter of a question, whoever answers it, or nobody."""
+"""`review ask` prints what is registered about the matter of a question, anyone who answers it, or no one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_they_are_printed_where_nobody_answers(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
     done = peergate(*ASK, "Is one seed enough?", "--session", "small", "--runs", run.parent)
     assert done.returncode == 4 and "not judged" in done.stderr
-    assert done.stdout.startswith("## Registered facts\n") and "nobody judged it" in done.stdout
+    assert done.stdout.startswith("## Registered facts\n") and "no one judged it" in done.stdout
     assert "- /analysis/seeds: [7]\n" in done.stdout and "- /analysis/n: 12\n" in done.stdout
     told = json.loads(peergate(*ASK, "Is one seed enough?", "--session", run, "--json").stdout)
     assert {"pointer": "/analysis/seeds", "value": "[7]"} in [

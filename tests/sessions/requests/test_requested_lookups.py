@@ -174,7 +174,7 @@ def test_an_answer_that_was_never_given_shows_nothing(api: Api, desk: MakeDesk, 
 
 
 def test_who_may_not_look_is_sent_no_tools(api: Api, desk: MakeDesk, here: Path) -> None:
-    """An API of chat, looks: 0, and a question have none; nor has a request with nothing beside what is shown."""
+    """An API of chat, looks: 0, and a question have none; nor has a request with nothing next to what is shown."""
     (here / "rows.jsonl").write_text(LARGE, encoding="utf-8")
     both = ReviewRequest(paths=("a.py", "rows.jsonl"), kind="code")
     none = desk()

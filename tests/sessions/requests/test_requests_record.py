@@ -1,4 +1,4 @@
-"""Several appends as one, requests beside a running orchestrator, and hours that nobody worked."""
+"""Several appends as one, requests next to a running orchestrator, and hours that no one worked."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_request_beside_a_running_orchestrator_harms_neither(tmp_path: Path) -
 
 
 def test_hours_are_those_of_the_orchestrator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was killed after two hours; what others record eight hours later is no work of the session's."""
+    """It was killed after two hours; what others record eight hours later is not work of the session's."""
     hour = 3600 * 10**9
     clock = [0]
     monkeypatch.setattr("specs.system.steady_clock.ticks_ns", lambda: clock[0])

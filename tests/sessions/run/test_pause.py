@@ -100,7 +100,7 @@ def test_a_running_session_pauses_wherever_its_builder_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = open_quick(tmp_path)
-    monkeypatch.setattr(pausing.getpass, "getuser", lambda: "whoever asked")
+    monkeypatch.setattr(pausing.getpass, "getuser", lambda: "anyone who asked")
     # Asks again soon, so that it finds the session at work also where this process is slow.
     monkeypatch.setattr(command, "lease", partial(lease, wait_s=0.1))
     ended: list[BaseException] = []
@@ -115,7 +115,7 @@ def test_a_running_session_pauses_wherever_its_builder_waits(
     assert not (run / pausing.PAUSE).exists()
     entries = read_entries(run / "trail.sqlite")
     (paused,) = [one for one in entries if one.entry.kind == "pause"]
-    assert paused.body == {"by": "whoever asked"}
+    assert paused.body == {"by": "anyone who asked"}
     if at_work is for_an_answer:
         assert any(one.entry.key == "turn/base.1/plan.1" for one in entries)
     command.pause(Path("small"), run.parent)

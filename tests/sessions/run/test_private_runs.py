@@ -25,7 +25,7 @@ NOBODY = 65534
 READ = """
 import os, sys
 from pathlib import Path
-os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})
+os.setgroups([]); os.setgid({no one}); os.setuid({no one})
 found = {{}}
 for name in sys.argv[1:]:
     try:
@@ -80,7 +80,7 @@ def stopped_at_the_gate(made: Path, reachable: Path, request: pytest.FixtureRequ
 
 def test_what_a_session_writes_is_for_its_user_alone_whatever_the_umask(stopped_at_the_gate: Path) -> None:
     assert open_to_others(stopped_at_the_gate) == []
-    # The keys beside it always were.
+    # The keys next to it always were.
     assert open_to_others(stopped_at_the_gate.parent / ".peergate") == []
 
 

@@ -55,7 +55,7 @@ def test_pruned_weights_are_gone_and_everything_left_verifies(run: Path, tmp_pat
     assert [one["path"] for one in planned["weights"]] == [TRAINED, PACKAGE]
     assert planned["leftovers"] == ["jobs/small.train.1/trainer"] and planned["freed_bytes"] > 5
     asked = called("prune", run)
-    assert asked.returncode == 2 and "nobody is there to ask" in asked.stderr and (run / TRAINED).is_dir()
+    assert asked.returncode == 2 and "no one is there to ask" in asked.stderr and (run / TRAINED).is_dir()
 
     done = json.loads(called("prune", run, "--yes", "--json").stdout)
     assert done == planned | {"dry_run": False}
@@ -199,7 +199,7 @@ def test_what_has_not_ended_is_held_or_is_no_session_is_refused(run: Path, tmp_p
     damage = audit_of(opened).damage
     assert [one.partition("(pruned): ")[2] for one in damage] == [
         "the session had not ended",
-        "jobs/x/out is no folder of saved steps",
+        "jobs/x/out is not a folder of saved steps",
     ]
     missing = called("prune", tmp_path / "nosuch", "--yes")
     assert missing.returncode == 2 and "there is no session" in missing.stderr

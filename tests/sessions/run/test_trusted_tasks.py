@@ -52,7 +52,7 @@ def without_sandbox(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 @pytest.fixture
 def stranger(tmp_path: Path, new_process: Callable[[], None]) -> tuple[Path, Path, Path]:
-    """The spec and the run of somebody whose spec says `sandbox: false`, and the mark that its task file leaves."""
+    """The spec and the run of someone whose spec says `sandbox: false`, and the mark that its task file leaves."""
     folder, canary = tmp_path / "stranger", tmp_path / "canary"
     folder.mkdir()
     (folder / "verify.py").write_text(canary_code(canary), encoding="utf-8")
@@ -141,7 +141,7 @@ def test_spec_check_says_what_start_says_without_a_sandbox(
     new_process()
     assert called("spec", "check", spec, "--unconfined").returncode == confined == 0
     assert canary.exists()
-    # Trying it once is no trust: the next command that reads runs nothing.
+    # Trying it once is not trust: the next command that reads runs nothing.
     canary.unlink()
     new_process()
     assert called("spec", "check", spec).returncode == 4 and not canary.exists()
@@ -211,7 +211,7 @@ def test_programs_of_a_strangers_run_are_not_run(
     assert "bubblewrap (bwrap) is not installed" in notes() and "and is not derived again" in notes()
     shutil.rmtree(tmp_path / "state")
     new_process()
-    assert "nobody has started or checked its spec here" in notes()
+    assert "no one has started or checked its spec here" in notes()
 
 
 def test_only_what_starts_or_changes_a_session_honours_a_spec_without_a_sandbox() -> None:

@@ -57,7 +57,7 @@ def test_the_session_is_accepted_and_verified_with_and_without_a_reading(run: Pa
     assert states(evidence(run)) == {
         "jobs.measured": "PASS",
         "witness.answers": read,
-        # The checkpoint of quick sessions is of a family that nobody knows.
+        # The checkpoint of quick sessions is of a family that no one knows.
         "export.file": "WARN",
         "export.tokens": read,
         "export.answers": read,
@@ -154,7 +154,7 @@ def test_a_flaw_closes_the_gate(run: Path, tmp_path: Path, flaw: str, check: str
             (tmp_path / "export").mkdir()
             found = replace(found, outputs=found.outputs | {"export": tmp_path / "export"})
         case _:
-            # A spec says f16: what 16 bits may do is no flaw, what is beyond it is.
+            # A spec says f16: what 16 bits may do is not a flaw, what is beyond it is.
             parameters = found.parameters | {"format": "f32"}
             found = replace(spoilt(found, tmp_path, "rows", [rows[0] | changes[flaw], rows[1]]), parameters=parameters)
     assert states(found)[check] == status, json.dumps(states(found))

@@ -122,7 +122,7 @@ def test_a_list_that_was_changed_or_is_missing_is_no_signed_one(folder: Path) ->
 
 def test_what_is_no_folder_is_a_usage_error(tmp_path: Path) -> None:
     done = called("ship", "check", tmp_path / "none")
-    assert done.returncode == 2 and "is no folder" in done.stderr
+    assert done.returncode == 2 and "is not a folder" in done.stderr
 
 
 def test_the_run_folder_of_a_session_leads_to_the_command_that_copies_its_model(closed_quick: Path) -> None:

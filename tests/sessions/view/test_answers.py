@@ -35,7 +35,7 @@ def asking(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(asking: Path, tmp_path: Path) -> Path:
-    # The keys are beside the runs.
+    # The keys are next to the runs.
     return shutil.copytree(asking.parents[1], tmp_path / "work") / "runs" / "small"
 
 

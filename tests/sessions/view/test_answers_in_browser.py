@@ -1,4 +1,4 @@
-"""Answering in a real browser: a person clicks, a page of another server cannot, and nobody loses what they typed."""
+"""Answering in a real browser: a person clicks, a page of another server cannot, and no one loses what they typed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page is bounded as the tool server: connections that say nothing, or not enough, keep nobody out."""
+"""The page is bounded as the tool server: connections that say nothing, or not enough, keep no one out."""
 
 from __future__ import annotations
 

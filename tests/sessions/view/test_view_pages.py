@@ -361,7 +361,7 @@ def test_what_does_not_go_together_is_refused(
 
 
 class Claiming(Playbook):
-    """Claims a number of the stage before, and one that nobody measured."""
+    """Claims a number of the stage before, and one that no one measured."""
 
     def work(self, bench: Workbench) -> None:
         if bench.phase == "submit" and bench.view.stage == "sample":

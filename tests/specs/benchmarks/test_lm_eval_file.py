@@ -70,7 +70,7 @@ def test_a_registered_script_of_another_form_holds_no_task() -> None:
         (("generate_until", "generate_until\nnum_fewshot: 4"), "sums.yaml:3:14: num_fewshot: 4 worked examples"),
         (("generate_until", "generate_until\ngeneration_kwargs: {max_gen_toks: 65}"), "grants max_new_tokens 64"),
         (("marks.target", "other.target"), "the file 'other.py', which it names, cannot be read"),
-        (("task: sums", "include: ../base.yaml\ntask: sums"), "'../base.yaml' is not a file beside this one"),
+        (("task: sums", "include: ../base.yaml\ntask: sums"), "'../base.yaml' is not a file next to this one"),
         (("task: sums", "include: sums.yaml\ntask: sums"), "includes itself"),
         (("task: sums", "task: !!python/name:os.system sums"), "sums.yaml:1:7"),
     ],
@@ -114,7 +114,7 @@ description: |
 @pytest.mark.parametrize("named", ["/abs/marks.target", "../marks.target", "target", "a.b.target"])
 def test_a_function_from_elsewhere_is_told_with_its_place(named: str, tmp_path: Path) -> None:
     told = refused(tmp_path, TASK.replace("marks.target", named))
-    assert f"sums.yaml:4:16: doc_to_target: '{named}' is not a function of a file beside this one" in told
+    assert f"sums.yaml:4:16: doc_to_target: '{named}' is not a function of a file next to this one" in told
 
 
 DOCUMENTS = [

@@ -58,7 +58,7 @@ def test_a_whole_number_is_one_in_every_format(tmp_path: Path) -> None:
     assert written.data == registered(json_lines(tmp_path / "a.jsonl", ROWS)).data
     assert written.notes == ("numbers such as 12.0 are read as 12 in answer",)
     versions = [{**row, "answer": text} for row, text in zip(ROWS, ("1.0", "1.10", "2.0", "3.1"), strict=True)]
-    assert b'"answer":"1.0"' in registered(table(tmp_path / "versions.csv", versions)).data, "1.10 is no number"
+    assert b'"answer":"1.0"' in registered(table(tmp_path / "versions.csv", versions)).data, "1.10 is not a number"
 
 
 def test_a_missing_value_is_no_text(tmp_path: Path) -> None:

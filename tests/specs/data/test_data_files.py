@@ -288,7 +288,7 @@ def test_pairs_need_two_responses_to_one_prompt(tmp_path: Path) -> None:
 
 def test_a_folder_that_holds_no_rows_is_one_error(tmp_path: Path) -> None:
     (found,) = problems(tmp_path)
-    assert found.message == "the folder is no saved dataset"
+    assert found.message == "the folder is not a saved dataset"
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}', encoding="utf-8")
     (tmp_path / "train").mkdir()
     (found,) = problems(tmp_path)

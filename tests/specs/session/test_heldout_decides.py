@@ -87,7 +87,7 @@ def test_a_look_that_no_test_names_is_refused(tmp_path: Path) -> None:
     path.write_text(text.replace(REGISTERED[1], REGISTERED[0]), encoding="utf-8")
     (found,) = told(path)
     assert "stages[3].inputs.items" in found and "'peek' evaluates a trained model on the held-out split" in found
-    # The untrained model may be looked at as often as somebody likes.
+    # The untrained model may be looked at as often as someone likes.
     loads(staged(tmp_path, "model", HEALTHY, more=""))
 
 

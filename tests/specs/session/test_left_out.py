@@ -118,7 +118,7 @@ def test_a_file_without_a_digest_that_cannot_be_read_is_one_problem(tmp_path: Pa
 
 def test_a_folder_as_held_out_split_has_to_be_a_saved_dataset(tmp_path: Path) -> None:
     (said,) = told(write_spec(tmp_path, ("heldout.jsonl\n  digest: HELDOUT", ".")))
-    assert "the folder is no saved dataset" in said
+    assert "the folder is not a saved dataset" in said
 
 
 def test_a_fifo_as_held_out_split_does_not_block(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ CASES = [
     (
         (CONTROL, CONTROL.replace("tuned_shuffled", "train")),
         "analysis.controls[0].after",
-        "a stage of kind sft is no control: 'train'",
+        "a stage of kind sft is not a control: 'train'",
         "",
     ),
     (

@@ -341,7 +341,7 @@ def test_a_folder_stands_for_the_spec_in_it(tmp_path: Path, monkeypatch: pytest.
         find_spec(".")
     write_spec(tmp_path).rename(tmp_path / "experiment.yaml")
     assert find_spec(".").resolve() == find_spec(str(tmp_path)) == tmp_path / "experiment.yaml"
-    # A shipped spec keeps its name beside a folder that holds none; a device is no spec.
+    # A shipped spec keeps its name next to a folder that holds none; a device is not a spec.
     (tmp_path / "demo").mkdir()
     assert find_spec("demo").name == "demo.yaml"
     with pytest.raises(UserError, match="'/dev/null' is not a file") as caught:

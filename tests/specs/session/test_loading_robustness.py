@@ -53,7 +53,7 @@ FRAGMENTS = st.sampled_from(
 
 
 def load_bytes(raw: bytes) -> ResolvedSpec | SpecError:
-    """Load a spec beside good data files; anything but success or a SpecError escapes."""
+    """Load a spec next to good data files; anything but success or a SpecError escapes."""
     with tempfile.TemporaryDirectory() as folder:
         path = write_spec(Path(folder))
         path.write_bytes(raw)

@@ -79,7 +79,7 @@ def test_every_rule_on_machines_is_told_with_its_place(tmp_path: Path) -> None:
     found = told(tmp_path, resources, stage)
     assert [one for one in found if "spec.yaml:9:" in one or "session.yaml:9:" in one or ":9:" in one]
     text = "\n".join(found)
-    assert "a rented machine has a price, and nobody says how much it may cost" in text
+    assert "a rented machine has a price, and no one says how much it may cost" in text
     assert "'local' rents no machines, so none can be a spot machine" in text
     assert "'local' cannot choose the kind of GPU 'H200'" in text
     assert "no number of them is asked for" in text

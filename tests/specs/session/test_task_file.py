@@ -1,4 +1,4 @@
-"""A task in a file beside the spec: registered with its text, run by its digest, its errors told with their line."""
+"""A task in a file next to the spec: registered with its text, run by its digest, its errors told with their line."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_another_text_than_the_registered_one_is_refused(tmp_path: Path) -> None
         with pytest.raises(ValidationError, match="not the registered one"):
             ResolvedSpec.model_validate(values | {"task_text": text}, strict=False)
     with pytest.raises(KeyError):
-        plugin_task(f"./nobody.py@sha256:{'0' * 64}")
+        plugin_task(f"./no one.py@sha256:{'0' * 64}")
 
 
 @needs_sandbox
@@ -149,7 +149,7 @@ def test_what_the_spec_says_of_it_is_checked(tmp_path: Path) -> None:
     (changed,) = told(tmp_path, GOOD, (TASK[0], f"task: ./verify.py@{pin}"))
     assert "'./verify.py' has the digest sha256:" in changed and f"the spec registers {pin}" in changed
     (form,) = told(tmp_path, GOOD, (TASK[0], "task: /verify.py"))
-    assert "a Python file beside the spec: './FILE.py'" in form
+    assert "a Python file next to the spec: './FILE.py'" in form
     bare = GOOD.replace("def worked_example", "def other")
     assert load_spec(spec_with(tmp_path, GOOD)).task_text == GOOD
     (without,) = told(tmp_path, bare)
@@ -173,7 +173,7 @@ def read_elsewhere(path: Path) -> subprocess.CompletedProcess[str]:
 
 @needs_sandbox
 def test_reading_a_strangers_run_runs_none_of_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The text is in the trail: whoever audits an export would run what its author wrote."""
+    """The text is in the trail: anyone who audits an export would run what its author wrote."""
     mark = tmp_path / "it-ran"
     registered = tmp_path / "resolved.json"
     registered.write_bytes(load_spec(spec_with(tmp_path, GOOD)).canonical())
@@ -181,7 +181,7 @@ def test_reading_a_strangers_run_runs_none_of_its_code(tmp_path: Path, monkeypat
     (tmp_path / "bwrap").write_text(f'#!/bin/sh\ntouch {mark}\nexec {bubblewrap.find_program()} "$@"\n')
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    # Whoever named the file themselves may judge with it in every later process.
+    # Anyone who named the file themselves may judge with it in every later process.
     assert read_elsewhere(registered).returncode == 0 and mark.exists()
     mark.unlink()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "a-stranger"))
@@ -294,7 +294,7 @@ def test_a_verifier_that_needs_a_file_beside_it_is_told_that_it_has_none(
     with pytest.raises((SpecError, PluginFault)) as caught:
         resolved = load_spec(spec_with(tmp_path, code))
         verifier(resolved.spec.task)(ITEM, "1")
-    assert "it may import installed packages, and reads no file beside it, which is not registered: write" in str(
+    assert "it may import installed packages, and reads no file next to it, which is not registered: write" in str(
         caught.value
     )
     assert "verify.py:" in str(caught.value)
@@ -325,7 +325,7 @@ def test_known_answers_of_another_form_are_told(tmp_path: Path, answer: str) -> 
 
 def test_a_task_that_nobody_brings_is_told_with_the_way_to_write_a_file(tmp_path: Path) -> None:
     found = told(tmp_path, GOOD, ("task: format_instructions", "task: verify"))
-    assert "unknown task 'verify'" in found[0] and "a file beside the spec is written ./verify.py" in found[0]
+    assert "unknown task 'verify'" in found[0] and "a file next to the spec is written ./verify.py" in found[0]
 
 
 SHAPED = """
@@ -373,7 +373,7 @@ def test_a_task_may_say_which_fields_its_items_have(tmp_path: Path) -> None:
         ({"keyword": "elm", "count": 2}, True)
     ]
     assert check_admission(resolved.spec, resolved.spec.task, {}).status == "PASS"
-    # A row that does not fit is no wrong answer.
+    # A row that does not fit is not a wrong answer.
     with pytest.raises(PluginFault, match="item 'i1' has not the fields that its Item asks for"):
         verifier(resolved.spec.task)(item.model_copy(update={"constraint": {"keyword": "oak"}}), "oak")
 

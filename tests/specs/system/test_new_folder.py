@@ -1,4 +1,4 @@
-"""A folder appears complete or not at all, whoever else makes it, and whatever a killed process left."""
+"""A folder appears complete or not at all, anyone who else makes it, and whatever a killed process left."""
 
 from __future__ import annotations
 

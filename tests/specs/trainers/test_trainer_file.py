@@ -121,7 +121,7 @@ def test_the_data_say_how_trl_trains() -> None:
 @pytest.mark.parametrize(
     ("text", "given", "line", "told"),
     [
-        ("lr: 1\n", EXAMPLES, 1, "this is no file of TRL or of Axolotl"),
+        ("lr: 1\n", EXAMPLES, 1, "this is not a file of TRL or of Axolotl"),
         (TRL + AXOLOTL.replace("output_dir: ./outputs/lora-out\n", ""), EXAMPLES, 1, "keys of both"),
         ("- 1\n", EXAMPLES, 1, ""),
         (TRL + "env: {HF_TOKEN: x}\n", EXAMPLES, 10, "the sandbox sets the variables"),
@@ -177,7 +177,7 @@ def test_the_known_keys_are_those_of_its_own_parser(command: Command) -> None:
     actions = {one.dest for one in script.make_parser()._actions}
     keys = known_keys(command)
     assert keys is not None and actions - keys - {"help", "config"} == set()
-    # Switched-off spellings (`no_x`) and fields that the command line does not take are no keys of their own.
+    # Switched-off spellings (`no_x`) and fields that the command line does not take are not keys of their own.
     assert {"learning_rate", "model_name_or_path", "datasets", "lora_r"} <= keys
 
 

@@ -138,7 +138,7 @@ FLAWS: dict[str, tuple[str, Make]] = {
             critic_evidence(path, "critique_responses"), "rows", 0, lambda row: row["plain"].update(margin=1.0)
         ),
     ),
-    "a preference nobody computed": (
+    "a preference no one computed": (
         "critics.follows",
         lambda path: edited(
             critic_evidence(path, "best_of_n"), "comparisons", 0, lambda row: row.update(preferred="second")
@@ -235,7 +235,7 @@ FLAWS: dict[str, tuple[str, Make]] = {
             lambda row: row["rounds"][0].update(revision="I cannot say anything about this."),
         ),
     ),
-    "a final text nobody wrote": (
+    "a final text no one wrote": (
         "revise.follows",
         lambda path: edited(critic_evidence(path, "revise"), "rows", 0, lambda row: row.update(final="Mine, then.")),
     ),

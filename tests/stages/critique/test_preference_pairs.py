@@ -80,7 +80,7 @@ def test_only_whole_and_different_responses_are_compared() -> None:
         ((0, 0, 0), []),
         ((0.5, 0.5, 2), [("two", "three")]),
     ],
-    ids=["one wins", "two wins", "one wins once", "two winners", "a circle", "nobody", "one pair"],
+    ids=["one wins", "two wins", "one wins once", "two winners", "a circle", "no one", "one pair"],
 )
 def test_the_best_has_lost_nothing_and_there_is_one(signed: tuple[float, ...], kept: list[tuple[str, str]]) -> None:
     rows = compared(responses("one", "two", "three"), *signed)
@@ -152,7 +152,7 @@ def test_types_take_turns_and_a_rule_that_finds_nothing_gives_its_turn_away() ->
     rows = [Best(f"i{n}", f"g{n}", "Say it.", f"Answer {n} of them all, is it not so.") for n in range(12)]
     counts = [sum(one.negative_type == type for one in negatives(rows, TYPES, 1)) for type in TYPES]
     assert counts == [2] * 6
-    refusing = [Best("i", "g", "Rob a bank.", "I cannot help with that, and nobody should.")]
+    refusing = [Best("i", "g", "Rob a bank.", "I cannot help with that, and no one should.")]
     assert negatives(refusing, ["unwarranted_refusal"], 1) == []
     (other,) = negatives(refusing, ["unwarranted_refusal", "verbosity"], 1)
     assert other.negative_type == "verbosity"

@@ -84,7 +84,7 @@ def test_faults_of_a_revision(revision: str, before: str, finish: Finish, faults
 
 
 def test_words_of_a_refusal_that_were_asked_for_are_none() -> None:
-    asked = "Write a line in which somebody says: I cannot come."
+    asked = "Write a line in which someone says: I cannot come."
     assert faults_of("She said: I cannot come today.", "She said no.", asked, "eos", 3) == ()
 
 

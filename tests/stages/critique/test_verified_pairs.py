@@ -181,7 +181,7 @@ def turn_a_pair(_: list[VerifiedRow], pairs: list[Preference]) -> None:
 
 
 def write_a_better_answer(_: list[VerifiedRow], pairs: list[Preference]) -> None:
-    pairs[0] = pairs[0].model_copy(update={"chosen": "a tale that nobody sampled."})
+    pairs[0] = pairs[0].model_copy(update={"chosen": "a tale that no one sampled."})
 
 
 @pytest.mark.parametrize(

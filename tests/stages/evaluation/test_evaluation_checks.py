@@ -242,7 +242,7 @@ def test_a_gap_that_was_not_measured_blocks(tmp_path: Path) -> None:
 
 
 def test_a_ceiling_that_fails_too_opens_no_training(tmp_path: Path) -> None:
-    """Then nobody knows whether the task can be done, or whether the scorer can see it."""
+    """Then no one knows whether the task can be done, or whether the scorer can see it."""
     low = measure(right(tmp_path, 0))
     plan = EvaluationPlan(gap=Gap(base=("base",), ceiling="tuned"))
     tuned = evidence_of(tmp_path, "tuned", answers([True] * 6 + [False] * 6))
@@ -412,7 +412,7 @@ def test_a_judge_that_goes_by_the_order_is_told(tmp_path: Path) -> None:
 
 
 def test_a_win_rate_made_of_length_is_told(tmp_path: Path) -> None:
-    """The longer answer wins, whoever wrote it; the candidate is the longer one on most items."""
+    """The longer answer wins, anyone who wrote it; the candidate is the longer one on most items."""
     better = ["candidate"] * 8
     evidence = compare_evidence(tmp_path, better, TWENTY, TWENTY, lengths=(5, 60))
     metrics = measure(evidence)

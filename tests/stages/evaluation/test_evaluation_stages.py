@@ -117,7 +117,7 @@ def test_conditions_differ_in_what_is_read_and_in_nothing_else(tmp_path: Path, b
     wrapped = answered(tmp_path / "wrapped", chat, prompting="wrapped", wrapper=wrapper)
     native = answered(tmp_path / "native", chat, "instruct")
     assert raw != wrapped != native != raw
-    # A wrapper that adds nothing is no wrapper; the same weights without a template read the same raw text.
+    # A wrapper that adds nothing is not a wrapper; the same weights without a template read the same raw text.
     assert answered(tmp_path / "bare", chat, prompting="wrapped", wrapper="{prompt}") == raw
     assert answered(tmp_path / "base", base, prompting="raw") == raw
 
@@ -448,7 +448,7 @@ def swapped_choices(row: dict[str, Any]) -> None:
 
 
 def of_another(row: dict[str, Any]) -> None:
-    """Say that the row is of another question."""
+    """Print that the row is of another question."""
     row["item"] = "q0"
 
 

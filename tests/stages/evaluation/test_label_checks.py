@@ -102,7 +102,7 @@ def test_the_share_of_one_answer_is_the_registered_one(tmp_path: Path) -> None:
 
 def test_the_design_gate_has_both_checks(tmp_path: Path) -> None:
     results = {one.id: one for one in design_checks(resolved_spec(tmp_path), heldout_items(), {})}
-    assert results["design.answers"].status == "NOT_APPLICABLE", "a form is no answer that a prompt could tell"
+    assert results["design.answers"].status == "NOT_APPLICABLE", "a form is not an answer that a prompt could tell"
     assert results["design.verdicts"].status == "PASS" and results["design.verdicts"].blocking
 
 

@@ -1,4 +1,4 @@
-"""Metrics of the kinds that measure a model: values by hand, and rows that are no evidence."""
+"""Metrics of the kinds that measure a model: values by hand, and rows that are not evidence."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_long_choice_is_right_only_by_the_measures_that_allow_for_its_length(t
 
 
 def test_an_item_that_is_no_question_is_no_evidence(tmp_path: Path) -> None:
-    """Measuring the others would let whoever asks leave out the hard ones."""
+    """Measuring the others would let anyone who asks leave out the hard ones."""
     evidence = choose_evidence(tmp_path, choice_rows([(1.0, 2.0)] * 4))
     for place in (0, 2):
         items = list(evidence.heldout)

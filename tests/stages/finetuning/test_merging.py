@@ -1,4 +1,4 @@
-"""Adapters of a model of 4 bits are merged on the CPU, with nothing of the training left beside the second copy."""
+"""Adapters of a model of 4 bits are merged on the CPU, with nothing of the training left next to the second copy."""
 
 from __future__ import annotations
 

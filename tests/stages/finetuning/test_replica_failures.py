@@ -153,7 +153,7 @@ def test_one_that_is_too_slow_is_left_behind_and_takes_over_weights(
 
 
 def _namespaces() -> bool:
-    """Say whether this machine lets a person make network namespaces."""
+    """Return whether this machine lets a person make network namespaces."""
     try:
         made = subprocess.run(["unshare", "-rn", "ip", "link", "add", "br0", "type", "bridge"], check=False)
     except FileNotFoundError:

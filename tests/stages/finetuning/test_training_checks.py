@@ -1,4 +1,4 @@
-"""Checks of the optimisation in detail: schedules as trainers log them, weight files, losses that are no numbers."""
+"""Checks of the optimisation in detail: schedules as trainers log them, weight files, losses that are not numbers."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_batches_that_differ_are_no_rise(tmp_path: Path, losses: list[float], st
     rows = [steps()[0] | {"step": step, "loss": loss} for step, loss in enumerate(losses, 1)]
     found = results_of(evidence_of(tmp_path, "train", rows))["training.rise"]
     assert found.status == status and told in found.detail, found
-    assert (found.figure is None) == (losses == UNEVEN), "a figure is shown beside the limit that it was compared with"
+    assert (found.figure is None) == (losses == UNEVEN), "a figure is shown next to the limit that it was compared with"
 
 
 def test_one_step_shows_no_course_of_the_loss(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_the_registered_similarity_decides_what_is_near(kept: Kept) -> None:
 
 
 def test_what_is_no_item_is_missing_evidence(kept: Kept) -> None:
-    with pytest.raises(EvidenceMissing, match="a line is no item"):
+    with pytest.raises(EvidenceMissing, match="a line is not an item"):
         kept.screened(b'{"id": "a"}\n')
 
 

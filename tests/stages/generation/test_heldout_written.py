@@ -155,7 +155,7 @@ def test_without_the_screen_or_with_another_file_in_its_place_a_later_gate_stays
     run = open_small("cai_stage1", tmp_path, model, [otherwise(collides)])
 
     def nothing(*_: object) -> bytes | None:
-        """Take nothing out, or a line that is no held-out prompt."""
+        """Take nothing out, or a line that is not a held-out prompt."""
         kept = [line for line in _all(run).splitlines(keepends=True) if other.encode() not in line]
         return b"".join(kept) if tampered else None
 

@@ -64,7 +64,7 @@ def test_a_leaked_delimiter_is_found(text: str, mark: str) -> None:
     [
         "Bees are busy.",
         "They know one thing: where the flowers are.",
-        "The answer: nobody knows, and no user asked.",
+        "The answer: no one knows, and no user asked.",
         "<<Busy Bees>>\nBees are busy.",
         "- Bees are busy.\n- Bees dance.",
         '"Bees are busy."',

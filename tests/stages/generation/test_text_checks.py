@@ -136,7 +136,7 @@ FLAWS: dict[str, tuple[str, str, Make]] = {
             path, "base_model_check", guard_rows(templated=8), model="instruct", source="hub:some/Model-3B-Base"
         ),
     ),
-    "an instruction that nobody wrote": (
+    "an instruction that no one wrote": (
         "text.derived",
         "FAIL",
         lambda path: kept_more(
@@ -145,7 +145,7 @@ FLAWS: dict[str, tuple[str, str, Make]] = {
             {"id": "x", "group": "x", "kind": "general", "prompt": "Praise the reviewer.", "constraint": {}},
         ),
     ),
-    "an example that nobody wrote": (
+    "an example that no one wrote": (
         "text.derived",
         "FAIL",
         lambda path: kept_more(
@@ -278,7 +278,7 @@ def test_a_generated_instruction_is_compared_with_the_heldout_prompts(
         kept = evidence.outputs["instructions"].read_text(encoding="utf-8").splitlines()
         assert len(kept) == 6
     else:
-        # Whoever answers it is stopped as well, should its gate have been lifted.
+        # Anyone who answers it is stopped as well, should its gate have been lifted.
         rows = respond_rows()
         rows[0] |= {"instruction": written, "prompt": rows[0]["prompt"].replace(TEXTS[0], written)}
         evidence = text_evidence(tmp_path, kind, rows)

@@ -1,4 +1,4 @@
-"""A bench times an engine beside a plain run; unsteady rounds are judged by their worst."""
+"""A bench times an engine next to a plain run; unsteady rounds are judged by their worst."""
 
 from __future__ import annotations
 

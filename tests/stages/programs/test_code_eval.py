@@ -197,7 +197,7 @@ def test_problems_that_were_left_out_are_found(tmp_path: Path) -> None:
 
 def test_a_row_of_no_problem_is_no_evidence(tmp_path: Path) -> None:
     rows = [code_row(problems(4)[3], "x")]
-    with pytest.raises(EvidenceMissing, match="which is no problem"):
+    with pytest.raises(EvidenceMissing, match="which is not a problem"):
         judge.run_programs(code_evidence(tmp_path, rows))
 
 

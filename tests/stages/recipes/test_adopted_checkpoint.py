@@ -74,7 +74,7 @@ def test_weights_saved_in_any_way_become_the_checkpoint_that_peergate_would_have
     model.save_pretrained(tmp_path / "parts", max_shard_size="20KB")
     (tmp_path / "bare").mkdir()
     every = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    save_file(every, tmp_path / "bare" / "model.safetensors", {"note": "what nobody asked for"})
+    save_file(every, tmp_path / "bare" / "model.safetensors", {"note": "what no one asked for"})
     assert "lm_head.weight" in every
     assert len(list((tmp_path / "parts").glob("*.safetensors"))) > 1
     for name in ("whole", "parts", "bare"):
@@ -235,8 +235,8 @@ REFUSED: list[tuple[str, Callable[[Path], None], str]] = [
     ("a pickled optimizer", text("optimizer.pt"), "it left 'optimizer.pt', which can run code"),
     ("python", text("modeling_llama.py"), "it left 'modeling_llama.py', which can run code"),
     ("a folder", text("sub/model.safetensors"), "it left 'sub': a checkpoint is one folder of files"),
-    ("notes", text("README.md"), "it left 'README.md', which is no file of a checkpoint"),
-    ("weights of another name", text("adapter.safetensors"), "it left 'adapter.safetensors', which is no file"),
+    ("notes", text("README.md"), "it left 'README.md', which is not a file of a checkpoint"),
+    ("weights of another name", text("adapter.safetensors"), "it left 'adapter.safetensors', which is not a file"),
     ("code in the configuration", setting("config.json", auto_map={"AutoModel": "x.y"}), "code of its own (auto_map)"),
     ("code deeper", setting("config.json", rope_parameters={"auto_map": 1}), "names code of its own (auto_map)"),
     ("code in the tokenizer", setting("tokenizer_config.json", auto_map={}), "tokenizer_config.json names code"),
@@ -246,26 +246,26 @@ REFUSED: list[tuple[str, Callable[[Path], None], str]] = [
         setting("config.json", model_type="gpt2"),
         "not that of the base: 'model_type'; leave it",
     ),
-    ("a configuration that is none", text("config.json", "[1]"), "config.json is no JSON object"),
+    ("a configuration that is none", text("config.json", "[1]"), "config.json is not JSON object"),
     (
         "a long configuration",
         text("config.json", " " * 4_200_000),
         "config.json has 4200000 bytes, allowed are 4194304",
     ),
     ("code at great depth", text("config.json", '{"a":' * 900 + '{"auto_map": 1}' + "}" * 900), "code of its own"),
-    ("a configuration too deep", text("config.json", "[" * 100_000), "config.json is no JSON"),
+    ("a configuration too deep", text("config.json", "[" * 100_000), "config.json is not JSON"),
     ("another template", template, "chat_template.jinja is not that of the base; leave it out"),
     ("a template elsewhere", setting("tokenizer_config.json", chat_template="x"), "tokenizer_config.json is not that"),
     ("another template file", text("chat_template.json", "{}"), "chat_template.json is not that of the base"),
     ("another vocabulary", vocabulary, "tokenizer.json is not that of the base; leave it out, the base's is kept"),
     ("other sampling", setting("generation_config.json", temperature=9.0), "generation_config.json is not that of"),
     ("no weights", lambda folder: (folder / "model.safetensors").unlink(), "there are no weights (*.safetensors)"),
-    ("half of a file", as_bytes(lambda data: data[:-9]), "model.safetensors is no weight file"),
-    ("bytes at the end", as_bytes(lambda data: data + b"more"), "model.safetensors is no weight file"),
-    ("a header that is none", as_bytes(lambda data: data[:8] + b"\xff" * 99 + data[107:]), "is no weight file"),
+    ("half of a file", as_bytes(lambda data: data[:-9]), "model.safetensors is not a weight file"),
+    ("bytes at the end", as_bytes(lambda data: data + b"more"), "model.safetensors is not a weight file"),
+    ("a header that is none", as_bytes(lambda data: data[:8] + b"\xff" * 99 + data[107:]), "is not a weight file"),
     ("a header too long", as_bytes(lambda data: b"\xff" * 5 + b"\0" * 3 + data[8:]), "bytes, allowed are"),
-    ("an empty file", as_bytes(lambda _: b""), "model.safetensors is no weight file"),
-    ("tensors that overlap", header(overlapping), "model.safetensors is no weight file"),
+    ("an empty file", as_bytes(lambda _: b""), "model.safetensors is not a weight file"),
+    ("tensors that overlap", header(overlapping), "model.safetensors is not a weight file"),
     ("another shape", tensors(small), "tensor 'model.norm.weight' has the shape [4], in the base [32]"),
     ("another name", tensors(renamed), "it holds 'model.norm.bias', which the base does not have"),
     ("a tensor less", tensors(lambda found: found if not found.pop("model.norm.weight").size else found), "it lacks"),

@@ -61,7 +61,7 @@ def test_a_stage_that_curates_nothing_is_not_asked(tmp_path: Path) -> None:
 def test_a_row_that_was_changed_is_none_of_its_source(tmp_path: Path, change: dict[str, str]) -> None:
     found = results(curating(tmp_path, examples(), [*examples()[1:], examples()[0] | change]))["recipe.curated"]
     assert (found.status, found.repairable) == ("FAIL", False)
-    assert found.detail == f"1 of {len(examples())} curated examples are no rows of 'examples'"
+    assert found.detail == f"1 of {len(examples())} curated examples are not rows of 'examples'"
 
 
 def test_a_row_twice_where_it_was_once_is_none_of_its_source(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_script_keeps_rows_of_its_input_and_writes_none(tmp_path: Path) -> Non
     ("script", "why"),
     [
         ("print('nothing')", "the script left no examples.jsonl"),
-        ("open('examples.jsonl', 'w').write('{\"new\": 1}\\n')", "1 rows of examples.jsonl are no rows of 'rows'"),
+        ("open('examples.jsonl', 'w').write('{\"new\": 1}\\n')", "1 rows of examples.jsonl are not rows of 'rows'"),
         (KEEP_ONE.replace(".readline()", ".readline() * 2"), "or are there more often"),
     ],
 )

@@ -76,7 +76,7 @@ class RealRecipes(QuickLauncher):
         self._of(folder).start(folder)
 
     def poll(self, folder: Path) -> JobState:
-        """Say how a job is."""
+        """Return how a job is."""
         return self._of(folder).poll(folder)
 
     def _of(self, folder: Path) -> LocalLauncher | QuickLauncher:

@@ -69,7 +69,7 @@ def test_without_the_declaration_nothing_changes(tmp_path: Path) -> None:
         (
             "trains: start",
             "trains: rows",
-            "trains 'rows', and 'sample.accepted' is no checkpoint (checkpoint here: mod",
+            "trains 'rows', and 'sample.accepted' is not a checkpoint (checkpoint here: mod",
             1,
         ),
         ("    witness: weights_only\n", "", "no witness can repeat the training of a recipe stage", 1),
@@ -209,7 +209,7 @@ FLAWS: list[tuple[str, Callable[[Evidence], Evidence], str, str, str]] = [
     ("values that are none", lambda one: _weights(one, _not_finite), "recipe.checkpoint", "FAIL", "not finite"),
     ("half of the weights", lambda one: _weights(one, _half), "recipe.checkpoint", "FAIL", "does not have the size"),
     ("another template", lambda one: _weights(one, _template), "recipe.checkpoint", "FAIL", "chat_template.jinja are"),
-    ("code beside it", lambda one: _weights(one, _code), "recipe.checkpoint", "FAIL", "modeling.py are not those"),
+    ("code next to it", lambda one: _weights(one, _code), "recipe.checkpoint", "FAIL", "modeling.py are not those"),
     ("no tokenizer", lambda one: _weights(one, _gone), "recipe.checkpoint", "FAIL", "tokenizer.json are not those"),
     ("nothing trained", _untrained, "recipe.checkpoint", "FAIL", "nothing was trained"),
     ("another input's weights", _of_another_input, "recipe.checkpoint", "FAIL", "those of the input 'teacher'"),

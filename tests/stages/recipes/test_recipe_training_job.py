@@ -108,7 +108,7 @@ class RealJobs(QuickLauncher):
         (super() if place is None else place).start(folder)
 
     def poll(self, folder: Path) -> JobState:
-        """Say how a job is."""
+        """Return how a job is."""
         place = self._place(folder)
         return (super() if place is None else place).poll(folder)
 

@@ -13,7 +13,7 @@ from specs.stages.recipes.parameters import RecipeParameters
 
 
 def test_a_look_that_took_long_leaves_no_time_to_hold_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script can make a look long, and hold what it wants while nobody looks."""
+    """A script can make a look long, and hold what it wants while no one looks."""
     ends: list[float] = []
     rests: list[float] = []
 

@@ -52,7 +52,7 @@ def session(tmp_path: Path) -> RecipeSession:
 
 @pytest.fixture
 def why(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Say whether this machine has a sandbox, whatever it has."""
+    """Return whether this machine has a sandbox, whatever it has."""
 
     def say(reason: str) -> None:
         monkeypatch.setattr(sandbox, "why_not", lambda host: reason)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
@@ -194,7 +194,7 @@ def test_a_script_is_kept_under_its_digest(tmp_path: Path) -> None:
     [
         ("def f(:\n", "line 1: "),
         ("x = 1\nreturn 2\n", "line 2: not valid Python: 'return' outside function"),
-        ("\udc80", "is no text"),
+        ("\udc80", "is not text"),
         ("x = '\x00'", "null bytes"),
         ("", "holds no statement"),
         ("# nothing but a comment\n", "holds no statement"),

@@ -274,7 +274,7 @@ def test_calls_are_refused_by_what_they_ask_for(machine: str) -> None:
     assert {outcome(machine, seccomp.CLONE, flags) for flags in (0x3D0F00, 0x1200011, 0x4111)} == {ALLOWED}
     typed = {outcome(machine, seccomp.IOCTL, 0, request) for request in (0x5412, 0x541C, 1 << 32 | 0x5412)}
     assert typed == {errno.EPERM} and outcome(machine, seccomp.IOCTL, 0, 0x5413) == ALLOWED
-    # Left as they are without an error: asking for larger buffers is no fault of a script.
+    # Left as they are without an error: asking for larger buffers is not a fault of a script.
     assert {outcome(machine, seccomp.SETSOCKOPT, 0, 1, option) for option in (7, 8, 32, 33)} == {0}
     assert outcome(machine, seccomp.SETSOCKOPT, 0, 1, 2) == outcome(machine, seccomp.SETSOCKOPT, 0, 6, 7) == ALLOWED
 

@@ -75,7 +75,7 @@ def _pairs(evidence: Evidence, change: Callable[[list[dict[str, Any]]], list[dic
 
 
 PAIR_FLAWS: dict[str, Callable[[list[dict[str, Any]]], list[dict[str, Any]]]] = {
-    "a side that nobody wrote": lambda rows: [rows[0] | {"chosen": "Something better."}, *rows[1:]],
+    "a side that no one wrote": lambda rows: [rows[0] | {"chosen": "Something better."}, *rows[1:]],
     "a pair left out": lambda rows: rows[1:],
     "a pair twice": lambda rows: [*rows, rows[0]],
     "sides that were swapped": lambda rows: [

@@ -89,7 +89,7 @@ def test_a_prompt_that_is_the_beginning_of_another_is_scored_at_its_own_end(load
 def test_a_tree_reads_each_beginning_once_and_rows_give_the_same(
     loaded: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch, tree: bool
 ) -> None:
-    """Kills: a tree that repeats what prompts share; rows that pad what nobody reads into a score."""
+    """Kills: a tree that repeats what prompts share; rows that pad what no one reads into a score."""
     monkeypatch.setitem(prefix_reading._APART, loaded[0], tree)  # pyright: ignore[reportPrivateUsage]
     count: list[int] = []
 

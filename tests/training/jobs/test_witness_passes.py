@@ -16,7 +16,7 @@ CONTEXTS = [Context((*HEAD, 30 + n, *range(8, 10 + n)), 24 + n % 2) for n in ran
 
 
 def with_convolutions() -> Any:
-    """Return a model whose cache holds a state beside keys and values."""
+    """Return a model whose cache holds a state next to keys and values."""
     import torch
     from transformers import Lfm2Config, Lfm2ForCausalLM
 

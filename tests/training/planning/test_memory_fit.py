@@ -1,4 +1,4 @@
-"""Planned memory beside what a machine has: what exceeds it is refused, with changes that really fit."""
+"""Planned memory next to what a machine has: what exceeds it is refused, with changes that really fit."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_the_merge_of_4_bits_is_on_the_host_and_leaves_the_gpu_empty() -> None:
     assert found.host == 2 * 32_763_876_352 + 4 * 134_217_728 + 6 * 5120 * 27648
     assert found.device == 1.5 * GB
     assert host(BIG, SftParameters(**QLORA), gpu=True) == found.host
-    # What would be held if the second copy were beside what was trained: more than a card of 80 GiB has.
+    # What would be held if the second copy were next to what was trained: more than a card of 80 GiB has.
     held = memory(BIG, SftParameters(**QLORA), gpu=True)
     assert held.weights + held.optimizer + found.host > 0.99 * 80 * 2**30
     # Trained on a CPU, the second copy is where training was.
@@ -131,9 +131,9 @@ def test_a_folder_that_is_not_there_is_planned_by_the_shape_it_will_have(tmp_pat
     nameless = source.model_copy(update={"shape": None})
     missing = f"{config} is not there; name a known shape with model.shape"
     assert shape_of_source(nameless, tmp_path) == (None, missing)
-    unheard = shape_of_source(source.model_copy(update={"shape": "Nobody-1B"}), tmp_path)
+    unheard = shape_of_source(source.model_copy(update={"shape": "No one-1B"}), tmp_path)
     assert unheard[0] is None and unheard[1].startswith(
-        f"{config} is not there, and 'Nobody-1B' is not among the known"
+        f"{config} is not there, and 'No one-1B' is not among the known"
     )
     config.parent.mkdir()
     config.write_text(json.dumps({"model_type": "mamba"}), encoding="utf-8")

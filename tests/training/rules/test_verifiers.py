@@ -198,7 +198,7 @@ def test_prompts_of_the_package_become_items() -> None:
 def test_prompts_come_from_the_known_wheel_or_not_at_all(tmp_path: Path) -> None:
     wheel = tmp_path / "one.whl"
     wheel.write_bytes(b"no archive")
-    with pytest.raises(ValueError, match=r"one\.whl is no wheel"):
+    with pytest.raises(ValueError, match=r"one\.whl is not a wheel"):
         prompts(wheel)
     with zipfile.ZipFile(wheel, "w") as packed:
         packed.writestr("other.txt", "x")

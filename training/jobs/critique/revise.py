@@ -138,7 +138,7 @@ def build_witness_prompts(job: Job[ReviseParameters], tokenizer: Any, places: Se
 
 
 def build_scorings(job: Job[ReviseParameters], output: str, places: Sequence[int]) -> list[Scoring]:
-    """Return what the judge scored for these rows: revisions beside their originals, or the labelled pairs."""
+    """Return what the judge scored for these rows: revisions next to their originals, or the labelled pairs."""
     judge = job.parameters.judge
     assert judge is not None
     pairs = revisions_to_compare(read_rows(job.inputs[f"{LEFT}rows"], RevisionRow), job.parameters)

@@ -63,7 +63,7 @@ def build_witness_prompts(job: Job[EvaluateParameters], tokenizer: Any, places: 
     results: list[PromptedAnswer] = []
     for place, row in left_rows(job, EvaluationRow, places):
         if place >= len(items) or row.item != items[place].id:
-            raise UnusableRow(f"row {place} is no answer to item {place}")
+            raise UnusableRow(f"row {place} is not an answer to item {place}")
         prompt = item_ids(tokenizer, items[place], parameters, form)
         results.append(answer(place, prompt, sampling, ids=row.answer_ids, text=row.output, finish=row.finish))
     return results

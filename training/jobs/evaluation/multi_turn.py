@@ -25,7 +25,7 @@ from training.rules.tasks.conversation import donors, turns_of
 def converse(job: Job[MultiTurnParameters]) -> StageResult:
     """Write ``rows``: one for each conversation, with all of its turns.
 
-    Raises ValueError if an item is no conversation or no history can replace its own, EncodingFault as every stage.
+    Raises ValueError if an item is not a conversation or no history can replace its own, EncodingFault as every stage.
     """
     parameters = job.parameters
     form = form_of(job.order.resolve_model_kind())

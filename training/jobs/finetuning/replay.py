@@ -1,7 +1,7 @@
 """Train some steps of a job again, and look whether what it saved is what it trained.
 
 A witness runs this in a process of its own, from the granted weights and data alone. The steps are those of the
-challenge, which nobody knew before the job had ended; of the job it takes the snapshots to begin with.
+challenge, which no one knew before the job had ended; of the job it takes the snapshots to begin with.
 """
 
 from __future__ import annotations

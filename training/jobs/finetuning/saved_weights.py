@@ -79,7 +79,7 @@ def files_apart(job: Job[Any], model: Any, tokenizer: Any) -> list[str]:
     """Return the files of a saved checkpoint that would have it compute, read or write otherwise than what was trained.
 
     They are saved here from the granted model, as it is before its first step, and compared. Weights in 4 bits are read
-    again before they are merged: how they were stored is no part of the comparison then. A cache only saves time.
+    again before they are merged: how they were stored is not part of the comparison then. A cache only saves time.
     """
     saved, ours = job.inputs[LEFT + "checkpoint"], job.folder / "described"
     bare = model.get_base_model() if hasattr(model, "get_base_model") else model

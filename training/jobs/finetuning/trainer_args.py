@@ -189,7 +189,7 @@ def _precision(trainer: Any) -> str:
     every = weights or {str(parameter.dtype).removeprefix("torch.") for parameter in trainer.model.parameters()}
     if trainer.accelerator.mixed_precision == "bf16":
         return "mixed" if every == {"float32"} else "bfloat16"
-    # What is packed into bytes is computed in the precision of the layers beside it.
+    # What is packed into bytes is computed in the precision of the layers next to it.
     return "+".join(sorted(every - {"uint8"}))
 
 

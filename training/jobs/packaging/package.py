@@ -45,7 +45,7 @@ def package(job: Job[PackageParameters]) -> StageResult:
     requests = {"prompts": prompts, "form": form, "max_new_tokens": parameters.max_new_tokens}
     questions.write_text(json.dumps(requests), encoding="utf-8")
     device, dtype = device_of(model)
-    # The fresh process loads the package beside this one: two of 32 billion parameters do not fit on a GPU of 80 GB.
+    # The fresh process loads the package next to this one: two of 32 billion parameters do not fit on a GPU of 80 GB.
     del model
     free()
     fresh = subprocess.run(

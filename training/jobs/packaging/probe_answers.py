@@ -50,7 +50,7 @@ def asked_probes(
     results: list[PromptedAnswer] = []
     for place, value in left_rows(job, row, places):
         if place >= len(probes) or value.item != probes[place].id:
-            raise UnusableRow(f"row {place} is no answer to probe {place}")
+            raise UnusableRow(f"row {place} is not an answer to probe {place}")
         (prompt,) = encode_probe_prompts(tokenizer, [probes[place].prompt], form)
         for part, input_name in weights.items():
             ids: Sequence[int] = getattr(value, part)

@@ -86,7 +86,7 @@ def _require_name(name: str, path: Path) -> None:
     if runs_code(name):
         raise NotTaken(f"it left {quote_name(name)}, which can run code: weights are taken as safetensors only")
     if not (_PART.fullmatch(name) or name == INDEX or name in _NAMES):
-        raise NotTaken(f"it left {quote_name(name)}, which is no file of a checkpoint")
+        raise NotTaken(f"it left {quote_name(name)}, which is not a file of a checkpoint")
 
 
 def _require_own(files: list[Path], base: Path) -> None:
@@ -136,14 +136,14 @@ def _configuration(path: Path) -> dict[str, Any]:
     try:
         data: Any = json.loads(read_regular(path))
     except (ValueError, RecursionError) as error:
-        raise NotTaken(f"{path.name} is no JSON") from error
+        raise NotTaken(f"{path.name} is not JSON") from error
     if not isinstance(data, dict):
-        raise NotTaken(f"{path.name} is no JSON object")
+        raise NotTaken(f"{path.name} is not JSON object")
     return data
 
 
 def _holds(data: Any, name: str) -> bool:
-    """Say whether a configuration has an entry of this name, at any depth."""
+    """Return whether a configuration has an entry of this name, at any depth."""
     waiting: list[Any] = [data]
     while waiting:
         value = waiting.pop()
@@ -182,7 +182,7 @@ def _require_headers(source: Path, base: Path) -> None:
                 opened.keys()
         except (SafetensorError, OSError) as error:
             text = " ".join(plain(str(error), 200).split())
-            raise NotTaken(f"{path.name} is no weight file: {text}") from error
+            raise NotTaken(f"{path.name} is not a weight file: {text}") from error
 
 
 def _header_bytes(path: Path) -> int:

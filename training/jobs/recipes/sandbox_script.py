@@ -1,4 +1,4 @@
-"""Runs beside a recipe in its sandbox: sets the limits, runs the script, then sends what it left in ``OUT``.
+"""Runs next to a recipe in its sandbox: sets the limits, runs the script, then sends what it left in ``OUT``.
 
 A script of the standard library only, because Peergate is not mounted. Neither side trusts the recipe. The other side,
 ``sessions/jobs/sandbox/recipe_job.py``, reads a stream of ``{"path": ..., "size": ...}`` lines, each followed by so
@@ -18,7 +18,7 @@ from typing import BinaryIO
 DEPTH = 8
 """As many as the other side takes."""
 NICENESS = 10
-"""So that whoever watches over the recipe gets the processor when it wants to end it."""
+"""So that anyone who watches over the recipe gets the processor when it wants to end it."""
 AFTER_PACKAGES = """
 import runpy, sys
 _, folder, script = sys.argv

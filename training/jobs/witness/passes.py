@@ -90,7 +90,7 @@ def _logits(model: Any, some: Sequence[Context]) -> Iterator[torch.Tensor]:
 
 
 def _read_once(model: Any, ids: Sequence[int]) -> Any:
-    """Return the cache of these tokens; None where it holds a state beside them, which serves no other texts."""
+    """Return the cache of these tokens; None where it holds a state next to them, which serves no other texts."""
     import torch
     from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 

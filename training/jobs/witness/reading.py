@@ -57,7 +57,7 @@ def _row(tokenizer: Any, value: PromptedAnswer, logits: torch.Tensor, ends: froz
 
 
 def _as_written(tokenizer: Any, value: PromptedAnswer, ends: frozenset[int]) -> tuple[bool, bool]:
-    """Say whether the text is that of the ids, and whether an answer of these ids ends here and so."""
+    """Return whether the text is that of the ids, and whether an answer of these ids ends here and so."""
     watch = StopWatcher(tokenizer, value.sampling.stops, keep_special=value.sampling.keep_special)
     text = output_of(value.ids, value.finish, watch).text
     limit, stopped = value.sampling.max_new_tokens, watch.found_in(value.ids) is not None

@@ -33,7 +33,7 @@ class Scoring(NamedTuple):
     """Its place in the file of rows, from 0."""
     values: Mapping[str, StatedLogprob]
     differs: tuple[str, ...] = ()
-    """What of the row beside its scores is not as it is due."""
+    """What of the row next to its scores is not as it is due."""
     weights: str = "model"
     """The input whose weights scored it."""
 

@@ -18,7 +18,7 @@ from training.rules.sampling_quality import example_of
 
 
 def eligible(row: CandidateRow) -> bool:
-    """Say whether a sampled response may be in a pair: it ended before the limit and has enough characters."""
+    """Return whether a sampled response may be in a pair: it ended before the limit and has enough characters."""
     return row.finish != "length" and len(row.response.strip()) >= LEAST_CHARACTERS
 
 

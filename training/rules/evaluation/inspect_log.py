@@ -24,7 +24,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 class NotALog(ValueError):
-    """The file is no log, or not a whole one; the message says why."""
+    """The file is not a log, or not a whole one; the message says why."""
 
 
 class ScorerValue(NamedTuple):
@@ -81,7 +81,7 @@ def read_log(path: Path) -> Log:
             header = _json(archive, HEADER) if HEADER in names else {}
             samples = [_sample(_json(archive, name)) for name in names if name.startswith(SAMPLES)]
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError) as error:
-        raise NotALog(f"it is no archive that can be read: {error}") from error
+        raise NotALog(f"it is not an archive that can be read: {error}") from error
     task, results = _mapping(header.get("eval")), _mapping(header.get("results"))
     return Log(
         status=str(header.get("status")),
@@ -99,7 +99,7 @@ def _json(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
     try:
         return _mapping(json.loads(archive.read(name)))
     except (ValueError, RecursionError) as error:
-        raise NotALog(f"{name} is no JSON") from error
+        raise NotALog(f"{name} is not JSON") from error
 
 
 def _mapping(value: Any) -> dict[str, Any]:

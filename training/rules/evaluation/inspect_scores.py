@@ -21,7 +21,7 @@ MOST_TEXT = 20_000
 
 
 def is_right(value: str | bool | float | None) -> bool:
-    """Say whether a score says that an answer is right: ``C``, true or 1."""
+    """Return whether a score says that an answer is right: ``C``, true or 1."""
     return value == "C" if isinstance(value, str) else value is not None and float(value) == 1
 
 

@@ -18,7 +18,7 @@ MOST_SHOWN = 2000
 
 
 class Hint(NamedTuple):
-    """What the teacher of an answer reads beside its prompt, and what is learned from it."""
+    """What the teacher of an answer reads next to its prompt, and what is learned from it."""
 
     text: str
     span: Span | None = None
@@ -46,7 +46,7 @@ def advantages(group: Sequence[float], *, scale: bool) -> list[float]:
 def hints(
     texts: Sequence[str], judgements: Sequence[Judgement], self_distillation: SelfDistillation
 ) -> list[Hint | None]:
-    """Return what the teacher of each answer of a group reads beside the prompt; None without a hint.
+    """Return what the teacher of each answer of a group reads next to the prompt; None without a hint.
 
     A right answer needs none. With the target ``span`` an answer gets none if its reason names no place.
     """

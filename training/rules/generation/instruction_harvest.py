@@ -76,7 +76,7 @@ class Shard:
         return sum(value.outcome in ("kept", "repeat", "near") for value in self.fated)
 
     def why_broken_off(self, parameters: SelfInstructParameters) -> str:
-        """Say why the shard must stop early, or nothing."""
+        """Return why the shard must stop early, or nothing."""
         repeats = self.candidates - len(self.grown)
         message = ""
         if self.candidates >= parameters.abort_after:
@@ -86,7 +86,7 @@ class Shard:
         return message
 
     def has_enough(self, parameters: SelfInstructParameters) -> bool:
-        """Say whether the shard has its part of the instructions."""
+        """Return whether the shard has its part of the instructions."""
         return len(self.grown) >= math.ceil(count_instructions_to_write(parameters) / parameters.shards)
 
 

@@ -2,7 +2,7 @@
 
 A model trained for instructions follows one given as bare text; a base model continues the text. A sentinel counts only
 if it trips a control that is known to follow instructions. Not covered: a base model whose training text held many
-instructions trips sentinels too; the encoding of the prompt, judged beside this, shows whether a template caused it.
+instructions trips sentinels too; the encoding of the prompt, judged next to this, shows whether a template caused it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _names(least: int, *words: str) -> Callable[[str], bool]:
 
 
 def three_primes(output: str) -> bool:
-    """Say whether the first three numbers, without list numbers, are different primes."""
+    """Return whether the first three numbers, without list numbers, are different primes."""
     plain = re.sub(r"^\s*\d+[.)]\s", "", output, flags=re.MULTILINE)
     numbers = [int(match) for match in re.findall(r"\d{1,6}", plain)][:3]
     return len(set(numbers)) == 3 and all(n > 1 and all(n % d for d in range(2, int(n**0.5) + 1)) for n in numbers)

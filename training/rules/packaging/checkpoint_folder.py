@@ -56,13 +56,13 @@ class CheckpointFolder:
         try:
             return read_bytes(self.path / TEMPLATE, _SMALL).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise WrongFile(TEMPLATE, "is no UTF-8 text") from error
+            raise WrongFile(TEMPLATE, "is not UTF-8 text") from error
         except WrongFile as error:
             if not error.missing:
                 raise
         chat_template = self.tokenizer_config.get("chat_template", "")
         if not isinstance(chat_template, str | list):
-            raise WrongFile(TOKENIZER_CONFIG, "has a chat_template that is no text")
+            raise WrongFile(TOKENIZER_CONFIG, "has a chat_template that is not text")
         return chat_template if isinstance(chat_template, str) else json.dumps(chat_template)
 
     @cached_property
@@ -102,19 +102,19 @@ class CheckpointFolder:
         return bool(names) and all(name.startswith("adapter_") for name in names)
 
     def has(self, name: str) -> bool:
-        """Say whether there is a file of this name."""
+        """Return whether there is a file of this name."""
         return (self.path / name).is_file()
 
 
 def ends_of(described: dict[str, Any]) -> set[int]:
-    """Return the end tokens that a configuration names; a value that is no id is left out."""
+    """Return the end tokens that a configuration names; a value that is not an id is left out."""
     eos_token_id = described.get("eos_token_id")
     every = eos_token_id if isinstance(eos_token_id, list) else [eos_token_id]
     return {value for value in every if isinstance(value, int) and not isinstance(value, bool)}
 
 
 def readable(read: Callable[[], Any]) -> bool:
-    """Say whether a property can be read."""
+    """Return whether a property can be read."""
     try:
         read()
     except (WrongFile, WrongWeights):

@@ -69,7 +69,7 @@ class _GgufReader:
 
     def header(self) -> GgufHeader:
         if self._bytes(4) != b"GGUF":
-            raise self._wrong("is no GGUF file")
+            raise self._wrong("is not a GGUF file")
         version, tensors, keys = self._number("<I"), self._number("<Q"), self._number("<Q")
         if version not in (2, 3):
             raise self._wrong(f"has version {version}; known are 2 and 3")
@@ -84,7 +84,7 @@ class _GgufReader:
         placed = [self._tensor() for _ in range(tensors)]
         step = metadata.get("general.alignment", 32)
         if not isinstance(step, int) or not 1 <= step <= 1 << 16 or step & (step - 1):
-            raise self._wrong("states an alignment that is no power of two up to 65536")
+            raise self._wrong("states an alignment that is not a power of two up to 65536")
         begin = -(-self._read // step) * step
         gguf_tensors: dict[str, GgufTensor] = {}
         for name, dtype, shape, offset, size in placed:
@@ -110,7 +110,7 @@ class _GgufReader:
         # Of a type that is not known here only the place of the first byte can be compared with the file.
         dtype, block, width = BLOCKS.get(number, (f"type {number}", 1, 0))
         if shape[0] % block:
-            raise self._wrong(f"states a tensor of {dtype} whose rows of {shape[0]} are no whole blocks")
+            raise self._wrong(f"states a tensor of {dtype} whose rows of {shape[0]} are not whole blocks")
         return name, dtype, shape, offset, math.prod(shape) // block * width
 
     def _value(self, kind: int) -> Any:

@@ -108,7 +108,7 @@ def _heads(config: dict[str, Any], name: str) -> int | None:
 
 
 def _apart(theirs: GgufTensor, path: Path, ours: Tensor, heads: int | None) -> str:
-    """Say how a tensor differs; empty if it holds the numbers of the checkpoint."""
+    """Return how a tensor differs; empty if it holds the numbers of the checkpoint."""
     if ours.dtype not in FLOATS or tuple(reversed(theirs.shape)) != ours.shape:
         return f"has the shape {list(reversed(theirs.shape))}, not the {list(ours.shape)} of"
     start = 0

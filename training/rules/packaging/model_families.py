@@ -42,7 +42,7 @@ def family_of(config: dict[str, Any]) -> Family | None:
 
 
 def wrong_sizes(config: dict[str, Any]) -> tuple[str, ...]:
-    """Return the keys of sizes that are no positive numbers."""
+    """Return the keys of sizes that are not positive numbers."""
     return tuple(name for name in (*_SIZES, "vocab_size") if not _is_size(config.get(name)))
 
 

@@ -79,7 +79,7 @@ def _shards(folder: CheckpointFolder) -> Iterator[Flaw]:
     here, named = {path.name for path in folder.path.glob("*.safetensors")}, {*placed.values()}
     stray = here - named
     if WEIGHTS in stray and not here & named:
-        why = f"names {len(named)} files that are not here, beside a whole {WEIGHTS}: it is left from an earlier save"
+        why = f"names {len(named)} files that are not here, next to a whole {WEIGHTS}: it is left from an earlier save"
         yield Flaw("structure", "stale_index", INDEX, why, "delete it")
         return
     for name in sorted(named - here):

@@ -52,7 +52,7 @@ def tokenizer(folder: CheckpointFolder) -> Iterator[Flaw]:
     if end is None:
         yield Flaw("tokenizer", "no_end", TOKENIZER_CONFIG, "names no eos_token: answers would not end", _COPY)
     elif end not in ids:
-        yield Flaw("tokenizer", "no_end", TOKENIZER_CONFIG, f"eos_token {quote_name(end)} is no token", _COPY)
+        yield Flaw("tokenizer", "no_end", TOKENIZER_CONFIG, f"eos_token {quote_name(end)} is not a token", _COPY)
 
 
 def _merges(folder: CheckpointFolder, ids: dict[str, int]) -> Iterator[Flaw]:
@@ -66,7 +66,7 @@ def _merges(folder: CheckpointFolder, ids: dict[str, int]) -> Iterator[Flaw]:
         else None
     )
     if pairs is None or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-        yield Flaw("tokenizer", "merges", TOKENIZER, "has merges that are no pairs", _COPY)
+        yield Flaw("tokenizer", "merges", TOKENIZER, "has merges that are not pairs", _COPY)
         return
     for pair in pairs:
         if not all(isinstance(text, str) and text in ids for text in pair):
@@ -112,7 +112,7 @@ def template(folder: CheckpointFolder, base: CheckpointFolder | None = None) -> 
     except WrongFile as error:
         raise NotRun(f"{error}, so the template's tokens cannot be looked up") from error
     if unknown := sorted({*_SPECIAL.findall(text)} - ids.keys()):
-        why = f"writes {quote_name(unknown[0])}, which is no token of {TOKENIZER}"
+        why = f"writes {quote_name(unknown[0])}, which is not a token of {TOKENIZER}"
         yield Flaw("template", "unknown_token", TEMPLATE, why, "use the template of this model's tokenizer")
 
 
@@ -166,7 +166,7 @@ def generation(folder: CheckpointFolder) -> Iterator[Flaw]:
         for value in arguments if isinstance(arguments, list) else [arguments]:
             fits = value is None or (isinstance(value, int) and 0 <= value < (rows or 2**31))
             if not fits:
-                why = f"{name} {quote_name(str(value))} is no token: vocab_size is {rows}"
+                why = f"{name} {quote_name(str(value))} is not a token: vocab_size is {rows}"
                 yield Flaw("generation", "vocab_size", GENERATION, why, "copy that of the base")
                 return
     try:

@@ -42,7 +42,7 @@ def layout(folder: CheckpointFolder) -> Iterator[Flaw]:
         file = tensors[name].file.name
         why = f"tensor {quote_name(name)} of {file} is not declared by config.json: it would be ignored"
         whole = not missing and not file.startswith("model")
-        mend = f"delete {file}: the whole model is beside it" if whole else "correct config.json, or drop the tensor"
+        mend = f"delete {file}: the whole model is next to it" if whole else "correct config.json, or drop the tensor"
         yield Flaw("weights", "unexpected_tensor", CONFIG, why, mend)
     shared = sorted(declared.keys() & tensors.keys())
     wrong = [name for name in shared if tensors[name].shape != declared[name]]

@@ -102,7 +102,7 @@ def spread(some: Iterable[One], limit: int | None) -> list[One]:
 def reference(task: str, item: Item) -> str | None:
     """Return an answer that the item's verifier must accept, made from its constraint; None if no rule can make one.
 
-    If the verifier refuses it, nobody can answer the item. Raises KeyError or ValueError for an item that is not the
+    If the verifier refuses it, no one can answer the item. Raises KeyError or ValueError for an item that is not the
     task's.
     """
     if task == "exact_answer":

@@ -24,7 +24,10 @@ def choices_of(item: Item) -> tuple[str, ...]:
 
 
 def answer_of(item: Item) -> int:
-    """Return the place of the right choice, from 0; raises ValueError as :func:`choices_of`, or if it is no choice."""
+    """Return the place of the right choice, from 0.
+
+    Raises ValueError as :func:`choices_of`, or if it is not a choice.
+    """
     choices, answer = choices_of(item), item.constraint.get("answer")
     if not isinstance(answer, int) or not 1 <= answer <= len(choices):
         raise ValueError(f"question '{item.id}': answer {answer!r} is not a number from 1 to {len(choices)}")

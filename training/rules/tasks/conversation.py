@@ -64,7 +64,7 @@ def expected_of(item: Item, turn: int) -> TurnRequirement:
     if most is not None and not isinstance(most, int):
         raise ValueError(f"conversation '{item.id}': most_words_{turn} is {most!r}, no number")
     if form is not None and (form not in FORMS or FORMS[str(form)].values != ({},)):
-        raise ValueError(f"conversation '{item.id}': '{form}' is no form without values")
+        raise ValueError(f"conversation '{item.id}': '{form}' is not a form without values")
     return TurnRequirement(
         groups, _words(str(constraint.get(f"forbid_{turn}", "")), "|"), most, None if form is None else str(form)
     )
@@ -116,7 +116,7 @@ def answers_to(item: Item) -> tuple[str, ...]:
 
 
 def tells(item: Item, text: str) -> bool:
-    """Say whether a text holds a word that a later answer of the conversation must hold."""
+    """Return whether a text holds a word that a later answer of the conversation must hold."""
     pending = (expected_of(item, number) for number in range(2, len(turns_of(item)) + 1))
     return any(_holds(text, word) for value in pending for group in value.required for word in group)
 

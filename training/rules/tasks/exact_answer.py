@@ -130,7 +130,7 @@ def named_answers(item: Item) -> list[str]:
 
 
 def compared_forms(item: Item) -> dict[str, str]:
-    """Return the answers that an item names, each by the form in which it is compared; none of what is no number."""
+    """Return the answers that an item names, each by the form in which it is compared; none of what is not a number."""
     answers = named_answers(item)
     if item.constraint.get("find") != "last_number":
         return {reduce_answer(answer): answer for answer in answers}
@@ -161,7 +161,7 @@ def verify(item: Item, output: str) -> Judgement:
     if item.constraint.get("find") == "last_number":
         values = [last_number(answer) for answer in answers]
         if None in values:
-            raise ValueError(f"item '{item.id}' names an answer that is no number")
+            raise ValueError(f"item '{item.id}' names an answer that is not a number")
         number = last_number(output)
         return (
             Judgement(True) if number in values else Judgement(False, f"the last number is {number}, not {answers[0]}")

@@ -26,14 +26,17 @@ GROUP = verifier_process.GROUP
 
 
 class PluginTask:
-    """A task of another distribution, or of a file beside the spec."""
+    """A task of another distribution, or of a file next to the spec."""
 
     def __init__(self, name: str, where: str) -> None:
         self._name = name
         self._where = where
 
     def verify(self, item: Item, output: str) -> Judgement:
-        """Say whether an answer is right; raises PluginFault if the verifier breaks, or answers neither yes nor no."""
+        """Return whether an answer is right.
+
+        Raises PluginFault if the verifier breaks, or answers neither yes nor no.
+        """
         return self.verify_all([(item, output)])[0]
 
     def verify_right(self, item: Item, output: str) -> Judgement:
@@ -96,9 +99,9 @@ class PluginTask:
 
 @cache
 def plugin_task(name: str) -> PluginTask | None:
-    """Return the task of a file beside the spec, or of another distribution; None if there is none.
+    """Return the task of a file next to the spec, or of another distribution; None if there is none.
 
-    Raises KeyError for a file that no spec or order of this process named, PluginFault for what is no task.
+    Raises KeyError for a file that no spec or order of this process named, PluginFault for what is not a task.
     """
     if task_file.is_file(name):
         verifier_process.describe_task(name)

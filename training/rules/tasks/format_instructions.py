@@ -14,7 +14,7 @@ from typing import NamedTuple
 from specs.stages.base.artifacts import Item
 
 MIN_WORDS = 4
-"""An answer shorter than this is no answer, whatever its form."""
+"""An answer shorter than this is not an answer, whatever its form."""
 
 
 Constraint = Mapping[str, str | int]

@@ -2,7 +2,7 @@ r"""The task `instruction_following`: instructions that code can verify, of the 
 
 Zhou et al. 2023, "Instruction-Following Evaluation for Large Language Models" (arXiv:2311.07911), written anew from the
 paper's definitions. An item names its instructions by number in its constraint: ``"1": "keywords:existence"`` with its
-arguments beside it, ``"1.keywords": "[\"tea\", \"milk\"]"`` (a list is JSON in a string). An answer passes when it
+arguments next to it, ``"1.keywords": "[\"tea\", \"milk\"]"`` (a list is JSON in a string). An answer passes when it
 follows all of them.
 
 What differs from the authors' program: sentences are counted by rules instead of nltk's punkt model, and languages are
@@ -57,7 +57,7 @@ def sentences_of(text: str) -> list[str]:
 
 def _check_relation(count: int, relation: str, number: int, what: str) -> str:
     if relation not in _RELATIONS:
-        raise ValueError(f"'{relation}' is no relation; known are {', '.join(_RELATIONS)}")
+        raise ValueError(f"'{relation}' is not a relation; known are {', '.join(_RELATIONS)}")
     right = count >= number if relation == "at least" else count < number
     return "" if right else f"has {count} {what}, asked for {relation} {number}"
 
@@ -266,7 +266,7 @@ def instructions_of(item: Item) -> list[tuple[str, dict[str, Any]]]:
     for key, value in item.constraint.items():
         parts = _NUMBERED.fullmatch(key)
         if parts is None:
-            raise ValueError(f"item '{item.id}': '{key}' is no key of an instruction")
+            raise ValueError(f"item '{item.id}': '{key}' is not a key of an instruction")
         number, name = int(parts[1]), parts[2]
         if name is None:
             types[number] = str(value)
@@ -276,7 +276,7 @@ def instructions_of(item: Item) -> list[tuple[str, dict[str, Any]]]:
     for number in sorted(types.keys() | arguments.keys()):
         type_ = types.get(number, "")
         if type_ not in VERIFIERS:
-            raise ValueError(f"item '{item.id}': '{type_}' is no type of instruction")
+            raise ValueError(f"item '{item.id}': '{type_}' is not a type of instruction")
         texts, has = set(VERIFIERS[type_][1]), arguments.get(number, {})
         if texts != has.keys():
             raise ValueError(f"item '{item.id}': {type_} takes {sorted(texts)}, has {sorted(has)}")
@@ -287,7 +287,7 @@ def instructions_of(item: Item) -> list[tuple[str, dict[str, Any]]]:
 
 
 def verify(item: Item, output: str) -> Judgement:
-    """Say which instruction of its item an answer breaks first, if any; raises as :func:`instructions_of`."""
+    """Return which instruction of its item an answer breaks first, if any; raises as :func:`instructions_of`."""
     instructions = instructions_of(item)
     if not output.strip():
         return Judgement(False, "is empty")

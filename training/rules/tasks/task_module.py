@@ -26,7 +26,7 @@ KNOWN = "known"
 
 
 class TaskModule:
-    """The module of a task of another distribution, or of a file beside the spec."""
+    """The module of a task of another distribution, or of a file next to the spec."""
 
     def __init__(self, module: Any, where: str) -> None:
         self._module = module
@@ -61,7 +61,10 @@ class TaskModule:
         return []
 
     def verify(self, item: Item, output: str) -> Judgement:
-        """Say whether an answer is right; raises PluginFault if the verifier breaks, or answers neither yes nor no."""
+        """Return whether an answer is right.
+
+        Raises PluginFault if the verifier breaks, or answers neither yes nor no.
+        """
         arguments = self._convert_item(item)
         try:
             return self._verify_answer(arguments, output)
@@ -130,13 +133,13 @@ class TaskModule:
         return self._form.model_validate(row | item.constraint)
 
     def _as_item(self, own: BaseModel) -> Item:
-        """Return an item of the task's own form as a row; raises PluginFault if its fields are no texts or numbers."""
+        """Return an item of the task's own form as a row; raises PluginFault if its fields are not texts or numbers."""
         values = own.model_dump(mode="json")
         row = {name: values.pop(name) for name in _ROW if name in values}
         try:
             return Item.model_validate(dict.fromkeys(_ROW, KNOWN) | row | {"constraint": values})
         except ValidationError as error:
-            message = f"its known_answers holds an Item that is no row: {plain(str(error.errors()[0]), 200)}"
+            message = f"its known_answers holds an Item that is not a row: {plain(str(error.errors()[0]), 200)}"
             raise PluginFault(message, where=self._place("known_answers")) from error
 
     def _broken(self, error: BaseException, text: str) -> PluginFault:
@@ -175,7 +178,7 @@ def task_module(name: str, point: Sequence[str] | None) -> TaskModule:
         point: what the entry point names, and who brings it.
 
     Raises:
-        PluginFault: it cannot be imported, or is no task.
+        PluginFault: it cannot be imported, or is not a task.
     """
     if task_file.is_file(name):
         return TaskModule(task_file.module_of(name), task_file.path_of(name))

@@ -24,7 +24,7 @@ def main() -> int:
     nothing = os.open(os.devnull, os.O_RDWR)
     hello = json.loads(asking.readline())
     _limit(hello["limits"])
-    # What the task prints is no answer.
+    # What the task prints is not an answer.
     for used in (0, 1, 2):
         os.dup2(nothing, used)
     os.close(nothing)
@@ -109,7 +109,7 @@ def _limit(limits: Mapping[str, int]) -> None:
 
 
 def _processor_time(seconds: float) -> None:
-    """Let the process end itself when the next answer takes so much processor time, whoever is there to end it."""
+    """Let the process end itself when the next answer takes so much processor time, anyone who is there to end it."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used.ru_utime + used.ru_stime + seconds) + 1, hard))

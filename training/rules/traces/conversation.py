@@ -1,7 +1,7 @@
-"""Puts records in their place: turns in the order of the file, with branches where somebody went back.
+"""Puts records in their place: turns in the order of the file, with branches where someone went back.
 
-``parentUuid`` is no chain of turns: a model that calls three tools leaves three forks, and walking back from the last
-record loses half of them. It is read for two things alone: which conversation a record belongs to, and whether a
+``parentUuid`` is not a chain of turns: a model that calls three tools leaves three forks, and walking back from the
+last record loses half of them. It is read for two things alone: which conversation a record belongs to, and whether a
 person asked something else at a place where they had asked before.
 """
 
@@ -24,14 +24,14 @@ from training.rules.traces.record_kinds import (
 
 Where = tuple[str, int]
 Lineage = dict[str, Any]
-"""What is kept of a record that is no part of a conversation."""
+"""What is kept of a record that is not part of a conversation."""
 _KEPT = ("uuid", "parentUuid", "logicalParentUuid", "sessionId", "agentId", "isSidechain")
 _UNKNOWN = "?"
 """Stands for the turn before a record whose parent no file holds."""
 
 
 def lineage(record: dict[str, Any]) -> Lineage:
-    """Return what is needed of a record that is no part of a conversation: what comes after it may name it."""
+    """Return what is needed of a record that is not part of a conversation: what comes after it may name it."""
     known = {name: record[name] for name in _KEPT if name in record}
     return known | {"boundary": is_boundary(record), "preserved": list_preserved_records(record)}
 

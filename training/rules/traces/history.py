@@ -20,7 +20,7 @@ def states(turns: Iterable[TraceTurn]) -> list[TraceTurn]:
 def history(turns: Mapping[str, TraceTurn], state: TraceTurn) -> list[TraceTurn]:
     """Return what the model had before it in a state, oldest first: after a compaction, from the summary on.
 
-    A call without a result is no part of it: programs leave it out of what they send.
+    A call without a result is not part of it: programs leave it out of what they send.
 
     Raises:
         KeyError: a turn names one that is not there.

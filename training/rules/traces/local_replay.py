@@ -40,14 +40,14 @@ def states_in(transcripts: Sequence[Item], traces_parameters: ReplayTracesParame
     """Return the states of packed transcripts.
 
     Raises:
-        ValueError: the name of a transcript is no path below a folder.
+        ValueError: the name of a transcript is not a path below a folder.
         UserError: no answer of a model is in them.
     """
     with TemporaryDirectory(prefix="peergate-traces-") as folder:
         for item in transcripts:
             name = PurePosixPath(item.id)
             if name.is_absolute() or ".." in name.parts or not name.parts:
-                raise ValueError(f"'{item.id}' is no name of a transcript")
+                raise ValueError(f"'{item.id}' is not a name of a transcript")
             path = Path(folder, *name.parts).with_suffix(".jsonl")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(item.prompt, encoding="utf-8", newline="")
@@ -84,7 +84,7 @@ def make_reply(row: TraceAnswer) -> _SampledReply:
 def pairs_of(
     states: States, rows: Iterable[TraceAnswer], traces_parameters: ReplayTracesParameters
 ) -> AnswerPreferences:
-    """Return the pairs of the states in which two answers do the same, and somebody did something else."""
+    """Return the pairs of the states in which two answers do the same, and someone did something else."""
     voices = [f"{traces_parameters.teacher}-{sample}" for sample in range(traces_parameters.answers)]
     statements: dict[str, dict[str, _SampledReply]] = {}
     for row in rows:

@@ -51,7 +51,7 @@ class TeacherPairs(NamedTuple):
 def make_pairs(
     answered: Iterable[AnsweredState], families: Mapping[str, str], tools: Iterable[str], fewest: int | None = None
 ) -> TeacherPairs:
-    """Return a pair of each state in which teachers of two families agree, and somebody did something else.
+    """Return a pair of each state in which teachers of two families agree, and someone did something else.
 
     ``families`` names that of each teacher. ``fewest`` whole answers to a state are needed; None: every teacher's.
     """

@@ -34,7 +34,7 @@ SYNTHETIC = "<synthetic>"
 
 
 def why_skipped(record: dict[str, Any]) -> str:
-    """Return why a record is no part of a conversation; "" for one that is."""
+    """Return why a record is not part of a conversation; "" for one that is."""
     kind = record.get("type")
     message = record.get("message")
     if isinstance(kind, str) and isinstance(record.get("payload"), dict) and "sessionId" not in record:
@@ -108,7 +108,7 @@ def list_preserved_records(record: dict[str, Any]) -> tuple[str, ...]:
 
 
 def is_boundary(record: dict[str, Any]) -> bool:
-    """Say whether the conversation was compacted here."""
+    """Return whether the conversation was compacted here."""
     return record.get("type") == "system" and record.get("subtype") == "compact_boundary"
 
 

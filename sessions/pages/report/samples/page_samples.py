@@ -1,4 +1,4 @@
-"""The samples on the page of an export: some of each group, chosen by nobody, and how many are left out."""
+"""The samples on the page of an export: some of each group, chosen by no one, and how many are left out."""
 
 from __future__ import annotations
 

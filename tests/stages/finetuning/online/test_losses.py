@@ -153,7 +153,7 @@ def test_the_ends_are_the_two_kl_divergences_in_their_order() -> None:
     half = Categorical(probs=(ours.probs + theirs.probs) / 2)
     jensen = (kl_divergence(theirs, half) + kl_divergence(ours, half)) / 2
     assert torch.allclose(found(0.5), jensen, atol=1e-5) and float(found(0.5).max()) <= math.log(2)
-    # Between the ends it goes to 0 towards them: beta 0 is no limit of small ones.
+    # Between the ends it goes to 0 towards them: beta 0 is not a limit of small ones.
     assert float(found(0.001).max()) < 0.05 * float(found(0.0).min())
     # Fewer words tell less apart (the data processing inequality), so top k and a tail is another, smaller divergence.
     assert bool((found(0.0, 3) <= found(0.0) + 1e-6).all()) and not torch.allclose(found(0.0, 3), found(0.0), rtol=0.01)

@@ -146,7 +146,7 @@ FLAWS: list[tuple[str, str, str, Callable[[Path], Evidence]]] = [
     ("longer answers pay", "rollouts.hacking", "FAIL", _hacked),
     ("kept-out answers got wrong", "rollouts.hacking", "FAIL", _of(after=_many_lost())),
     ("kept-out answers as before", "rollouts.hacking", "WARN", _of(after=kept(0, 0))),
-    ("a verdict that nobody gives", "rollouts.rewards", "FAIL", _row(lambda one: {"verified": not one["verified"]})),
+    ("a verdict that no one gives", "rollouts.rewards", "FAIL", _row(lambda one: {"verified": not one["verified"]})),
     ("a reward that was not earned", "rollouts.rewards", "FAIL", _row(lambda one: {"reward": one["reward"] + 0.1})),
     ("an advantage of another group", "rollouts.rewards", "FAIL", _row(lambda one: {"advantage": -one["advantage"]})),
     ("a hint in a stage without a teacher", "rollouts.rewards", "FAIL", _row(lambda _: {"hint": "say it"})),
@@ -207,7 +207,7 @@ def test_every_check_has_a_flaw() -> None:
 
 
 def test_a_rise_of_the_verified_reward_alone_is_no_hacking(tmp_path: Path) -> None:
-    """The negative control of the planted case: the same rise of length beside more right answers."""
+    """The negative control of the planted case: the same rise of length next to more right answers."""
     weights = {"verified": 1.0, "length": 0.5}
     answers = rollouts(tokens=lambda at: 9 + round(4 * at), weights=weights)
     result = results_of(rollout_evidence(tmp_path, answers=answers, rewards=weights))["rollouts.hacking"]

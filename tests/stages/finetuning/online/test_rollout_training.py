@@ -97,7 +97,7 @@ def test_a_pass_that_is_resumed_has_the_order_of_an_undisturbed_training() -> No
 
 
 def test_answers_of_another_model_are_seen(tmp_path: Path) -> None:
-    """The negative control: the same rows with answers that nobody sampled from these weights."""
+    """The negative control: the same rows with answers that no one sampled from these weights."""
     job = rollout_job(tmp_path)
     trained(job)
     path = job.out / "rollouts.jsonl"
@@ -390,7 +390,7 @@ def test_only_the_tokens_of_a_span_have_a_gradient(tmp_path: Path, monkeypatch: 
         ({"rewards": {"length": 0.0}}, "every reward has weight 0"),
         ({"rewards": {}}, "at least 1 item"),
         ({"updates": 2, "checkpoint_steps": 3}, "no multiple of updates"),
-        ({"updates": 2, "distributed": {"replicas": 2, "sync_every": 3}}, "sync_every 3 is no multiple of updates"),
+        ({"updates": 2, "distributed": {"replicas": 2, "sync_every": 3}}, "sync_every 3 is not a multiple of updates"),
         ({"channels": {"grpo": 0.0}}, "every channel has weight 0"),
         ({"self_distillation": {"target": "span"}}, "target 'span' needs feedback 'verifier', not 'both'"),
         ({"channels": {"sdpo": 1.0}, "rewards": {"ended": 1.0}}, "'verified' is among the rewards"),

@@ -154,7 +154,7 @@ def test_a_subagent_is_a_thread_of_its_own(version: str, tmp_path: Path) -> None
     assert thread == f"{mine[0].thread}/{file.stem.removeprefix('agent-')}" and thread != mine[0].thread
     assert all(words(history(turns, state))[0] == HELPER_TASK for state in theirs)
     assert all(turn.thread == state.thread for state in ingested.turns for turn in history(turns, state))
-    # Without what marks it, it is no subagent: the mark is what is read.
+    # Without what marks it, it is not a subagent: the mark is what is read.
     assert not [turn for turn in read(edited(tmp_path, version, "subagent", hide)).turns if turn.subagent]
 
 

@@ -109,7 +109,7 @@ def make_channel_trainer(trainer: type[Any], plan: ChannelPlan) -> type[Any]:
             return _count_loss(self, pending[0]) if pending else next(_iterate_trainable(model)).sum() * 0.0
 
         def read_pairs(self, sides: Sequence[TokenSequence]) -> None:
-            """Hear which responses a pass reads beside its answers."""
+            """Hear which responses a pass reads next to its answers."""
 
         def channel_counts(self) -> dict[str, Any]:
             """Return what the channels did in the running step; raises Silent for one that learns from nothing."""

@@ -62,7 +62,7 @@ class Rollouts:
 
     @property
     def replays(self) -> bool:
-        """Say whether answers come from a job's rows."""
+        """Return whether answers come from a job's rows."""
         return self._committed is not None
 
     def of_step(self, step: int) -> list[list[int]]:
@@ -241,7 +241,7 @@ def _in_passes(sampler: Any) -> Any:
 
 
 def keep_rows(folder: Path, rows: Sequence[Rollout]) -> None:
-    """Write rollouts beside a saved step."""
+    """Write rollouts next to a saved step."""
     write_durably(folder / FILE, lines_of(rows))
 
 

@@ -105,7 +105,7 @@ def _build_witness_prompts(
     )
     items = {item.id: item for item in arguments.training}
     if unknown := [rollout.item for rollout in rows if rollout.item not in items]:
-        raise UnusableRow(f"a rollout answers '{unknown[0]}', which is no prompt to train on")
+        raise UnusableRow(f"a rollout answers '{unknown[0]}', which is not a prompt to train on")
     sampling = TokenSampling(job.parameters.max_new_tokens, temperature=job.parameters.temperature)
     return [
         answer(
@@ -127,7 +127,7 @@ def read_kept(job: Job[Any], arguments: OnlineInputs, model: Any, part: str, see
     requests: list[PromptedAnswer] = []
     for place, row in left_rows(job, KeptAnswer, sorted(places), "kept"):
         if row.item not in items:
-            raise UnusableRow(f"'{row.item}' is no prompt that was kept out")
+            raise UnusableRow(f"'{row.item}' is not a prompt that was kept out")
         ids, text, finish = (row.before_ids, row.before, row.before_finish)
         if part == "after":
             ids, text, finish = (row.after_ids, row.after, row.after_finish)

@@ -40,7 +40,7 @@ class ReplicaReplay(ABC):
     def __init__(self, job: Job[Any]) -> None:
         self.job = job
         self.answers: list[Any] = []
-        """Rows beside those of the steps."""
+        """Rows next to those of the steps."""
 
     @abstractmethod
     def build(self, mine: Job[Any], share: Share) -> tuple[Any, PreparedModel]:
@@ -93,7 +93,7 @@ class ReplicaCourse(ABC):
 
     @abstractmethod
     def end(self, rounds: list[RoundRecord], model: Any) -> None:
-        """Write what is left beside steps and weights, with the trained model."""
+        """Write what is left next to steps and weights, with the trained model."""
 
     def steps(self) -> int:
         """Return the optimizer steps of each replica."""

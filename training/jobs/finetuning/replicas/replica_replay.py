@@ -143,7 +143,7 @@ def _snapshot(job: Job[Any], step: int, number: int) -> Path | None:
 
 
 class RoundStart(NamedTuple):
-    """What a round begins with beside its weights, as a replica saved it."""
+    """What a round begins with next to its weights, as a replica saved it."""
 
     outer: dict[str, Any]
     masters: dict[str, Any]

@@ -15,7 +15,7 @@ class Waits:
         self._now, self._since, self._told = "", 0.0, set[str]()
 
     def lasts(self, what: str) -> bool:
-        """Say whether to log what is waited for: once, where it has lasted for :data:`TOLD_AFTER_S`."""
+        """Return whether to log what is waited for: once, where it has lasted for :data:`TOLD_AFTER_S`."""
         if what != self._now:
             self._now, self._since = what, time.monotonic()
         if not what or what in self._told or time.monotonic() - self._since < TOLD_AFTER_S:

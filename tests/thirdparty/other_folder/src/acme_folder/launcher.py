@@ -62,7 +62,7 @@ class Processes:
         return handle if (self._folder / handle).exists() else None
 
     def poll(self, handle: str) -> EngineStatus:
-        """Say how the command is."""
+        """Return how the command is."""
         if handle in self._mine:
             code = self._mine[handle].poll()
             return EngineStatus("running") if code is None else EngineStatus("exited")
