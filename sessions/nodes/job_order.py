@@ -63,14 +63,14 @@ def resumed(session: Session, order: JobOrder) -> JobOrder:
         return JobOrder.model_validate_json(session.store.get(launched.body["order"]))
     for before in sources(list(session.trail.iterate()), session.store, order):
         try:
-            result = offered(session.run, job_folder(session.run, before.key), before.grant.attempt)
+            resume_step = offered(session.run, job_folder(session.run, before.key), before.grant.attempt)
         except (OSError, ValueError) as error:
             text = f"starts anew: the steps of attempt {before.grant.attempt} cannot be used: {error}"
             session.display.say(f"{order.key} {text}")
             continue
-        if result is not None:
-            session.display.say(f"{order.key} resumes from step {result.step} of attempt {result.attempt}")
-            return order.model_copy(update={"resumes": result})
+        if resume_step is not None:
+            session.display.say(f"{order.key} resumes from step {resume_step.step} of attempt {resume_step.attempt}")
+            return order.model_copy(update={"resumes": resume_step})
     return order
 
 
@@ -148,8 +148,7 @@ def prepare_model(
 
 def _running_code(session: Session) -> str:
     """Return the digest of the code that was recorded when the session was last opened or resumed."""
-    stated = [value.body.get("code_state") for value in session.trail.iterate("open", "resume")]
-    return next(value["digest"] for value in reversed(stated) if value is not None)
+    return list(session.trail.iterate("open", "resume"))[-1].body["code_state"]["digest"]
 
 
 def current_attempt(session: Session, state: State) -> tuple[Stage, int, str]:
