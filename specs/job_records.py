@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from specs.code_state import CodeState, MachineUse
 from specs.confinement.verifier_limits import VerifierLimits
-from specs.digests import Contract, Count, Digest, Positive, Quantity, omitted
+from specs.digests import Contract, Count, Digest, Positive, Quantity
 from specs.stages.stage import Kind, ModelKind
 from specs.task_file import remember
 from specs.trail.grant_and_claim import Grant
@@ -65,9 +65,9 @@ class Challenge(Contract):
     """How many rows the job left."""
     rows: tuple[Count, ...]
     """Their places in the file, from 0, in order."""
-    segments: tuple[Segment, ...] = omitted(())
+    segments: tuple[Segment, ...] = ()
     """Of training: the same rows, by the steps they begin after."""
-    others: dict[str, Drawn] | None = omitted()
+    others: dict[str, Drawn] | None = None
     """The same of outputs beside ``rows`` that hold scores, by name."""
 
     def drawn(self, output: str) -> Drawn:
@@ -88,7 +88,7 @@ class Challenge(Contract):
     def counts(self) -> tuple[int, int]:
         """Return how many rows of all outputs are to be made again, and of how many."""
         every = [self.drawn(name) for name in ("rows", *(self.others or ()))]
-        return sum(len(value.rows) for value in every), sum(value.of for value in every)
+        return sum(len(row_selection.rows) for row_selection in every), sum(row_selection.of for row_selection in every)
 
 
 class JobOrder(Contract):
@@ -105,17 +105,17 @@ class JobOrder(Contract):
     code: Digest
     """Of the code the orchestrator runs: a job that would run another one refuses."""
     max_seconds: float
-    dead_man_minutes: float | None = omitted()
+    dead_man_minutes: float | None = None
     """The job ends itself when no orchestrator was there for this long; None: never."""
-    model_kind: ModelKind | None = omitted()
-    """The kind the spec declares of the model, for prompting; :meth:`declared` fills in what an order leaves out."""
-    resumes: Resumed | None = omitted()
+    model_kind: ModelKind | None = None
+    """The kind the spec declares of the model, for prompting; None where the builder's code runs."""
+    resumes: Resumed | None = None
     """None: the job begins at the beginning."""
-    task_text: str | None = omitted()
+    task_text: str | None = None
     """Of a task in a file, the file: ``task`` names its digest, and the grant ``task``."""
-    verifier: VerifierLimits = omitted(VerifierLimits())
+    verifier: VerifierLimits = VerifierLimits()
     """What the process of a verifier of the user's own may take."""
-    challenge: Challenge | None = omitted()
+    challenge: Challenge | None = None
     """Set for a witness, which does not do the work: it looks whether the granted weights could have done it."""
 
     @model_validator(mode="after")
@@ -126,14 +126,6 @@ class JobOrder(Contract):
     def granted_key(self) -> str:
         """Return the key that belongs to the grant: a witness works under that of the job it judges."""
         return self.grant.key() + (WITNESS if self.challenge else "")
-
-    def declared(self) -> ModelKind | None:
-        """Return the declared kind of the model, which some kinds of orders leave out where it is instruct."""
-        # Imported here: a job's wrapper reads orders, and all stage kinds together take longer to import than it does.
-        from specs.stages.registry import STAGE_KINDS
-
-        unsaid = self.model_kind is None and STAGE_KINDS[self.kind].instruct_unsaid
-        return "instruct" if unsaid else self.model_kind
 
 
 class Manifest(Contract):
@@ -154,16 +146,14 @@ class Manifest(Contract):
     seed: Count
     tokens: Count
     wall_s: Quantity
-    peak_rss_mb: Quantity | None = omitted()
-    """Told by jobs of earlier versions; what the wrapper measured is in :class:`ExitRecord`."""
     effective: dict[str, Any]
     """Settings read back from the objects that did the work, by parameter name where there is one."""
     facts: dict[str, Any] = {}
     """Further things the job saw that checks use (for example the masked share of a batch)."""
-    code_state: CodeState | None = omitted()
-    """Which code ran, as it was when the job began; older manifests hold the digest of ``training`` only."""
-    machine: MachineUse | None = omitted()
-    """What the job used of graphics processors; not told in older manifests."""
+    code_state: CodeState
+    """Which code ran, as it was when the job began."""
+    machine: MachineUse | None = None
+    """What the job used of graphics processors."""
 
 
 class Progress(Contract):
@@ -209,7 +199,7 @@ class Observed(Contract):
     """For so long its process was seen alive on this machine; 0 where the process is elsewhere."""
     at_most_s: Quantity
     """From the launch to when its end was seen, by any orchestrator."""
-    clock_set_s: float | None = omitted()
+    clock_set_s: float | None = None
     """By how much the machine's clock was set meanwhile; None where the job may have read another clock."""
 
     def spare(self) -> float:
@@ -242,11 +232,11 @@ class ExitRecord(Contract):
     ended: float
     host: str
     log: Digest
-    log_left_out: int = omitted(0)
+    log_left_out: int = 0
     """Bytes that were printed and are not in the log."""
-    cpu_s: float | None = omitted()
+    cpu_s: float | None = None
     """Processor time of the stage and of what it started and waited for."""
-    peak_rss_mb: float | None = omitted()
+    peak_rss_mb: float | None = None
     """The most memory in MiB: that of all its processes together, looked at once a second, or that of the largest."""
 
     @property

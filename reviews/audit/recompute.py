@@ -46,9 +46,8 @@ def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str]
         if kind not in ("decision", "amendment"):
             continue
         where = f"entry {recorded.entry.seq} ({kind} {recorded.entry.key.partition('/')[2]})"
-        # The first decisions did not name their code.
         try:
-            code = recorded.body.get("code")
+            code = recorded.body["code"]
             resolved = spec_at_hand(entries[: recorded.entry.seq + 1], store, code)
             if resolved is None:
                 notes.append(f"{where}: was made by other code ({code}) and is not derived again")
@@ -117,11 +116,11 @@ def _differences(run: Path, entries: list[Recorded], store: Store, decision: Rec
     stage, attempt = decision.body["stage"], decision.body["attempt"]
     stated = Decision.model_validate_json(store.get(decision.body["decision"]))
     packet = Packet.model_validate_json(store.get(stated.packet))
-    remaining = find(entries, f"packet/{stage or DESIGN}.{attempt}")
-    if remaining is None or remaining.body["packet"] != stated.packet:
+    recorded_entry = find(entries, f"packet/{stage or DESIGN}.{attempt}")
+    if recorded_entry is None or recorded_entry.body["packet"] != stated.packet:
         return ["the decision names another packet than the one on record"]
     # What came later cannot have been known: everything is derived from the trail as it was.
-    then = entries[: remaining.entry.seq]
+    then = entries[: recorded_entry.entry.seq]
     if stage is None:
         texts = _design_packet(then, store, packet)
     else:
@@ -134,27 +133,33 @@ def _differences(run: Path, entries: list[Recorded], store: Store, decision: Rec
 def _amendment(entries: list[Recorded], store: Store, recorded: Recorded) -> list[str]:
     """Judge an amendment again: its changes, its design checks, and what packet and verdict give."""
     body, number = recorded.body, int(recorded.entry.key.partition("/")[2])
-    remaining, judged = find(entries, f"packet/{AMENDMENT}.{number}"), find(entries, f"verdict/{AMENDMENT}.{number}")
-    on_record = remaining and judged and (remaining.body["packet"], judged.body["verdict"])
-    if remaining is None or on_record != (body["packet"], body["verdict"]):
+    recorded_entry, judged = (
+        find(entries, f"packet/{AMENDMENT}.{number}"),
+        find(entries, f"verdict/{AMENDMENT}.{number}"),
+    )
+    on_record = recorded_entry and judged and (recorded_entry.body["packet"], judged.body["verdict"])
+    if recorded_entry is None or on_record != (body["packet"], body["verdict"]):
         return ["packet and verdict are not those on record"]
     checked = find(entries, f"checks/{AMENDMENT}.{number}")
-    before = entries[: checked.entry.seq if checked else remaining.entry.seq]
+    before = entries[: checked.entry.seq if checked else recorded_entry.entry.seq]
     old, _ = registered_spec(before, store)
     new = read_resolved(store.get(body["spec"]))
-    changes = amended(before, old, new)
+    effect_estimates = amended(before, old, new)
     checks = amendment_checks(before, store, old, new)
     packet = Packet.model_validate_json(store.get(body["packet"]))
     again = amendment_packet(before, old, new, checks, checks_digest=_digest_of(checks), reason=body["reason"])
     verdict = Verdict.model_validate_json(store.get(body["verdict"]))
-    seen_values = entries[: recorded.entry.seq]
-    decision = settle(new, packet, verdict, number, looked_up(seen_values, store, AMENDMENT))
-    problems = list(lookup_damage(Path(), seen_values, store, AMENDMENT, number, is_design=True))
+    seen_recorded_entries = entries[: recorded.entry.seq]
+    decision = settle(new, packet, verdict, number, looked_up(seen_recorded_entries, store, AMENDMENT))
+    problems = list(lookup_damage(Path(), seen_recorded_entries, store, AMENDMENT, number, is_design=True))
     if again != packet:
         problems.append(_other_checks(packet.checks, checks) or "the amended design gives another packet")
-    if refused(before, old, changes):
-        problems.append(f"amends what cannot be amended: {'; '.join(refused(before, old, changes))}")
-    facts = {"changes": [change._asdict() for change in changes], "exploratory": is_exploratory(before, changes)}
+    if refused(before, old, effect_estimates):
+        problems.append(f"amends what cannot be amended: {'; '.join(refused(before, old, effect_estimates))}")
+    facts = {
+        "changes": [effect_estimate._asdict() for effect_estimate in effect_estimates],
+        "exploratory": is_exploratory(before, effect_estimates),
+    }
     facts |= {"outcome": decision.outcome, "reasons": list(decision.reasons), "registration": new.registration()}
     problems += [f"{name} is {body[name]}, derived {value}" for name, value in facts.items() if body[name] != value]
     return problems
@@ -244,9 +249,11 @@ def _verdict_and_decision(
 
 def _merged(entries: list[Recorded], store: Store, entry: Recorded) -> Verdict:
     """Merge the verdicts of a panel's members again."""
-    requests = [find(entries, f"{entry.entry.key}/{number}") for number in range(1, entry.body["members"] + 1)]
+    recorded_entries = [find(entries, f"{entry.entry.key}/{number}") for number in range(1, entry.body["members"] + 1)]
     recorded = Verdict.model_validate_json(store.get(entry.body["verdict"]))
-    answers = [member_answer(store, value) for value in requests if value is not None]
+    answers = [
+        member_answer(store, recorded_entry) for recorded_entry in recorded_entries if recorded_entry is not None
+    ]
     return merge(answers, recorded.quorum)
 
 

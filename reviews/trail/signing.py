@@ -14,7 +14,7 @@ from specs.digests import digest_bytes
 from specs.errors import PeergateError, UserError
 from specs.masking import current
 from specs.system.steady_clock import SteadyClock
-from specs.trail.bodies import FORMS, misfit
+from specs.trail.bodies import VERSION, misfit
 from specs.trail.entry import Entry, EntryKind
 from specs.trail.key_policy import ROLES, SIGNERS, Policy, PolicyKey, Role
 
@@ -115,7 +115,7 @@ def signed_entry(edge: Edge, session: str, new: New, signer: Signer, clock: Stea
         entry = Entry(
             seq=edge.tree.size,
             kind=new.kind,
-            version=FORMS[new.kind].version,
+            version=VERSION,
             session=session,
             key=new.key,
             # Verifiers want times in order, and hours are counted by them: no clock that is set changes either.

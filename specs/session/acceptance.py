@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from specs.digests import Contract, Digest, omitted
+from specs.digests import Contract, Digest
 from specs.stages.stage import Criterion, Name
 
 Link = Annotated[str, StringConstraints(pattern=r"^https://[^\s<>()\[\]\"'`|\\]+$", max_length=500)]
@@ -16,10 +16,10 @@ Link = Annotated[str, StringConstraints(pattern=r"^https://[^\s<>()\[\]\"'`|\\]+
 class Companion(Contract):
     """A document that belongs to the experiment: an analysis plan, the spec of a sibling, a discussion."""
 
-    path: str | None = omitted()
+    path: str | None = None
     """A file, relative to the spec; its digest is registered, so that everybody can see which text was meant."""
-    link: Link | None = omitted()
-    digest: Digest | None = omitted()
+    link: Link | None = None
+    digest: Digest | None = None
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
@@ -39,22 +39,22 @@ class AcceptanceCriterion(Contract):
     text: Annotated[str, StringConstraints(min_length=10, max_length=500)]
     stage: Name
     """The stage whose gate discharges it."""
-    metric: Criterion | None = omitted()
+    metric: Criterion | None = None
     """A bound on what the stage measures."""
-    check: Annotated[str, StringConstraints(pattern=r"^[a-z_]+\.[a-z0-9_]+$")] | None = omitted()
+    check: Annotated[str, StringConstraints(pattern=r"^[a-z_]+\.[a-z0-9_]+$")] | None = None
     """A check that has to pass: one that warns, or does not apply, shows nothing."""
-    ship: bool = omitted(False)
+    ship: bool = False
     """Every check of the ship gate that runs at the stage passes."""
-    weight: Annotated[int, Field(ge=1, le=1000)] = omitted(1)
+    weight: Annotated[int, Field(ge=1, le=1000)] = 1
     """Its part of ship-%."""
-    effort_hours: Annotated[float, Field(gt=0, le=10_000)] | None = omitted()
+    effort_hours: Annotated[float, Field(gt=0, le=10_000)] | None = None
     """What is planned for it, of machines and people; not stated, the limits of the stages that lead to it."""
-    model: Annotated[str, StringConstraints(pattern=r"^(model|[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*)$")] | None = omitted()
+    model: Annotated[str, StringConstraints(pattern=r"^(model|[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*)$")] | None = None
     """Which of several models it speaks of: ``model``, or a checkpoint (``STAGE.OUTPUT``) that its stage reads or
     leaves. ship-% is then shown for each model as well."""
-    issue: Link | None = omitted()
+    issue: Link | None = None
     """Where it is discussed."""
-    applies_if: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*$")] | None = omitted()
+    applies_if: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*$")] | None = None
     """``STAGE.PARAMETER``: where that is registered as ``no``, false, 0 or null, the criterion does not apply, and
     ship-% leaves it out. A session that cannot show something is never excused otherwise."""
 

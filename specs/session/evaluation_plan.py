@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from specs.digests import Contract, omitted
+from specs.digests import Contract
 from specs.exact import exact
 from specs.stages.sampling import Share
 from specs.stages.stage import Criterion, Name
@@ -41,7 +41,7 @@ class EvaluationPlan(Contract):
 
     gap: Gap | None = None
     drift: tuple[Drift, ...] = ()
-    paired: tuple[PairedTest, ...] = omitted(())
+    paired: tuple[PairedTest, ...] = ()
     """Comparisons of stages beside the analysis, each with the test that its outcome asks for."""
     labelled: Name | None = None
     """The data file with answers that people have labelled, against which the task's verifier is held."""

@@ -1,67 +1,60 @@
-"""The form of every kind of entry: what its body must hold.
-
-A field that is added to a kind is optional, because older trails stay valid, and raises the kind's version: to an older
-Peergate the entry is newer, not damaged.
-"""
+"""The form of every kind of entry: what its body must hold."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
 from specs.digests import Contract
 from specs.trail import builder_bodies, gate_bodies, requested_review, session_bodies
 from specs.trail.entry import EntryKind
+from specs.trail.grant_and_claim import Grant
 
 MOST_PROBLEMS = 3
 
 
-class Form(NamedTuple):
-    """The body of a kind, in all versions up to this one."""
+VERSION = 1
+"""Of every kind: an entry of a later version is newer than this Peergate, not damaged."""
 
-    body: type[Contract]
-    version: int = 1
-
-
-FORMS: dict[EntryKind, Form] = {
-    "open": Form(session_bodies.Open, version=9),
-    "model": Form(session_bodies.Model, version=2),
-    "turn": Form(builder_bodies.Turn),
-    "call": Form(builder_bodies.Call),
-    "result": Form(builder_bodies.Result, version=2),
-    "note": Form(builder_bodies.Note),
-    "plan": Form(builder_bodies.Plan),
-    "grant": Form(gate_bodies.Granted, version=4),
-    "launch": Form(session_bodies.Launch, version=3),
-    "exit": Form(session_bodies.Exit, version=7),
-    "lost": Form(session_bodies.Lost, version=3),
-    "challenge": Form(session_bodies.Challenged, version=2),
-    "witness": Form(session_bodies.Witnessed, version=2),
-    "metrics": Form(gate_bodies.Metrics),
-    "submit": Form(builder_bodies.Submit),
-    "checks": Form(gate_bodies.Checks),
-    "packet": Form(gate_bodies.Shown),
-    "look": Form(gate_bodies.LookedUp),
-    "verdict": Form(gate_bodies.Judged, version=3),
-    "decision": Form(gate_bodies.Decided),
-    "spend": Form(session_bodies.Spend),
-    "budget": Form(session_bodies.Shortage, version=2),
-    "human": Form(gate_bodies.Answered),
-    "override": Form(gate_bodies.Override),
-    "amendment": Form(gate_bodies.Amendment),
-    "retraction": Form(gate_bodies.Retraction),
-    "pruned": Form(session_bodies.Pruned),
-    "replication": Form(session_bodies.Replication),
-    "replicated": Form(session_bodies.Replicated),
-    "asked": Form(requested_review.AskedEntry, version=3),
-    "answered": Form(requested_review.AnsweredEntry, version=4),
-    "workspace": Form(session_bodies.Workspace),
-    "keys": Form(session_bodies.Keys),
-    "pause": Form(session_bodies.By),
-    "resume": Form(session_bodies.Resume, version=4),
-    "report": Form(session_bodies.Report, version=3),
-    "close": Form(session_bodies.Close, version=2),
+FORMS: dict[EntryKind, type[Contract]] = {
+    "open": session_bodies.Open,
+    "model": session_bodies.Model,
+    "turn": builder_bodies.Turn,
+    "call": builder_bodies.Call,
+    "result": builder_bodies.Result,
+    "note": builder_bodies.Note,
+    "plan": builder_bodies.Plan,
+    "grant": Grant,
+    "launch": session_bodies.Launch,
+    "exit": session_bodies.Exit,
+    "lost": session_bodies.Lost,
+    "challenge": session_bodies.Challenged,
+    "witness": session_bodies.Witnessed,
+    "metrics": gate_bodies.Metrics,
+    "submit": builder_bodies.Submit,
+    "checks": gate_bodies.Checks,
+    "packet": gate_bodies.Shown,
+    "look": gate_bodies.LookedUp,
+    "verdict": gate_bodies.Judged,
+    "decision": gate_bodies.Decided,
+    "spend": session_bodies.Spend,
+    "budget": session_bodies.Shortage,
+    "human": gate_bodies.Answered,
+    "override": gate_bodies.Override,
+    "amendment": gate_bodies.Amendment,
+    "retraction": gate_bodies.Retraction,
+    "pruned": session_bodies.Pruned,
+    "replication": session_bodies.Replication,
+    "replicated": session_bodies.Replicated,
+    "asked": requested_review.AskedEntry,
+    "answered": requested_review.AnsweredEntry,
+    "workspace": session_bodies.Workspace,
+    "keys": session_bodies.Keys,
+    "pause": session_bodies.By,
+    "resume": session_bodies.Resume,
+    "report": session_bodies.Report,
+    "close": session_bodies.Close,
 }
 
 
@@ -74,12 +67,12 @@ def misfit(kind: str, version: int, body: bytes) -> str | None:
         None when the kind, or this version of it, is newer than this Peergate.
     """
     form = FORMS.get(kind)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    if form is None or version > form.version:
+    if form is None or version > VERSION:
         return None
     if version < 1:
-        return f"version {version} never was, they count from 1"
+        return f"version must be at least 1, got {version}"
     try:
-        form.body.model_validate_json(body, strict=True)
+        form.model_validate_json(body, strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)
         parts = [_told(error_details) for error_details in problems[:MOST_PROBLEMS]]

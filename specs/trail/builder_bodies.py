@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from specs.digests import Digest, omitted
+from specs.digests import Digest
 from specs.trail.builder_tools import Phase
 from specs.trail.entry import OfAttempt
 from specs.trail.grant_and_claim import Claim
@@ -24,7 +24,7 @@ class Turn(OfAttempt):
     usd: float
     usd_is_measured: bool
     reservation: str
-    helper: str = omitted("")
+    helper: str = ""
     """The helper that says it; empty for the builder itself."""
 
 
@@ -37,7 +37,7 @@ class Call(OfAttempt):
     call_id: str
     tool: str
     arguments: Digest
-    helper: str = omitted("")
+    helper: str = ""
 
 
 class Result(OfAttempt):
@@ -48,8 +48,8 @@ class Result(OfAttempt):
     text: Digest
     is_error: bool
     ends_phase: bool
-    image: Digest | None = omitted()
-    """Of the PNG beside the text; not recorded before version 2."""
+    image: Digest | None = None
+    """Of the PNG beside the text."""
 
 
 class Note(OfAttempt):
@@ -69,8 +69,6 @@ class Plan(OfAttempt):
     escalate: bool
     answers: dict[str, str] = {}
     """Answers to findings of the attempt before, by finding id."""
-    claims: tuple[Claim, ...] = ()
-    """What plans held before there were ``submit`` entries."""
 
 
 class Submit(OfAttempt):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from specs.digests import Contract, Digest, omitted
+from specs.digests import Contract, Digest
 from specs.resources import Resources
 from specs.stages.stage import Kind
 
@@ -29,9 +29,9 @@ class Grant(Contract):
     """The trail entry of the approving (or revising) decision this grant was minted from."""
     issued: float
     expires: float
-    resources: Resources | None = omitted()
-    """What the job asks for, and what its machine may cost; not bound before version 2 of the entry."""
-    plugins: dict[str, str] = omitted({})
+    resources: Resources | None = None
+    """What the job asks for, and what its machine may cost."""
+    plugins: dict[str, str] = {}
     """What the spec uses of other distributions, as it was registered: the job runs nothing else."""
 
     def key(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from specs.digests import Contract, Digest, omitted
+from specs.digests import Contract, Digest
 from specs.exact import shown
 from specs.stages.stage import Criterion
 from specs.trail.grant_and_claim import ClaimResult
@@ -25,7 +25,7 @@ class RequiredChange(Contract):
     text: str
     parameter: str | None = None
     value: float | int | None = None
-    by_builder: bool = omitted(False)
+    by_builder: bool = False
     """Whether the words alone are a task for the builder: another attempt of its script or its parameters can do it."""
 
 
@@ -44,7 +44,7 @@ class CheckResult(Contract):
     required_change: RequiredChange | None = None
     repairable: bool = True
     """False when no parameter can mend it: the data or the design itself is wrong."""
-    due: str | None = omitted()
+    due: str | None = None
     """The defect at another stage that scheduled it: a blocking check has to pass then, and a warning is not enough."""
 
     @property
@@ -110,9 +110,9 @@ class Verdict(Contract):
     """Of a panel, what each member said; the findings are those of all of them."""
     quorum: int = 1
     """How many votes a panel's approval takes, and how many verdicts any answer of it."""
-    analysis: str = omitted("")
+    analysis: str = ""
     """What the reviewer read and compared before it wrote findings; nothing is decided by it."""
-    no_verdict: NoVerdict | None = omitted()
+    no_verdict: NoVerdict | None = None
     """Why nobody judged; what is above then approves nothing."""
 
 
@@ -121,7 +121,7 @@ class CriterionResult(Contract):
 
     criterion: Criterion
     value: float | None
-    counts: tuple[int, int] | None = omitted()
+    counts: tuple[int, int] | None = None
     """Of a fraction: how many of how many."""
     met: bool
     hypothesis: bool = False
@@ -145,7 +145,7 @@ class ConditionResult(Contract):
     due: bool
     """True when the stage it blocks is the one that this gate would open, or an earlier one."""
     value: float | None
-    counts: tuple[int, int] | None = omitted()
+    counts: tuple[int, int] | None = None
     met: bool
 
     def measured(self) -> str:
@@ -170,7 +170,7 @@ class Packet(Contract):
     registered: dict[str, Any]
     granted_parameters: dict[str, Any]
     allowed_ranges: dict[str, tuple[float, float]]
-    allowed_choices: dict[str, tuple[str | bool, ...]] = omitted({})
+    allowed_choices: dict[str, tuple[str | bool, ...]] = {}
     metrics: dict[str, Any]
     metrics_digest: Digest | None
     criteria: tuple[CriterionResult, ...]
@@ -193,15 +193,15 @@ class Packet(Contract):
     """What was found in the attempt before."""
     unchanged_since: int | None = None
     """The earlier attempt that gave the same metrics, checks and rows."""
-    reading: tuple[dict[str, str], ...] = omitted(())
+    reading: tuple[dict[str, str], ...] = ()
     """The session's reading list, ``path`` and ``text`` of each file: what a reviewer reads first."""
-    points: tuple[str, ...] = omitted(())
+    points: tuple[str, ...] = ()
     """What the kind of the stage has a reviewer look at."""
-    code: str = omitted("")
+    code: str = ""
     """The script of a recipe, as it ran."""
-    withdrawn: str = omitted("")
+    withdrawn: str = ""
     """Why the builder ended the job of this attempt itself: there is nothing to judge, and nobody is asked."""
-    lineages: dict[str, tuple[dict[str, Any], ...]] = omitted({})
+    lineages: dict[str, tuple[dict[str, Any], ...]] = {}
     """By input, where its weights come from, if a builder's script trained them at some point."""
 
 

@@ -159,7 +159,7 @@ def _device(evidence: Evidence, _: MetricSet | None) -> Found:
 def _speed(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the median time of a step with its operations at the speed that forecasts take.
 
-    The first step, which loads and compiles, does not count. Jobs of earlier versions recorded no times.
+    The first step, which loads and compiles, does not count.
     """
     manifest, rows = manifest_of(evidence), steps_of(evidence)
     times = seconds_of(evidence)
@@ -171,10 +171,9 @@ def _speed(evidence: Evidence, _: MetricSet | None) -> Found:
     masked = manifest.facts.get("masked_tokens")
     tokens = sum(row.tokens for row in rows) + (masked if isinstance(masked, int) else 0)
     counted = times[1:] or times
-    expected = expected_step_s(trained / share, tokens / len(rows), manifest.device)
-    ratio = expected / max(median(counted), 1e-9)
-    detail = f"a step of {tokens / len(rows):.0f} tokens took {median(counted):.3g} s in the median, "
-    detail += f"expected were {expected:.3g}"
+    due_at = expected_step_s(trained / share, tokens / len(rows), manifest.device)
+    ratio = due_at / max(median(counted), 1e-9)
+    detail = f"a step of {tokens / len(rows):.0f} tokens took {median(counted):.3g} s in the median, expected were {due_at:.3g}"
     if not holds(ratio, ">=", evidence.resolved.spec.thresholds.training_speed):
         first = len(rows) - len(times)
         slow = [first + at for at, time in enumerate(times) if time >= median(counted)]

@@ -28,7 +28,6 @@ EVALUATE = _measuring(
     job="training.jobs.evaluation.evaluate:evaluate",
     asked="training.jobs.evaluation.evaluate:asked",
     judge="reviews.stages.evaluation.evaluate",
-    instruct_unsaid=True,
     open_ended=True,
     reads_turns=True,
     arm=Arm(metric="accuracy", count="items"),

@@ -22,7 +22,7 @@ from training.rules.tasks import load_items
 def evaluate(job: Job[EvaluateParameters]) -> Done:
     """Write ``rows``: one answer per item; raises EncodingFault if the ids of a prompt do not stand for its text."""
     parameters = job.parameters
-    form = form_of(job.order.declared())
+    form = form_of(job.order.model_kind)
     items = load_items(job.inputs["items"])
     size, folder = parameters.batch_size, job.inputs["model"]
     engine = make_engine(parameters.engine, folder, size, scratch=job.folder, share=False)
@@ -56,13 +56,13 @@ def evaluate(job: Job[EvaluateParameters]) -> Done:
 
 def asked(job: Job[EvaluateParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
     """Return what the model was asked for these rows, the items' prompts; raises NotAsked and EncodingFault."""
-    parameters, form = job.parameters, form_of(job.order.declared())
+    parameters, form = job.parameters, form_of(job.order.model_kind)
     items = load_items(job.inputs["items"])
     sampling = Sampling(parameters.max_new_tokens, stops=parameters.stops)
-    results: list[Asked] = []
+    review_requests: list[Asked] = []
     for place, row in left_rows(job, EvaluationRow, places):
         if place >= len(items) or row.item != items[place].id:
             raise NotAsked(f"row {place} is no answer to item {place}")
         prompt = item_ids(tokenizer, items[place], parameters, form)
-        results.append(answer(place, prompt, sampling, ids=row.answer_ids, text=row.output, finish=row.finish))
-    return results
+        review_requests.append(answer(place, prompt, sampling, ids=row.answer_ids, text=row.output, finish=row.finish))
+    return review_requests

@@ -28,7 +28,7 @@ def converse(job: Job[MultiTurnParameters]) -> Done:
     Raises ValueError if an item is no conversation or no history can replace its own, EncodingFault as every stage.
     """
     parameters = job.parameters
-    form = form_of(job.order.declared())
+    form = form_of(job.order.model_kind)
     items = load_items(job.inputs["items"])
     turns = [turns_of(item) for item in items]
     counts = _shown(items, turns, parameters)
@@ -96,18 +96,20 @@ def _messages(
 
 def asked(job: Job[MultiTurnParameters], tokenizer: Any, places: Sequence[int]) -> list[Asked]:
     """Return what the model was asked in each turn of these rows; raises NotAsked and EncodingFault."""
-    parameters, form = job.parameters, form_of(job.order.declared())
+    parameters, form = job.parameters, form_of(job.order.model_kind)
     items, rows = load_items(job.inputs["items"]), read_rows(job.inputs[f"{LEFT}rows"], ConversationRow)
     turns = [turns_of(item) for item in items]
     pairs = [(item.id, len(some)) for item, some in zip(items, turns, strict=True)]
     if [(row.item, len(row.turns)) for row in rows] != pairs:
         raise NotAsked("the rows are not one for each conversation, with all of its turns")
     counts, sampling = _shown(items, turns, parameters), Sampling(parameters.max_new_tokens, stops=parameters.stops)
-    results: list[Asked] = []
+    review_requests: list[Asked] = []
     for place in places:
         for number, turn in enumerate(rows[place].turns):
             messages = _messages(place, number, turns, lambda whose, at: rows[whose].turns[at].output, counts[place])
             prompt = conversation_ids(tokenizer, messages, parameters.prompting, form)
             part, ids = f"turn {number + 1}", turn.answer_ids
-            results.append(answer(place, prompt, sampling, ids=ids, text=turn.output, finish=turn.finish, part=part))
-    return results
+            review_requests.append(
+                answer(place, prompt, sampling, ids=ids, text=turn.output, finish=turn.finish, part=part)
+            )
+    return review_requests
