@@ -17,7 +17,7 @@ from specs.session.constitution import Constitution
 from specs.session.defaults import MAX_SEED, MAY_BE_LEFT_OUT
 from specs.session.session_spec import SessionSpec
 from specs.system.home import HOME
-from specs.trail.bodies import FORMS
+from specs.trail.bodies import FORMS, VERSION
 from specs.trail.entry import Entry
 from specs.trail.verdict import Verdict
 
@@ -27,7 +27,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "verdict.json": Verdict,
     "grant.json": Grant,
     "trail_entry.json": Entry,
-    **{f"bodies/{kind}.v{form.version}.json": form.body for kind, form in FORMS.items()},
+    **{f"bodies/{kind}.v{VERSION}.json": form for kind, form in FORMS.items()},
 }
 
 

@@ -70,7 +70,7 @@ func readStatement(payload []byte) (statement, error) {
 			return said, errors.New("a member of the predicate has another type")
 		}
 	}
-	if predicate["schema_version"] != number("2") {
+	if predicate["schema_version"] != number("1") {
 		return said, errors.New("is of another format")
 	}
 	if !digestForm.MatchString(said.prevRoot) {

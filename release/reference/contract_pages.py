@@ -67,12 +67,10 @@ def entry_page() -> str:
     for kind, form in FORMS.items():
         signers = " or ".join(SIGNERS.get(kind, SIGNERS["*"]))
         person = " (a person's own: human)" if f"{kind}:person" in SIGNERS else ""
-        signed = f"Version {form.version}. Signed by: {signers}{person}."
-        parts += [f"## {kind}", docstring(form.body), signed, contract_table(form.body)]
-    bodies = [form.body for form in FORMS.values()]
+        parts += [f"## {kind}", docstring(form), f"Signed by: {signers}{person}.", contract_table(form)]
     # Contracts of a spec have their own page.
     nested = nested_contracts(
-        bodies, lambda base_model_class: not base_model_class.__module__.startswith("specs.session")
+        list(FORMS.values()), lambda base_model_class: not base_model_class.__module__.startswith("specs.session")
     )
     return _joined([*parts, *_sections(nested, "field")])
 
@@ -165,9 +163,7 @@ def kind_page() -> str:
     ]
     parts = inspect.get_annotations(Judge)
     judge = [(f"`{name}`", f"`{parts[name].__forward_arg__}`", text) for name, text in own_texts(Judge).items()]
-    classes = "\n\n".join(
-        f"### {arm_class.__name__}\n\n{docstring(arm_class)}\n\n{_fields(arm_class)}" for arm_class in _CLASSES
-    )
+    classes = "\n\n".join(f"### {value.__name__}\n\n{docstring(value)}\n\n{_fields(value)}" for value in _CLASSES)
     values = [(f"`{value.__name__}{_signature(value)}`", docstring(value)) for value in _VALUES]
     values += [
         ("`every`", f"The population: {row_metric.every.description}."),

@@ -41,18 +41,18 @@ def sequence_damage(entries: list[RecordedEntry]) -> Iterator[str]:
 
 def order_damage(entries: list[RecordedEntry]) -> Iterator[str]:
     """Check that every launch had a grant, every grant the opening in force, and nothing ran twice."""
-    seen_values: dict[str, RecordedEntry] = {}
+    seen_recorded_entries: dict[str, RecordedEntry] = {}
     for recorded in entries:
-        yield from _out_of_order(entries, seen_values, recorded)
+        yield from _out_of_order(entries, seen_recorded_entries, recorded)
         if recorded.entry.kind == "packet" and recorded.body["stage"] == DESIGN:
-            yield from _design_again(seen_values, recorded)
+            yield from _design_again(seen_recorded_entries, recorded)
         if recorded.entry.kind == "close":
             yield from _overridden(entries[: recorded.entry.seq], recorded)
-        seen_values[recorded.entry.key] = recorded
+        seen_recorded_entries[recorded.entry.key] = recorded
 
 
 def _out_of_order(
-    entries: list[RecordedEntry], seen_values: dict[str, RecordedEntry], recorded: RecordedEntry
+    entries: list[RecordedEntry], seen_recorded_entries: dict[str, RecordedEntry], recorded: RecordedEntry
 ) -> Iterator[str]:
     """Check one entry against those before it."""
     number, kind, body = recorded.entry.seq, recorded.entry.kind, recorded.body
@@ -66,51 +66,51 @@ def _out_of_order(
         if opens != {"stage": body["stage"], "attempt": body["attempt"]}:
             yield f"entry {number} (grant): no decision before it opens {body['stage']}.{body['attempt']}"
     elif kind == "launch":
-        grant = seen_values.get(f"grant/{body['key']}")
+        grant = seen_recorded_entries.get(f"grant/{body['key']}")
         if grant is None:
             yield f"entry {number} (launch): job {body['key']} had no grant"
         elif any(
-            value.digest == grant.body["decision"] and value.entry.seq in find_retracted_judgements(before)
-            for value in before
+            recorded_entry.digest == grant.body["decision"]
+            and recorded_entry.entry.seq in find_retracted_judgements(before)
+            for recorded_entry in before
         ):
             yield f"entry {number} (launch): the judgement that granted job {body['key']} had been retracted"
         elif (judged := newest_judgement(before)) is None or judged.digest != grant.body["decision"]:
             yield f"entry {number} (launch): a newer judgement was in force than that which granted job {body['key']}"
     elif kind in ("exit", "lost", "challenge", "witness"):
-        yield from _without_cause(seen_values, recorded)
+        yield from _without_cause(seen_recorded_entries, recorded)
     elif kind == "decision" and body["stage"] is not None:
         for needed in ("metrics", "checks", "packet", "verdict"):
-            if f"{needed}/{body['stage']}.{body['attempt']}" not in seen_values:
+            if f"{needed}/{body['stage']}.{body['attempt']}" not in seen_recorded_entries:
                 yield f"entry {number} (decision): there is no '{needed}' entry before it"
 
 
 def _overridden(before: list[RecordedEntry], close: RecordedEntry) -> Iterator[str]:
     """Check that a session which reached its goal over a gate does not say that it was accepted, nor the reverse."""
     count, decision = len(overrides(before)), close.body["decision"]
-    # Older sessions have no such end.
-    if close.entry.version > 1 and decision == ("approve" if count else "overridden"):
+    if decision == ("approve" if count else "overridden"):
         yield f"entry {close.entry.seq} (close): says '{decision}', and people decided over {count} gates or checks"
 
 
-def _without_cause(seen_values: dict[str, RecordedEntry], recorded: RecordedEntry) -> Iterator[str]:
+def _without_cause(seen_recorded_entries: dict[str, RecordedEntry], recorded: RecordedEntry) -> Iterator[str]:
     """Check that only launched jobs ended, only ended ones were witnessed, and no witness spoke unasked."""
     number, kind, body = recorded.entry.seq, recorded.entry.kind, recorded.body
     if kind in ("exit", "lost"):
-        if f"launch/{body['key']}" not in seen_values:
+        if f"launch/{body['key']}" not in seen_recorded_entries:
             yield f"entry {number} ({kind}): job {body['key']} was never launched"
         return
     job, attempt = body["key"].removesuffix(WITNESS), f"{body['stage']}.{body['attempt']}"
     before = f"exit/{job}" if kind == "challenge" else f"challenge/{attempt}"
-    if before not in seen_values or job == body["key"]:
+    if before not in seen_recorded_entries or job == body["key"]:
         yield f"entry {number} ({kind}): there is no '{before}' entry before it"
 
 
-def _design_again(seen_values: dict[str, RecordedEntry], packet: RecordedEntry) -> Iterator[str]:
+def _design_again(seen_recorded_entries: dict[str, RecordedEntry], packet: RecordedEntry) -> Iterator[str]:
     """Check that a design was judged again only if it had no verdict and a person wanted that."""
     number, attempt = packet.entry.seq, packet.body["attempt"]
     before = f"{DESIGN}.{attempt - 1}"
-    answered = seen_values.get(f"human/decision/{before}")
-    if attempt > 1 and not is_without_verdict(seen_values.get(f"verdict/{before}")):
+    answered = seen_recorded_entries.get(f"human/decision/{before}")
+    if attempt > 1 and not is_without_verdict(seen_recorded_entries.get(f"verdict/{before}")):
         yield f"entry {number} (packet): the design had a verdict and was judged again"
     if attempt > 1 and (answered is None or not is_design_again(answered.body)):
         yield f"entry {number} (packet): no person wanted the design to be judged again"
@@ -118,7 +118,7 @@ def _design_again(seen_values: dict[str, RecordedEntry], packet: RecordedEntry) 
 
 def launch_damage(entries: list[RecordedEntry], store: Store) -> Iterator[str]:
     """Check that every grant was for what was planned, and every job for its grant and what stages had left."""
-    remaining = _StageOutputs()
+    stage_outputs = _StageOutputs()
     for recorded in entries:
         number, body = recorded.entry.seq, recorded.body
         if recorded.entry.kind in ("open", "amendment"):
@@ -129,7 +129,7 @@ def launch_damage(entries: list[RecordedEntry], store: Store) -> Iterator[str]:
         elif recorded.entry.kind == "grant":
             yield from _grant_damage(entries, store, recorded)
         elif recorded.entry.kind == "exit":
-            remaining.take(recorded)
+            stage_outputs.take(recorded)
         elif recorded.entry.kind == "challenge":
             yield from _challenge_damage(entries, store, recorded)
         elif recorded.entry.kind == "launch":
@@ -146,7 +146,7 @@ def launch_damage(entries: list[RecordedEntry], store: Store) -> Iterator[str]:
                 resolved, registered = registered_spec(entries[:number], store)
                 if granted.body["registration"] != registered:
                     yield f"entry {number} (launch): job {body['key']} was granted before the registration was amended"
-                yield from remaining.damage(recorded, order, resolved, store)
+                yield from stage_outputs.damage(recorded, order, resolved, store)
             yield from takeover_damage(entries, store, recorded, order)
 
 
@@ -210,24 +210,19 @@ def _grant_damage(entries: list[RecordedEntry], store: Store, grant: RecordedEnt
 
 
 def code_damage(entries: list[RecordedEntry]) -> Iterator[str]:
-    """Check that no stage was approved by unregistered measuring code, unless a person lifted that check.
-
-    Trails that do not name the registered code are not checked.
-    """
-    registered: str | None = None
+    """Check that no stage was approved by unregistered measuring code, unless a person lifted that check."""
+    registered = ""
     lifted: set[str] = set()
     for recorded in entries:
         kind, body = recorded.entry.kind, recorded.body
         if kind == "open":
-            registered = body.get("measured_by")
-        elif registered is None:
-            continue
+            registered = body["measured_by"]
         elif is_in_force(recorded):
             registered = body["code"]
         elif kind == "override" and body["check"] == REGISTERED_CODE:
             lifted.add(body["stage"])
         elif kind == "decision" and body["stage"] is not None and body["outcome"] == "approve":
-            code = body.get("code")
+            code = body["code"]
             if code != registered and body["stage"] not in lifted:
                 where = f"entry {recorded.entry.seq} (decision)"
                 yield f"{where}: approves by the measuring code {code}, registered was {registered}"
@@ -240,12 +235,12 @@ def people_damage(entries: list[RecordedEntry], store: Store) -> Iterator[str]:
     for recorded in entries:
         number, kind, body = recorded.entry.seq, recorded.entry.kind, recorded.body
         if kind == "human":
-            request = by_digest.get(body["asked"])
-            if request is None or request.entry.seq >= number:
+            recorded_entry = by_digest.get(body["asked"])
+            if recorded_entry is None or recorded_entry.entry.seq >= number:
                 yield f"entry {number} (human): answers a question that was not asked before it"
                 continue
             before = entries[:number]
-            effect = answer_effect(registered_spec(before, store)[0], before, request, body["answer"])
+            effect = answer_effect(registered_spec(before, store)[0], before, recorded_entry, body["answer"])
             stated = {name: body.get(name) for name in effect}
             if stated != effect:
                 yield f"entry {number} (human): does {stated}, but '{body['answer']}' does {effect}"

@@ -46,9 +46,8 @@ def rederive(run: Path, entries: list[RecordedEntry], store: Store, damage: list
         if kind not in ("decision", "amendment"):
             continue
         where = f"entry {recorded.entry.seq} ({kind} {recorded.entry.key.partition('/')[2]})"
-        # The first decisions did not name their code.
         try:
-            code = recorded.body.get("code")
+            code = recorded.body["code"]
             resolved = spec_at_hand(entries[: recorded.entry.seq + 1], store, code)
             if resolved is None:
                 notes.append(f"{where}: was made by other code ({code}) and is not derived again")
@@ -119,11 +118,11 @@ def _differences(
     stage, attempt = decision.body["stage"], decision.body["attempt"]
     stated = Decision.model_validate_json(store.get(decision.body["decision"]))
     packet = Packet.model_validate_json(store.get(stated.packet))
-    remaining = find(entries, f"packet/{stage or DESIGN}.{attempt}")
-    if remaining is None or remaining.body["packet"] != stated.packet:
+    recorded_entry = find(entries, f"packet/{stage or DESIGN}.{attempt}")
+    if recorded_entry is None or recorded_entry.body["packet"] != stated.packet:
         return ["the decision names another packet than the one on record"]
     # What came later cannot have been known: everything is derived from the trail as it was.
-    then = entries[: remaining.entry.seq]
+    then = entries[: recorded_entry.entry.seq]
     if stage is None:
         texts = _design_packet(then, store, packet)
     else:
@@ -136,12 +135,15 @@ def _differences(
 def _amendment(entries: list[RecordedEntry], store: Store, recorded: RecordedEntry) -> list[str]:
     """Judge an amendment again: its changes, its design checks, and what packet and verdict give."""
     body, number = recorded.body, int(recorded.entry.key.partition("/")[2])
-    remaining, judged = find(entries, f"packet/{AMENDMENT}.{number}"), find(entries, f"verdict/{AMENDMENT}.{number}")
-    on_record = remaining and judged and (remaining.body["packet"], judged.body["verdict"])
-    if remaining is None or on_record != (body["packet"], body["verdict"]):
+    recorded_entry, judged = (
+        find(entries, f"packet/{AMENDMENT}.{number}"),
+        find(entries, f"verdict/{AMENDMENT}.{number}"),
+    )
+    on_record = recorded_entry and judged and (recorded_entry.body["packet"], judged.body["verdict"])
+    if recorded_entry is None or on_record != (body["packet"], body["verdict"]):
         return ["packet and verdict are not those on record"]
     checked = find(entries, f"checks/{AMENDMENT}.{number}")
-    before = entries[: checked.entry.seq if checked else remaining.entry.seq]
+    before = entries[: checked.entry.seq if checked else recorded_entry.entry.seq]
     old, _ = registered_spec(before, store)
     new = read_resolved(store.get(body["spec"]))
     changes = list_amended_values(before, old, new)
@@ -149,9 +151,9 @@ def _amendment(entries: list[RecordedEntry], store: Store, recorded: RecordedEnt
     packet = Packet.model_validate_json(store.get(body["packet"]))
     again = amendment_packet(before, old, new, checks, checks_digest=_digest_of(checks), reason=body["reason"])
     verdict = Verdict.model_validate_json(store.get(body["verdict"]))
-    seen_values = entries[: recorded.entry.seq]
-    decision = settle(new, packet, verdict, number, looked_up(seen_values, store, AMENDMENT))
-    problems = list(lookup_damage(Path(), seen_values, store, AMENDMENT, number, is_design=True))
+    seen_recorded_entries = entries[: recorded.entry.seq]
+    decision = settle(new, packet, verdict, number, looked_up(seen_recorded_entries, store, AMENDMENT))
+    problems = list(lookup_damage(Path(), seen_recorded_entries, store, AMENDMENT, number, is_design=True))
     if again != packet:
         problems.append(_other_checks(packet.checks, checks) or "the amended design gives another packet")
     if explain_refusals(before, old, changes):
@@ -246,9 +248,11 @@ def _verdict_and_decision(
 
 def _merge_panel(entries: list[RecordedEntry], store: Store, entry: RecordedEntry) -> Verdict:
     """Merge the verdicts of a panel's members again."""
-    requests = [find(entries, f"{entry.entry.key}/{number}") for number in range(1, entry.body["members"] + 1)]
+    recorded_entries = [find(entries, f"{entry.entry.key}/{number}") for number in range(1, entry.body["members"] + 1)]
     recorded = Verdict.model_validate_json(store.get(entry.body["verdict"]))
-    answers = [member_answer(store, value) for value in requests if value is not None]
+    answers = [
+        member_answer(store, recorded_entry) for recorded_entry in recorded_entries if recorded_entry is not None
+    ]
     return merge(answers, recorded.quorum)
 
 

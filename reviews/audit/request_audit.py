@@ -19,7 +19,7 @@ from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.system.errors import EvidenceMissing, PeergateError
 from specs.system.strict_json import strings_in
-from specs.trail.bodies import FORMS
+from specs.trail.bodies import VERSION
 from specs.trail.gate_bodies import LookedUp
 from specs.trail.requested_review import (
     ANSWERS,
@@ -42,7 +42,7 @@ def requests_damage(entries: Sequence[RecordedEntry], store: Store, notes: list[
         kind, where = recorded.entry.kind, f"entry {recorded.entry.seq} ({recorded.entry.key})"
         if kind not in ("asked", "answered") and (kind != "look" or recorded.body["stage"] != LOOKS):
             continue
-        if recorded.entry.version > FORMS[kind].version:
+        if recorded.entry.version > VERSION:
             # The audit notes that it is newer than this Peergate, whose forms it need not have.
             continue
         try:
@@ -66,7 +66,7 @@ def _audit_request(
 ) -> Iterator[str]:
     body = AskedEntry.model_validate(recorded.body)
     before = entries[: recorded.entry.seq]
-    number = sum(value.entry.kind == "asked" for value in before) + 1
+    number = sum(recorded_entry.entry.kind == "asked" for recorded_entry in before) + 1
     if (recorded.entry.key, body.number) != (f"asked/{number}", number):
         yield f"is request {number} of this trail, and says {body.number}"
     request = REQUESTS[body.mode].model_validate_json(store.get(body.request))
@@ -89,8 +89,11 @@ def _audit_request(
 def _audit_lookup(entries: Sequence[RecordedEntry], recorded: RecordedEntry) -> Iterator[str]:
     """Check that it belongs to a request before it, whose audit carries it out again."""
     body = LookedUp.model_validate(recorded.body)
-    request = find(entries[: recorded.entry.seq], f"asked/{body.attempt}")
-    if request is None or (request.body["read"], request.body["reviewer"]) != (body.packet, body.reviewer):
+    recorded_entry = find(entries[: recorded.entry.seq], f"asked/{body.attempt}")
+    if recorded_entry is None or (recorded_entry.body["read"], recorded_entry.body["reviewer"]) != (
+        body.packet,
+        body.reviewer,
+    ):
         yield f"was looked up for request {body.attempt}, which is not before it"
 
 
@@ -105,17 +108,20 @@ def _audit_answer(entries: Sequence[RecordedEntry], store: Store, recorded: Reco
     if (body.answer is None) != bool(body.error):
         yield "has an answer and an error, or neither"
     looked = [
-        as_file(number, value.answer, store.get(value.answer).decode()) for number, value in enumerate(body.looked, 1)
+        as_file(number, cited_lookup.answer, store.get(cited_lookup.answer).decode())
+        for number, cited_lookup in enumerate(body.looked, 1)
     ]
     answered_by_policy = asked_entry.policy is not None and not asked_entry.policy.ask
     if answered_by_policy != (body.by == "policy"):
         yield f"is answered by {body.by}, and the policy {'answers it' if answered_by_policy else 'has it asked'}"
     if body.answer is not None:
         answer = ANSWERS[asked_entry.mode].model_validate_json(store.get(body.answer))
-        seen_reading = reading.model_copy(update={"files": (*reading.files, *looked)})
-        texts = {file.name for file in seen_reading.files}
-        places = CitationResolver(seen_reading)
-        lost = [str(place) for place in places_in(answer) if place.file in texts and not places.holds(place)]
+        seen_verdict_reading = reading.model_copy(update={"files": (*reading.files, *looked)})
+        texts = {file.name for file in seen_verdict_reading.files}
+        places = CitationResolver(seen_verdict_reading)
+        lost = [
+            str(citation) for citation in places_in(answer) if citation.file in texts and not places.holds(citation)
+        ]
         if lost:
             yield f"points at {lost[0]}, which is not in what was read"
     if body.by == "model":

@@ -127,9 +127,7 @@ def _workspace(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """
     used = evidence.heldout_elsewhere
     if used is None:
-        return CheckOutcome(
-            "NOT_APPLICABLE", "no one counted: the stage reads no held-out split, or its trail is an older one"
-        )
+        return CheckOutcome("NOT_APPLICABLE", "no one counted: the stage reads no held-out split")
     unread = f"; {used.unread} sessions could not be read" if used.unread else ""
     if used.seeds:
         unread += f"; {used.seeds} sessions of the same registered seeds are not counted"

@@ -26,7 +26,7 @@ from specs.stages.base.artifacts import Example, Item, Preference
 from specs.stages.base.kind import StageKind
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
-from specs.system.errors import AuditDamage, EvidenceMissing
+from specs.system.errors import AuditDamage
 from specs.system.text import plain
 from specs.trail.builder_tools import CANCEL_TOOL
 from specs.trail.session_bodies import HeldoutUse
@@ -51,24 +51,29 @@ def registered_spec(entries: Sequence[RecordedEntry], store: Store) -> tuple[Res
     Raises:
         EvidenceMissing: the session has no ``open`` entry or its spec is not in the store.
     """
-    opened = find(entries, "open")
-    if opened is None:
-        raise EvidenceMissing("the trail has no 'open' entry: nothing was registered")
+    opened = _opening(entries)
     newest = next((entry for entry in reversed(entries) if is_in_force(entry)), opened)
     resolved = read_resolved(store.get(newest.body["spec"]))
     return resolved, newest.body["registration"]
 
 
-def registered_code(entries: Sequence[RecordedEntry]) -> str | None:
+def registered_code(entries: Sequence[RecordedEntry]) -> str:
     """Return the digest of the measuring code that is registered at the end of these entries.
 
-    That is the one of the ``open`` entry, or of the newest amendment that was approved; None before it was recorded.
+    That is the one of the ``open`` entry, or of the newest amendment that was approved.
+
+    Raises:
+        EvidenceMissing: the trail has no ``open`` entry.
     """
-    opened = find(entries, "open")
-    if opened is None or (first := opened.body.get("measured_by")) is None:
-        return None
     newest = next((entry for entry in reversed(entries) if is_in_force(entry)), None)
-    return newest.body["code"] if newest is not None else first
+    return newest.body["code"] if newest is not None else _opening(entries).body["measured_by"]
+
+
+def _opening(entries: Sequence[RecordedEntry]) -> RecordedEntry:
+    opened = find(entries, "open")
+    if opened is None:
+        raise Grant("the trail has no 'open' entry: nothing was registered")
+    return opened
 
 
 def is_in_force(entry: RecordedEntry) -> bool:
@@ -145,13 +150,13 @@ def gather(run: Path, entries: Sequence[RecordedEntry], store: Store, stage_name
     """
     key = f"{entries[0].entry.session}.{stage_name}.{attempt}"
     ended = find(entries, f"exit/{key}") or find(entries, f"lost/{key}")
-    seen_values = entries[: ended.entry.seq + 1] if ended else entries
-    resolved, registered = registered_spec(seen_values, store)
+    seen_recorded_entries = entries[: ended.entry.seq + 1] if ended else entries
+    resolved, registered = registered_spec(seen_recorded_entries, store)
     stage = resolved.spec.stage(stage_name)
-    granted = find(seen_values, f"grant/{key}")
-    order = _order(find(seen_values, f"launch/{key}"), store)
+    granted = find(seen_recorded_entries, f"grant/{key}")
+    order = _order(find(seen_recorded_entries, f"launch/{key}"), store)
     analysis = resolved.spec.analysis
-    baseline = _arm(run, seen_values, store, analysis.baseline) if stage_name == analysis.treatment else None
+    baseline = _arm(run, seen_recorded_entries, store, analysis.baseline) if stage_name == analysis.treatment else None
     baseline = baseline or ArmEvidence(None, None, {})
     plan = resolved.spec.evaluation
     compared = [value.before for value in ((*plan.drift, *plan.paired) if plan else ()) if value.after == stage_name]
@@ -164,8 +169,8 @@ def gather(run: Path, entries: Sequence[RecordedEntry], store: Store, stage_name
     return Evidence(
         resolved=resolved,
         registered=registered,
-        measured_by=registered_code(seen_values),
-        measured_files=_files_of(registered_code(seen_values), store),
+        measured_by=registered_code(seen_recorded_entries),
+        measured_files=_files_of(registered_code(seen_recorded_entries), store),
         stage=stage,
         attempt=attempt,
         grant=Grant.model_validate(granted.body) if granted else None,
@@ -174,19 +179,19 @@ def gather(run: Path, entries: Sequence[RecordedEntry], store: Store, stage_name
         heldout_digest=heldout_input.digest if heldout_input else heldout_digest,
         data={name: load_data(store, resolved, name) for name in resolved.data_digests if name != "heldout"},
         observed=_read_observation(ended),
-        launched=_read_launch_time(find(seen_values, f"launch/{key}")),
+        launched=_read_launch_time(find(seen_recorded_entries, f"launch/{key}")),
         ended=_read_entry_time(ended),
         inputs={role: _input(run, store, artifact) for role, artifact in order.inputs.items()} if order else {},
         ordered_code=order.code if order else None,
         code=_code(order, store),
-        lineages=lineages(seen_values, store, resolved.spec, order) if order else {},
-        attempts=_attempts(seen_values, stage_name),
-        evaluations_of_heldout=evaluations(seen_values, resolved),
+        lineages=lineages(seen_recorded_entries, store, resolved.spec, order) if order else {},
+        attempts=_attempts(seen_recorded_entries, stage_name),
+        evaluations_of_heldout=evaluations(seen_recorded_entries, resolved),
         heldout_elsewhere=_used(ended),
-        required_families=due_at(seen_values, store, stage_name),
-        earlier=_earlier(seen_values, store, resolved),
-        arms={name: arm for name in compared if (arm := _arm(run, seen_values, store, name)) is not None},
-        withdrawn=_withdrawn(seen_values, store, stage_name, attempt),
+        required_families=due_at(seen_recorded_entries, store, stage_name),
+        earlier=_earlier(seen_recorded_entries, store, resolved),
+        arms={name: arm for name in compared if (arm := _arm(run, seen_recorded_entries, store, name)) is not None},
+        withdrawn=_withdrawn(seen_recorded_entries, store, stage_name, attempt),
         **_left_behind(run, ended, store),
         **_read_submission(entries, stage_name, attempt),
         witness=_witness(entries, store, stage_name, attempt),
@@ -209,9 +214,15 @@ def _withdrawn(entries: Sequence[RecordedEntry], store: Store, stage: str, attem
         return ""
     refused = {entry.body["call"] for entry in entries if entry.entry.kind == "result" and entry.body["is_error"]}
     calls = [entry for entry in entries if entry.entry.kind == "call" and entry.entry.key not in refused]
-    mine = [call for call in calls if (call.body["stage"], call.body["attempt"]) == (stage, attempt)]
-    request = next((value for value in mine if value.body["tool"] == CANCEL_TOOL), None)
-    return plain(str(store.get_value(request.body["arguments"])["reason"]), MOST_WHY) if request else ""
+    mine = [
+        recorded_entry
+        for recorded_entry in calls
+        if (recorded_entry.body["stage"], recorded_entry.body["attempt"]) == (stage, attempt)
+    ]
+    recorded_entry = next(
+        (recorded_entry for recorded_entry in mine if recorded_entry.body["tool"] == CANCEL_TOOL), None
+    )
+    return plain(str(store.get_value(recorded_entry.body["arguments"])["reason"]), MOST_WHY) if recorded_entry else ""
 
 
 def _read_submission(entries: Sequence[RecordedEntry], stage: str, attempt: int) -> dict[str, Any]:
@@ -224,8 +235,8 @@ def _read_submission(entries: Sequence[RecordedEntry], stage: str, attempt: int)
 
 
 def _witness(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> WitnessEvidence | None:
-    request, message = (find(entries, f"{kind}/{stage}.{attempt}") for kind in ("challenge", "witness"))
-    challenge = order.challenge if (order := _order(request, store)) else None
+    recorded_entry, message = (find(entries, f"{kind}/{stage}.{attempt}") for kind in ("challenge", "witness"))
+    challenge = order.challenge if (order := _order(recorded_entry, store)) else None
     if challenge is None:
         return None
     if message is None:

@@ -38,8 +38,7 @@ def _states(entries: Sequence[RecordedEntry], store: Store) -> list[tuple[str, C
     for entry in entries:
         body = entry.body
         if entry.entry.kind in ("open", "resume"):
-            stated = body.get("code_state")
-            pairs.append(("session", None if stated is None else CodeState.model_validate(stated)))
+            pairs.append(("session", CodeState.model_validate(body["code_state"])))
         elif entry.entry.kind == "exit" and body["manifest"]:
             try:
                 pairs.append(("job", Manifest.model_validate_json(store.get(body["manifest"])).code_state))

@@ -14,7 +14,7 @@ from specs.system.digests import digest_bytes
 from specs.system.errors import PeergateError, UserError
 from specs.system.masking import current
 from specs.system.steady_clock import SteadyClock
-from specs.trail.bodies import FORMS, misfit
+from specs.trail.bodies import VERSION, misfit
 from specs.trail.entry import Entry, EntryKind
 from specs.trail.key_policy import ROLES, SIGNERS, Policy, PolicyKey, Role
 
@@ -117,7 +117,7 @@ def signed_entry(
         entry = Entry(
             seq=edge.tree.size,
             kind=new.kind,
-            version=FORMS[new.kind].version,
+            version=VERSION,
             session=session,
             key=new.key,
             # Verifiers want times in order, and hours are counted by them: no clock that is set changes either.

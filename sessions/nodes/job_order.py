@@ -161,8 +161,7 @@ def prepare_model(
 
 def _running_code(session: Session) -> str:
     """Return the digest of the code that was recorded when the session was last opened or resumed."""
-    stated = [recorded_entry.body.get("code_state") for recorded_entry in session.trail.iterate("open", "resume")]
-    return next(value["digest"] for value in reversed(stated) if value is not None)
+    return list(session.trail.iterate("open", "resume"))[-1].body["code_state"]["digest"]
 
 
 def current_attempt(session: Session, state: State) -> tuple[Stage, int, str]:

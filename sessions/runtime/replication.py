@@ -134,10 +134,12 @@ def count_seeds(run: Path) -> ReplicationProgress:
         for folder, trail, seed in zip(folders, trails, plan.seeds, strict=True)
     ]
     unfinished = tuple(
-        folder.name for folder, trail in zip(folders, trails, strict=True) if find(trail, "close") is None
+        folder.name
+        for folder, recorded_entries in zip(folders, trails, strict=True)
+        if find(recorded_entries, "close") is None
     )
-    replication = combine_seeds(first, seeds)
-    return ReplicationProgress(plan, entry, replication, unfinished, find(entries, "replicated") is not None)
+    replication_result = combine_seeds(first, seeds)
+    return ReplicationProgress(plan, entry, replication_result, unfinished, find(entries, "replicated") is not None)
 
 
 def record_seeds(run: Path, by: str) -> ReplicationProgress:
@@ -212,7 +214,7 @@ def _require_of_plan(folder: Path, plan: str) -> None:
 def _require_same_code(run: Path, opened: RecordedEntry, resolved: ResolvedSpec) -> str:
     """Return the digest of the measuring code, or raise EvidenceMissing if it is not that of the first session."""
     now = digest_value(dict(measuring_files(resolved)))
-    if now != opened.body.get("measured_by"):
+    if now != opened.body["measured_by"]:
         hint = "run them with the version of Peergate that ran the session"
         raise EvidenceMissing("other code measures now: the seeds would not be comparable", where=str(run), hint=hint)
     return now

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from specs.stages.base.stage import Kind
-from specs.system.digests import Contract, Digest, omit_default
+from specs.system.digests import Contract, Digest
 from specs.system.resources import Resources
 
 
@@ -29,9 +29,9 @@ class Grant(Contract):
     """The trail entry of the approving (or revising) decision this grant was minted from."""
     issued: float
     expires: float
-    resources: Resources | None = omit_default()
-    """What the job asks for, and what its machine may cost; not bound before version 2 of the entry."""
-    plugins: dict[str, str] = omit_default({})
+    resources: Resources | None = None
+    """What the job asks for, and what its machine may cost."""
+    plugins: dict[str, str] = {}
     """What the spec uses of other distributions, as it was registered: the job runs nothing else."""
 
     def key(self) -> str:

@@ -11,7 +11,7 @@ from specs.jobs.grant_and_claim import Grant
 from specs.stages.base.stage import Kind, ModelKind
 from specs.system.confinement.task_file import remember
 from specs.system.confinement.verifier_limits import VerifierLimits
-from specs.system.digests import Contract, Count, Digest, Positive, Quantity, omit_default
+from specs.system.digests import Contract, Count, Digest, Positive, Quantity
 
 
 class Artifact(Contract):
@@ -65,9 +65,9 @@ class Challenge(Contract):
     """How many rows the job left."""
     rows: tuple[Count, ...]
     """Their places in the file, from 0, in order."""
-    segments: tuple[Segment, ...] = omit_default(())
+    segments: tuple[Segment, ...] = ()
     """Of training: the same rows, by the steps they begin after."""
-    others: dict[str, RowSelection] | None = omit_default()
+    others: dict[str, RowSelection] | None = None
     """The same of outputs next to ``rows`` that hold scores, by name."""
 
     def select_rows(self, output: str) -> RowSelection:
@@ -88,7 +88,7 @@ class Challenge(Contract):
     def counts(self) -> tuple[int, int]:
         """Return how many rows of all outputs are to be made again, and of how many."""
         every = [self.select_rows(name) for name in ("rows", *(self.others or ()))]
-        return sum(len(value.rows) for value in every), sum(value.of for value in every)
+        return sum(len(row_selection.rows) for row_selection in every), sum(row_selection.of for row_selection in every)
 
 
 class JobOrder(Contract):
@@ -105,17 +105,17 @@ class JobOrder(Contract):
     code: Digest
     """Of the code the orchestrator runs: a job that would run another one refuses."""
     max_seconds: float
-    dead_man_minutes: float | None = omit_default()
+    dead_man_minutes: float | None = None
     """The job ends itself when no orchestrator was there for this long; None: never."""
-    model_kind: ModelKind | None = omit_default()
-    """The kind the spec declares of the model, for prompting; :meth:`declared` fills in what an order leaves out."""
-    resumes: ResumeStep | None = omit_default()
+    model_kind: ModelKind | None = None
+    """The kind the spec declares of the model, for prompting; None where the builder's code runs."""
+    resumes: ResumeStep | None = None
     """None: the job begins at the beginning."""
-    task_text: str | None = omit_default()
+    task_text: str | None = None
     """Of a task in a file, the file: ``task`` names its digest, and the grant ``task``."""
-    verifier: VerifierLimits = omit_default(VerifierLimits())
+    verifier: VerifierLimits = VerifierLimits()
     """What the process of a verifier of the user's own may take."""
-    challenge: Challenge | None = omit_default()
+    challenge: Challenge | None = None
     """Set for a witness, which does not do the work: it looks whether the granted weights could have done it."""
 
     @model_validator(mode="after")
@@ -126,14 +126,6 @@ class JobOrder(Contract):
     def granted_key(self) -> str:
         """Return the key that belongs to the grant: a witness works under that of the job it judges."""
         return self.grant.key() + (WITNESS if self.challenge else "")
-
-    def resolve_model_kind(self) -> ModelKind | None:
-        """Return the declared kind of the model, which some kinds of orders leave out where it is instruct."""
-        # Imported here: a job's wrapper reads orders, and all stage kinds together take longer to import than it does.
-        from specs.stages.registry import STAGE_KINDS
-
-        unsaid = self.model_kind is None and STAGE_KINDS[self.kind].instruct_unsaid
-        return "instruct" if unsaid else self.model_kind
 
 
 class Manifest(Contract):
@@ -154,16 +146,14 @@ class Manifest(Contract):
     seed: Count
     tokens: Count
     wall_s: Quantity
-    peak_rss_mb: Quantity | None = omit_default()
-    """Told by jobs of earlier versions; what the wrapper measured is in :class:`ExitRecord`."""
     effective: dict[str, Any]
     """Settings read back from the objects that did the work, by parameter name where there is one."""
     facts: dict[str, Any] = {}
     """Further things the job saw that checks use (for example the masked share of a batch)."""
-    code_state: CodeState | None = omit_default()
-    """Which code ran, as it was when the job began; older manifests hold the digest of ``training`` only."""
-    machine: MachineUse | None = omit_default()
-    """What the job used of graphics processors; not told in older manifests."""
+    code_state: CodeState
+    """Which code ran, as it was when the job began."""
+    machine: MachineUse | None = None
+    """What the job used of graphics processors."""
 
 
 class JobProgress(Contract):
@@ -209,7 +199,7 @@ class ObservedRuntime(Contract):
     """For so long its process was seen alive on this machine; 0 where the process is elsewhere."""
     at_most_s: Quantity
     """From the launch to when its end was seen, by any orchestrator."""
-    clock_set_s: float | None = omit_default()
+    clock_set_s: float | None = None
     """By how much the machine's clock was set meanwhile; None where the job may have read another clock."""
 
     def spare(self) -> float:
@@ -242,11 +232,11 @@ class ExitRecord(Contract):
     ended: float
     host: str
     log: Digest
-    log_left_out: int = omit_default(0)
+    log_left_out: int = 0
     """Bytes that were printed and are not in the log."""
-    cpu_s: float | None = omit_default()
+    cpu_s: float | None = None
     """Processor time of the stage and of what it started and waited for."""
-    peak_rss_mb: float | None = omit_default()
+    peak_rss_mb: float | None = None
     """The most memory in MiB: that of all its processes together, looked at once a second, or that of the largest."""
 
     @property

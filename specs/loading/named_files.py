@@ -58,17 +58,16 @@ class NamedFiles:
         heldout = self._data(("heldout",), spec.heldout, spec.analysis.n)
         for name, named in spec.data.items():
             data[name] = named
-            if (result := self._data(("data", name), named, None)) is None:
+            if (value_index := self._data(("data", name), named, None)) is None:
                 if self.allow_missing and named.digest:
                     digests[name] = named.digest
                 continue
-            # Items are what a data file holds where nothing is registered: older registrations stay.
-            digests[name] = digest_bytes(result.data)
+            digests[name] = digest_bytes(value_index.data)
             pinned = {"digest": digests[name]} if named.digest else {}
             data[name] = named.model_copy(
-                update={"held": None if result.row_kind == "items" else result.row_kind} | pinned
+                update={"held": None if value_index.row_kind == "items" else value_index.row_kind} | pinned
             )
-            if heldout and result.data == heldout.data and named.path != spec.heldout.path:
+            if heldout and value_index.data == heldout.data and named.path != spec.heldout.path:
                 message = f"'{named.path}' is a copy of the held-out split: their digests are equal"
                 self.problems.append(LintProblem(("data", name, "path"), message, "no stage may train on it"))
         split = spec.heldout
@@ -150,11 +149,11 @@ class NamedFiles:
             try:
                 text = task_file.text_of(self.folder / path, raw)
                 if kind.runs_code and trainer_file.is_trainer_file(path):
-                    lint_problem = given_by(spec, index)
-                    if isinstance(lint_problem, LintProblem):
-                        self.problems.append(lint_problem)
+                    arguments = given_by(spec, index)
+                    if isinstance(arguments, LintProblem):
+                        self.problems.append(arguments)
                         continue
-                    text, needed = trainer_file.as_script(self.folder / path, raw, lint_problem)
+                    text, needed = trainer_file.as_script(self.folder / path, raw, arguments)
                 elif kind.environment == "lm_eval" and lm_eval_file.is_task_file(path):
                     limits = stage.parameters.task, stage.parameters.max_new_tokens
                     text = lm_eval_file.as_script(self.folder / path, raw, *limits)
@@ -266,28 +265,28 @@ class NamedFiles:
         if not self._is_there((*loc, "path"), named.path, folder=True):
             return None
         try:
-            digest, matching_problems = digest_of(path), read_registered(path, current, learned, named.selection())
+            digest, result = digest_of(path), read_registered(path, current, learned, named.selection())
         except (OSError, ValueError) as error:
             self.problems.append(LintProblem((*loc, "path"), f"'{named.path}' cannot be read: {error}"))
             return None
         if named.digest is not None and digest != named.digest:
             message = f"'{named.path}' has the digest {digest}, the spec registers {named.digest}"
             self.problems.append(LintProblem((*loc, "digest"), message, _RESTORE))
-        problems = matching_problems if isinstance(matching_problems, list) else self._lines(path, matching_problems)
+        problems = result if isinstance(result, list) else self._lines(path, result)
         self.others += at_most(problems)
-        if isinstance(matching_problems, list) or problems:
-            return None if isinstance(matching_problems, list) else matching_problems
-        if matching_problems.turns:
+        if isinstance(result, list) or problems:
+            return None if isinstance(result, list) else result
+        if result.turns:
             self.turns.add(".".join(map(str, loc)))
-        if matching_problems.row_kind == "items":
-            self.items[".".join(map(str, loc))] = matching_problems.data
-        if n is not None and matching_problems.rows != n:
-            message = f"n is {n}, '{named.path}' holds {matching_problems.rows} items"
-            self.problems.append(LintProblem(("analysis", "n"), message, f"write n: {matching_problems.rows}"))
-        return matching_problems
+        if result.row_kind == "items":
+            self.items[".".join(map(str, loc))] = result.data
+        if n is not None and result.rows != n:
+            message = f"n is {n}, '{named.path}' holds {result.rows} items"
+            self.problems.append(LintProblem(("analysis", "n"), message, f"write n: {result.rows}"))
+        return result
 
-    def _lines(self, path: Path, result: RegisteredData) -> list[Problem]:
-        return check_items(path, result.data) if result.row_kind == "items" else []
+    def _lines(self, path: Path, value_index: RegisteredData) -> list[Problem]:
+        return check_items(path, value_index.data) if value_index.row_kind == "items" else []
 
     def unreadable(self, loc: Loc, named: str) -> list[LintProblem]:
         """Return why a file cannot be read."""

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from specs.stages.base.stage import Criterion
-from specs.system.digests import Contract, Digest, Name, omit_default
+from specs.system.digests import Contract, Digest, Name
 
 Link = Annotated[str, StringConstraints(pattern=r"^https://[^\s<>()\[\]\"'`|\\]+$", max_length=500)]
 """An address on the web. It is shown, and never fetched."""
@@ -16,10 +16,10 @@ Link = Annotated[str, StringConstraints(pattern=r"^https://[^\s<>()\[\]\"'`|\\]+
 class Companion(Contract):
     """A document that belongs to the experiment: an analysis plan, the spec of a sibling, a discussion."""
 
-    path: str | None = omit_default()
+    path: str | None = None
     """A file, relative to the spec; its digest is registered, so that everybody can see which text was meant."""
-    link: Link | None = omit_default()
-    digest: Digest | None = omit_default()
+    link: Link | None = None
+    digest: Digest | None = None
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
@@ -39,24 +39,22 @@ class AcceptanceCriterion(Contract):
     text: Annotated[str, StringConstraints(min_length=10, max_length=500)]
     stage: Name
     """The stage whose gate discharges it."""
-    metric: Criterion | None = omit_default()
+    metric: Criterion | None = None
     """A bound on what the stage measures."""
-    check: Annotated[str, StringConstraints(pattern=r"^[a-z_]+\.[a-z0-9_]+$")] | None = omit_default()
+    check: Annotated[str, StringConstraints(pattern=r"^[a-z_]+\.[a-z0-9_]+$")] | None = None
     """A check that has to pass: one that warns, or does not apply, shows nothing."""
-    ship: bool = omit_default(False)
+    ship: bool = False
     """Every check of the ship gate that runs at the stage passes."""
-    weight: Annotated[int, Field(ge=1, le=1000)] = omit_default(1)
+    weight: Annotated[int, Field(ge=1, le=1000)] = 1
     """Its part of ship-%."""
-    effort_hours: Annotated[float, Field(gt=0, le=10_000)] | None = omit_default()
+    effort_hours: Annotated[float, Field(gt=0, le=10_000)] | None = None
     """What is planned for it, of machines and people; not stated, the limits of the stages that lead to it."""
-    model: Annotated[str, StringConstraints(pattern=r"^(model|[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*)$")] | None = (
-        omit_default()
-    )
+    model: Annotated[str, StringConstraints(pattern=r"^(model|[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*)$")] | None = None
     """Which of several models it speaks of: ``model``, or a checkpoint (``STAGE.OUTPUT``) that its stage reads or
     leaves. ship-% is then shown for each model as well."""
-    issue: Link | None = omit_default()
+    issue: Link | None = None
     """Where it is discussed."""
-    applies_if: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*$")] | None = omit_default()
+    applies_if: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*$")] | None = None
     """``STAGE.PARAMETER``: where that is registered as ``no``, false, 0 or null, the criterion does not apply, and
     ship-% leaves it out. A session that cannot show something is never excused otherwise."""
 

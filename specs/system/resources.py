@@ -6,7 +6,7 @@ from typing import Annotated, Protocol
 
 from pydantic import Field
 
-from specs.system.digests import Contract, omit_default
+from specs.system.digests import Contract
 
 LAUNCHERS = ("local", "ray", "skypilot")
 """Peergate's own: processes of this machine; Ray Jobs; machines that SkyPilot rents or finds."""
@@ -20,20 +20,20 @@ Accelerator = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,39}$")]
 class Resources(Contract):
     """What a job asks for. What is not stated is left to the machine."""
 
-    gpus: Annotated[int, Field(ge=0, le=1024)] | None = omit_default()
-    gpu: Accelerator | None = omit_default()
+    gpus: Annotated[int, Field(ge=0, le=1024)] | None = None
+    gpu: Accelerator | None = None
     """The kind of GPU, as the launcher names it (``H200``); only a launcher that rents machines can choose one."""
-    cpus: Annotated[int, Field(ge=1, le=4096)] | None = omit_default()
+    cpus: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Cores, and the threads the job uses."""
-    memory_gb: Annotated[float, Field(gt=0, le=65_536)] | None = omit_default()
+    memory_gb: Annotated[float, Field(gt=0, le=65_536)] | None = None
     """GB of 10**9 bytes."""
-    spot: bool = omit_default(False)
+    spot: bool = False
     """Whether the machine may be taken away at any time, for less money."""
-    max_usd_per_hour: Annotated[float, Field(ge=0)] | None = omit_default()
+    max_usd_per_hour: Annotated[float, Field(ge=0)] | None = None
     """The most the machine may cost; instead of ``budget.machine_usd_per_hour``."""
-    max_hours: Annotated[float, Field(gt=0, le=24 * 30)] | None = omit_default()
+    max_hours: Annotated[float, Field(gt=0, le=24 * 30)] | None = None
     """The longest an attempt may hold the machine, start and transfers included; by default the job's own limit."""
-    max_wait_hours: Annotated[float, Field(gt=0, le=24 * 30)] | None = omit_default()
+    max_wait_hours: Annotated[float, Field(gt=0, le=24 * 30)] | None = None
     """The longest an attempt may wait before it begins: in a queue, or for a machine below the price cap."""
 
 

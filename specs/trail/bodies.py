@@ -1,15 +1,12 @@
-"""The form of every kind of entry: what its body must hold.
-
-A field that is added to a kind is optional, because older trails stay valid, and raises the kind's version: to an older
-Peergate the entry is newer, not damaged.
-"""
+"""The form of every kind of entry: what its body must hold."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
+from specs.jobs.grant_and_claim import Grant
 from specs.system.digests import Contract
 from specs.trail import builder_bodies, gate_bodies, requested_review, session_bodies
 from specs.trail.entry import EntryKind
@@ -17,51 +14,47 @@ from specs.trail.entry import EntryKind
 MOST_PROBLEMS = 3
 
 
-class BodyForm(NamedTuple):
-    """The body of a kind, in all versions up to this one."""
+VERSION = 1
+"""Of every kind: an entry of a later version is newer than this Peergate, not damaged."""
 
-    body: type[Contract]
-    version: int = 1
-
-
-FORMS: dict[EntryKind, BodyForm] = {
-    "open": BodyForm(session_bodies.Open, version=9),
-    "model": BodyForm(session_bodies.ModelEntry, version=2),
-    "turn": BodyForm(builder_bodies.TurnEntry),
-    "call": BodyForm(builder_bodies.ToolCallEntry),
-    "result": BodyForm(builder_bodies.ToolResultEntry, version=2),
-    "note": BodyForm(builder_bodies.Note),
-    "plan": BodyForm(builder_bodies.PlanEntry),
-    "grant": BodyForm(gate_bodies.GrantEntry, version=4),
-    "launch": BodyForm(session_bodies.LaunchEntry, version=3),
-    "exit": BodyForm(session_bodies.Exit, version=7),
-    "lost": BodyForm(session_bodies.LostJobEntry, version=3),
-    "challenge": BodyForm(session_bodies.ChallengeEntry, version=2),
-    "witness": BodyForm(session_bodies.WitnessEntry, version=2),
-    "metrics": BodyForm(gate_bodies.Metrics),
-    "submit": BodyForm(builder_bodies.Submit),
-    "checks": BodyForm(gate_bodies.ChecksEntry),
-    "packet": BodyForm(gate_bodies.PacketEntry),
-    "look": BodyForm(gate_bodies.LookedUp),
-    "verdict": BodyForm(gate_bodies.VerdictEntry, version=3),
-    "decision": BodyForm(gate_bodies.DecisionEntry),
-    "spend": BodyForm(session_bodies.Spend),
-    "budget": BodyForm(session_bodies.Shortage, version=2),
-    "human": BodyForm(gate_bodies.HumanAnswerEntry),
-    "override": BodyForm(gate_bodies.Override),
-    "amendment": BodyForm(gate_bodies.Amendment),
-    "retraction": BodyForm(gate_bodies.Retraction),
-    "pruned": BodyForm(session_bodies.PruningEntry),
-    "replication": BodyForm(session_bodies.ReplicationEntry),
-    "replicated": BodyForm(session_bodies.ReplicationResultEntry),
-    "asked": BodyForm(requested_review.AskedEntry, version=3),
-    "answered": BodyForm(requested_review.AnsweredEntry, version=4),
-    "workspace": BodyForm(session_bodies.Workspace),
-    "keys": BodyForm(session_bodies.Keys),
-    "pause": BodyForm(session_bodies.By),
-    "resume": BodyForm(session_bodies.Resume, version=4),
-    "report": BodyForm(session_bodies.Report, version=3),
-    "close": BodyForm(session_bodies.Close, version=2),
+FORMS: dict[EntryKind, type[Contract]] = {
+    "open": session_bodies.Open,
+    "model": session_bodies.ModelEntry,
+    "turn": builder_bodies.TurnEntry,
+    "call": builder_bodies.ToolCallEntry,
+    "result": builder_bodies.ToolResultEntry,
+    "note": builder_bodies.Note,
+    "plan": builder_bodies.PlanEntry,
+    "grant": Grant,
+    "launch": session_bodies.LaunchEntry,
+    "exit": session_bodies.Exit,
+    "lost": session_bodies.LostJobEntry,
+    "challenge": session_bodies.ChallengeEntry,
+    "witness": session_bodies.WitnessEntry,
+    "metrics": gate_bodies.Metrics,
+    "submit": builder_bodies.Submit,
+    "checks": gate_bodies.ChecksEntry,
+    "packet": gate_bodies.PacketEntry,
+    "look": gate_bodies.LookedUp,
+    "verdict": gate_bodies.VerdictEntry,
+    "decision": gate_bodies.DecisionEntry,
+    "spend": session_bodies.Spend,
+    "budget": session_bodies.Shortage,
+    "human": gate_bodies.HumanAnswerEntry,
+    "override": gate_bodies.Override,
+    "amendment": gate_bodies.Amendment,
+    "retraction": gate_bodies.Retraction,
+    "pruned": session_bodies.PruningEntry,
+    "replication": session_bodies.ReplicationEntry,
+    "replicated": session_bodies.ReplicationResultEntry,
+    "asked": requested_review.AskedEntry,
+    "answered": requested_review.AnsweredEntry,
+    "workspace": session_bodies.Workspace,
+    "keys": session_bodies.Keys,
+    "pause": session_bodies.By,
+    "resume": session_bodies.Resume,
+    "report": session_bodies.Report,
+    "close": session_bodies.Close,
 }
 
 
@@ -74,12 +67,12 @@ def misfit(kind: str, version: int, body: bytes) -> str | None:
         None when the kind, or this version of it, is newer than this Peergate.
     """
     form = FORMS.get(kind)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    if form is None or version > form.version:
+    if form is None or version > VERSION:
         return None
     if version < 1:
-        return f"version {version} never was, they count from 1"
+        return f"version must be at least 1, got {version}"
     try:
-        form.body.model_validate_json(body, strict=True)
+        form.model_validate_json(body, strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)
         parts = [_describe_problem(error_details) for error_details in problems[:MOST_PROBLEMS]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from specs.jobs.grant_and_claim import Claim
-from specs.system.digests import Digest, omit_default
+from specs.system.digests import Digest
 from specs.trail.builder_tools import Phase
 from specs.trail.entry import OfAttempt
 
@@ -24,7 +24,7 @@ class TurnEntry(OfAttempt):
     usd: float
     usd_is_measured: bool
     reservation: str
-    helper: str = omit_default("")
+    helper: str = ""
     """The helper that says it; empty for the builder itself."""
 
 
@@ -37,7 +37,7 @@ class ToolCallEntry(OfAttempt):
     call_id: str
     tool: str
     arguments: Digest
-    helper: str = omit_default("")
+    helper: str = ""
 
 
 class ToolResultEntry(OfAttempt):
@@ -48,8 +48,8 @@ class ToolResultEntry(OfAttempt):
     text: Digest
     is_error: bool
     ends_phase: bool
-    image: Digest | None = omit_default()
-    """Of the PNG next to the text; not recorded before version 2."""
+    image: Digest | None = None
+    """Of the PNG next to the text."""
 
 
 class Note(OfAttempt):
@@ -69,8 +69,6 @@ class PlanEntry(OfAttempt):
     escalate: bool
     answers: dict[str, str] = {}
     """Answers to findings of the attempt before, by finding id."""
-    claims: tuple[Claim, ...] = ()
-    """What plans held before there were ``submit`` entries."""
 
 
 class Submit(OfAttempt):

@@ -23,7 +23,7 @@ EMPTY_ROOT = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b785
 class Entry(Contract):
     """What one entry says; it is signed and in a tree."""
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[1] = 1
     seq: int
     kind: str
     """One of :data:`EntryKind`; a kind that a newer Peergate wrote is kept and shown, never dropped."""

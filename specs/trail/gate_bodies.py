@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from specs.jobs.grant_and_claim import Grant
-from specs.stages.base.stage import Kind
-from specs.system.digests import Contract, Digest, omit_default
+from specs.system.digests import Contract, Digest
 from specs.trail.entry import OfAttempt
 from specs.trail.no_verdict import Cause, CitedLookup, EarlierAnswer
 from specs.trail.verdict import Condition, Outcome, Status
-
-
-class GrantEntry(Grant):
-    """``grant``: the grant itself. The first ones did not bind kind, task and time limit."""
-
-    kind: Kind | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    task: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    max_seconds: float | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 class Metrics(OfAttempt):
@@ -80,10 +70,10 @@ class VerdictEntry(OfAttempt):
     usage: dict[str, int] | None = None
     seconds: float | None = None
     reasoning: str | None = None
-    earlier: tuple[EarlierAnswer, ...] = omit_default(())
-    """Answers before the last one: those that could not be read (version 2), and those that looked something up."""
-    looked: tuple[CitedLookup, ...] = omit_default(())
-    """What the reviewer looked up, in the order in which it cites it (version 3)."""
+    earlier: tuple[EarlierAnswer, ...] = ()
+    """Answers before the last one: those that could not be read, and those that looked something up."""
+    looked: tuple[CitedLookup, ...] = ()
+    """What the reviewer looked up, in the order in which it cites it."""
 
 
 class Opens(OfAttempt):
@@ -107,8 +97,8 @@ class DecisionEntry(Contract):
     required: dict[str, float | int]
     decision: Digest
     opens: Opens | None
-    code: Digest | None = None
-    """Of the code that measured; the first decisions did not name it."""
+    code: Digest
+    """Of the code that measured."""
     conditions: tuple[NamedCondition, ...] = ()
     met: tuple[str, ...] = ()
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from specs.system.digests import Contract, Digest, omit_default
+from specs.system.digests import Contract, Digest
 from specs.trail.no_verdict import CitedLookup, EarlierAnswer
 
 Mode = Literal["question", "review", "adversarial", "draft"]
@@ -229,8 +229,8 @@ class ReviewAnswer(Contract):
     schema_version: Literal[1] = 1
     mode: Literal["review"] = "review"
     summary: str
-    best_case: BestCase | None = omit_default()
-    """Made before the findings; None in answers recorded before version 4 of ``answered``."""
+    best_case: BestCase | None = None
+    """Made before the findings."""
     issues: tuple[Issue, ...]
     recommendations: tuple[ReviewRecommendation, ...]
     statistical_concerns: tuple[Concern, ...]
@@ -279,7 +279,7 @@ class AdversarialAnswer(Contract):
 
     schema_version: Literal[1] = 1
     mode: Literal["adversarial"] = "adversarial"
-    best_case: BestCase | None = omit_default()
+    best_case: BestCase | None = None
     """As in a full review: that the claims hold."""
     scorecard: tuple[ScoreRow, ...]
     overclaimed: tuple[Overclaim, ...]
@@ -325,8 +325,8 @@ class AskedEntry(Contract):
     max_cost_usd: float | None
     timeout_s: float | None
     by: str
-    readable: Digest | None = omit_default()
-    """Of a list of texts, name to digest, that the reviewer may look into with tools (version 3)."""
+    readable: Digest | None = None
+    """Of a list of texts, name to digest, that the reviewer may look into with tools."""
 
 
 class AnsweredEntry(Contract):
@@ -339,7 +339,7 @@ class AnsweredEntry(Contract):
     same_as: int | None = None
     """The number of the request whose recorded answer this is."""
     answer: Digest | None
-    """Of the answer; reviews may state a best case (version 4)."""
+    """Of the answer; reviews may state a best case."""
     error: str
     reservation: str | None = None
     usd: float = 0.0
@@ -352,10 +352,10 @@ class AnsweredEntry(Contract):
     usage: dict[str, int] | None = None
     seconds: float = 0.0
     reasoning: str | None = None
-    earlier: tuple[EarlierAnswer, ...] = omit_default(())
-    """Answers that could not be read, before the one that was asked for once more (version 2)."""
-    looked: tuple[CitedLookup, ...] = omit_default(())
-    """What the reviewer looked up, in the order in which it points at it (version 3)."""
+    earlier: tuple[EarlierAnswer, ...] = ()
+    """Answers that could not be read, before the one that was asked for once more."""
+    looked: tuple[CitedLookup, ...] = ()
+    """What the reviewer looked up, in the order in which it points at it."""
 
 
 Answer = QuestionAnswer | ReviewAnswer | AdversarialAnswer | DraftAnswer

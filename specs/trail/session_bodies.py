@@ -9,7 +9,7 @@ from pydantic import StringConstraints
 from specs.jobs.code_state import CodeState
 from specs.jobs.job_records import MachineClock, ObservedRuntime, ResumeStep
 from specs.session.session_spec import Analysis
-from specs.system.digests import Contract, Count, Digest, omit_default
+from specs.system.digests import Contract, Count, Digest
 from specs.trail.entry import OfAttempt
 from specs.trail.key_policy import Hex, Role
 from specs.trail.verdict import Outcome
@@ -66,32 +66,29 @@ class Open(Contract):
     source: Digest
     """Of the spec file as it was given."""
     constitution: Digest | None = None
-    """None of a spec without one, from version 7 on."""
+    """None of a spec without one."""
     data: dict[str, Digest]
     analysis: Analysis
-    """Of conversations, with a rule on kinds or with controls from version 6 on."""
     builder: str
     reviewer: str
     by: str
-    reviewer_confined: bool | None = None
-    """Whether the reviewer's process is kept by the system from writing anywhere; not recorded before version 2."""
-    lease: Lease | None = None
-    """Missing before version 3."""
-    measured_by: Digest | None = None
-    """Of the measuring code that is registered with the spec, which is kept by file; not recorded before version 4."""
-    code_state: CodeState | None = None
-    """Which code registered the session; not recorded before version 5."""
-    replicates: Replicates | None = omit_default()
-    """Only of a session that ``peergate replicate`` began; not recorded before version 8."""
-    signed: SpecSignature | None = omit_default()
-    """Of a spec that a person signed with ``peergate spec sign``; not recorded before version 9."""
+    reviewer_confined: bool
+    """Whether the reviewer's process is kept by the system from writing anywhere."""
+    lease: Lease
+    measured_by: Digest
+    """Of the measuring code that is registered with the spec, which is kept by file."""
+    code_state: CodeState
+    """Which code registered the session."""
+    replicates: Replicates | None = None
+    """Only of a session that ``peergate replicate`` began."""
+    signed: SpecSignature | None = None
+    """Of a spec that a person signed with ``peergate spec sign``."""
 
 
 class Workspace(Contract):
     """``workspace``: the first entry of a trail of requested reviews."""
 
     what: str = ""
-    """Not in every early one."""
 
 
 class ModelEntry(Contract):
@@ -101,7 +98,7 @@ class ModelEntry(Contract):
     kind: Literal["base", "instruct"]
     path: str
     digest: Digest
-    revision: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40,64}$")] | None = omit_default()
+    revision: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40,64}$")] | None = None
     """The commit of the hub that ``hub:`` weights were taken from."""
 
 
@@ -116,10 +113,10 @@ class LaunchEntry(_OfJob):
     order: Digest
     launcher: str
     resumes: ResumeStep | None = None
-    """The saved step that the job resumes from; not recorded before version 2."""
-    clock: MachineClock | None = omit_default()
-    """Of a job that runs on the orchestrator's machine; not recorded before version 3."""
-    prepared: str | None = omit_default()
+    """The saved step that the job resumes from."""
+    clock: MachineClock | None = None
+    """Of a job that runs on the orchestrator's machine."""
+    prepared: str | None = None
     """Where what lay in the job's folder before its launch was moved to, from ``jobs`` on; as ``clock``."""
 
 
@@ -131,8 +128,8 @@ class JobOutput(Contract):
     bytes: int
     stored: bool
     """Whether its bytes are in the content store."""
-    kept: bool = omit_default(False)
-    """Whether the store holds a copy of the folder: a list of its files, and them. Not recorded before version 7."""
+    kept: bool = False
+    """Whether the store holds a copy of the folder: a list of its files, and them."""
 
 
 class HeldoutUse(Contract):
@@ -143,9 +140,9 @@ class HeldoutUse(Contract):
     evaluations: Count
     unread: Count
     """Sessions that could not be read, and are not counted."""
-    seeds: Count = omit_default(0)
+    seeds: Count = 0
     """Sessions that evaluated it for the same registered seeds, which chose nothing by it: they are not in the other
-    counts. Not recorded before version 6."""
+    counts."""
 
 
 class Exit(_OfJob):
@@ -157,23 +154,23 @@ class Exit(_OfJob):
     outputs: dict[str, JobOutput]
     log: Digest
     """Without secrets."""
-    log_left: Digest | None = omit_default()
-    """The log's digest as the job left it, where that is another; not recorded before version 4."""
-    beside: tuple[str, ...] = omit_default(())
+    log_left: Digest | None = None
+    """The log's digest as the job left it, where that is another."""
+    beside: tuple[str, ...] = ()
     """Names of files among the outputs that the stage does not have; untrusted, the first few. As ``log_left``."""
     observed: ObservedRuntime | None = None
     """How long the job can have run, as it was seen from here."""
-    heldout: HeldoutUse | None = omit_default()
-    """Of a job that evaluated the held-out split; not recorded before version 3."""
+    heldout: HeldoutUse | None = None
+    """Of a job that evaluated the held-out split."""
 
 
 class LostJobEntry(_OfJob):
     """``lost``: a job that is gone and left no exit record, or that never began."""
 
     why: str = ""
-    """Why it was given up, in words of what was to run it, which are untrusted; not recorded before version 2."""
-    bytes: Count | None = omit_default()
-    """What it left in its folder; not recorded before version 3."""
+    """Why it was given up, in words of what was to run it, which are untrusted."""
+    bytes: Count | None = None
+    """What it left in its folder."""
 
 
 class ChallengeEntry(_OfJob):
@@ -181,8 +178,8 @@ class ChallengeEntry(_OfJob):
 
     order: Digest
     launcher: str
-    prepared: str | None = omit_default()
-    """As of a launch; not recorded before version 2."""
+    prepared: str | None = None
+    """As of a launch."""
 
 
 class WitnessEntry(_OfJob):
@@ -279,12 +276,12 @@ class ReplicationResultEntry(By):
 class Resume(By):
     """``resume``: who did it, and on what kind of machine, which may be another one."""
 
-    reviewer_confined: bool | None = None
+    reviewer_confined: bool
     """As in ``open``."""
-    lease: Lease | None = None
+    lease: Lease
     """As in ``open``."""
-    code_state: CodeState | None = None
-    """Which code resumes it; not recorded before version 4."""
+    code_state: CodeState
+    """Which code resumes it."""
 
 
 class Keys(Contract):
@@ -302,8 +299,8 @@ class Report(Contract):
     """``report``: the files of the report, by path in the run folder."""
 
     files: dict[str, Digest]
-    entries: int | None = None
-    """How many entries the report was made from: all that the trail had then; not recorded before version 2."""
+    entries: int
+    """How many entries the report was made from: all that the trail had then."""
     outcome: Ending
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from specs.jobs.grant_and_claim import ClaimResult
 from specs.stages.base.stage import Criterion
-from specs.system.digests import Contract, Digest, omit_default
+from specs.system.digests import Contract, Digest
 from specs.system.exact import format_against_limit
 from specs.trail.no_verdict import NoVerdict
 
@@ -25,7 +25,7 @@ class RequiredChange(Contract):
     text: str
     parameter: str | None = None
     value: float | int | None = None
-    by_builder: bool = omit_default(False)
+    by_builder: bool = False
     """Whether the words alone are a task for the builder: another attempt of its script or its parameters can do it."""
 
 
@@ -44,7 +44,7 @@ class CheckResult(Contract):
     required_change: RequiredChange | None = None
     repairable: bool = True
     """False when no parameter can mend it: the data or the design itself is wrong."""
-    due: str | None = omit_default()
+    due: str | None = None
     """The defect at another stage that scheduled it: a blocking check has to pass then, and a warning is not enough."""
 
     @property
@@ -110,9 +110,9 @@ class Verdict(Contract):
     """Of a panel, what each member said; the findings are those of all of them."""
     quorum: int = 1
     """How many votes a panel's approval takes, and how many verdicts any answer of it."""
-    analysis: str = omit_default("")
+    analysis: str = ""
     """What the reviewer read and compared before it wrote findings; nothing is decided by it."""
-    no_verdict: NoVerdict | None = omit_default()
+    no_verdict: NoVerdict | None = None
     """Why no one judged; what is above then approves nothing."""
 
 
@@ -121,7 +121,7 @@ class CriterionResult(Contract):
 
     criterion: Criterion
     value: float | None
-    counts: tuple[int, int] | None = omit_default()
+    counts: tuple[int, int] | None = None
     """Of a fraction: how many of how many."""
     met: bool
     hypothesis: bool = False
@@ -145,7 +145,7 @@ class ConditionResult(Contract):
     due: bool
     """True when the stage it blocks is the one that this gate would open, or an earlier one."""
     value: float | None
-    counts: tuple[int, int] | None = omit_default()
+    counts: tuple[int, int] | None = None
     met: bool
 
     def describe_measurement(self) -> str:
@@ -170,7 +170,7 @@ class Packet(Contract):
     registered: dict[str, Any]
     granted_parameters: dict[str, Any]
     allowed_ranges: dict[str, tuple[float, float]]
-    allowed_choices: dict[str, tuple[str | bool, ...]] = omit_default({})
+    allowed_choices: dict[str, tuple[str | bool, ...]] = {}
     metrics: dict[str, Any]
     metrics_digest: Digest | None
     criteria: tuple[CriterionResult, ...]
@@ -193,15 +193,15 @@ class Packet(Contract):
     """What was found in the attempt before."""
     unchanged_since: int | None = None
     """The earlier attempt that gave the same metrics, checks and rows."""
-    reading: tuple[dict[str, str], ...] = omit_default(())
+    reading: tuple[dict[str, str], ...] = ()
     """The session's reading list, ``path`` and ``text`` of each file: what a reviewer reads first."""
-    points: tuple[str, ...] = omit_default(())
+    points: tuple[str, ...] = ()
     """What the kind of the stage has a reviewer look at."""
-    code: str = omit_default("")
+    code: str = ""
     """The script of a recipe, as it ran."""
-    withdrawn: str = omit_default("")
+    withdrawn: str = ""
     """Why the builder ended the job of this attempt itself: there is nothing to judge, and no one is asked."""
-    lineages: dict[str, tuple[dict[str, Any], ...]] = omit_default({})
+    lineages: dict[str, tuple[dict[str, Any], ...]] = {}
     """By input, where its weights come from, if a builder's script trained them at some point."""
 
 

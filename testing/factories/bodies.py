@@ -12,12 +12,16 @@ WHO = {"by": "ada", "reason": "why"}
 JOB = {"key": "small.sft.1", **AT}
 PHASE = {**AT, "phase": "plan", "number": 1}
 ANALYSIS = {"alpha": 0.05, "minimum_effect": 0.1, "n": 10, "seeds": [1], "baseline": "a", "treatment": "b"}
+PROCESS = {
+    "reviewer_confined": True, "lease": {"epoch": 1, "host": "h", "pid": 1, "over": None},
+    "code_state": {"digest": NAME, "version": "0", "commit": None, "branch": None, "changed": None},
+}  # fmt: skip
 ASKED = {"mode": "review", "topic": "t", "tier": "low", "reviewer": "r", "by": "ada"}
 
 BODIES: dict[EntryKind, dict[str, Any]] = {
     "open": {
         "registration": NAME, "spec": NAME, "source": NAME, "constitution": NAME, "data": {}, "analysis": ANALYSIS,
-        "builder": "playbook", "reviewer": "checklist", "by": "ada",
+        "builder": "playbook", "reviewer": "checklist", "by": "ada", "measured_by": NAME, **PROCESS,
     },
     "model": {"source": "path:m", "kind": "base", "path": "m", "digest": NAME},
     "turn": {
@@ -47,7 +51,10 @@ BODIES: dict[EntryKind, dict[str, Any]] = {
         "answer": NAME, "is_error": False,
     },
     "verdict": {**AT, "packet": NAME, "verdict": NAME, "error": "", "reviewer": "checklist"},
-    "decision": {**AT, "outcome": "approve", "reasons": [], "required": {}, "decision": NAME, "opens": None},
+    "decision": {
+        **AT, "outcome": "approve", "reasons": [], "required": {}, "decision": NAME, "opens": None,
+        "code": NAME,
+    },
     "spend": {"what": "settle", "job": "small.sft.1", "party": "job", "stage": "sft", "usd": 0.5},
     "budget": {**AT, "at": "launch", "reasons": []},
     "human": {**AT, **WHO, "asked": NAME, "answer": "stop", "opens": None},
@@ -71,7 +78,7 @@ BODIES: dict[EntryKind, dict[str, Any]] = {
     "workspace": {"what": "requested reviews, of no session"},
     "keys": {**WHO, "role": "log", "old": "0" * 64, "new": "1" * 64, "revoked": False},
     "pause": {"by": "ada"},
-    "resume": {"by": "ada"},
+    "resume": {"by": "ada", **PROCESS},
     "report": {"files": {}, "entries": 1, "outcome": "approve"},
     "close": {"decision": "approve", "report": NAME},
 }  # fmt: skip

@@ -62,6 +62,7 @@ def small_run(
         "source": source,
         "constitution": store.put(resolved.path(str(resolved.spec.constitution)).read_bytes()),
         "data": data,
+        "measured_by": store.put_value({}),
     }
     trail.append("open", "open", body_of("open", **opened))
     sets = {key: metric_set(*key, values) for key, values in MEASURED.items()}

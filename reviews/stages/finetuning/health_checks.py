@@ -165,7 +165,7 @@ def _device(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 def _speed(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the median time of a step with its operations at the speed that forecasts take.
 
-    The first step, which loads and compiles, does not count. Jobs of earlier versions recorded no times.
+    The first step, which loads and compiles, does not count.
     """
     manifest, rows = manifest_of(evidence), steps_of(evidence)
     times = seconds_of(evidence)

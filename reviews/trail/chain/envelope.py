@@ -75,7 +75,7 @@ def payload_of(entry: Entry, encode: Callable[[dict[str, Any]], bytes] = canonic
             policy,
             b',"prev_root":',
             _text(entry.previous),
-            b',"schema_version":2,"seq":%d,"session":' % entry.seq,
+            b',"schema_version":1,"seq":%d,"session":' % entry.seq,
             _text(entry.session),
             b',"time_ns":',
             _text(entry.time_ns),

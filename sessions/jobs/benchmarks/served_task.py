@@ -94,7 +94,12 @@ def serve(job: Job[Any], harness: Harness) -> StageResult:
         raise SystemExit(f"{name}: {error}") from None
     job.write_rows("rows", rows)
     template = engine.tokenizer.chat_template or ""
-    opening = encode([{"role": message.role, "content": message.content} for message in rows[0].calls[0].messages])
+    opening = encode(
+        [
+            {"role": issued_verdict.role, "content": issued_verdict.content}
+            for issued_verdict in rows[0].calls[0].messages
+        ]
+    )
     ran = {"name": name, "sandbox": bubblewrap.version(host), "log_bytes_left_out": left_out}
     return StageResult(
         engine.device,
@@ -104,7 +109,7 @@ def serve(job: Job[Any], harness: Harness) -> StageResult:
         | {
             "engine": engine.name,
             "decoding": "sampled" if parameters.temperature else "greedy",
-            "form": form_of(job.order.resolve_model_kind()),
+            "form": form_of(job.order.model_kind),
         },
         engine.describe_for_manifest()
         | {"chat_template": digest_bytes(template.encode()), "first_prompt_ids": opening[:64]}

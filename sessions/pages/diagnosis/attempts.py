@@ -152,7 +152,7 @@ def _kept_out(store: Store, ended: RecordedEntry) -> tuple[tuple[int, float], ..
 
 
 def _seconds(store: Store, ended: RecordedEntry, count: int) -> list[float]:
-    """Return the times of the last steps; empty for jobs of versions that recorded none."""
+    """Return the times of the last steps; empty where the job recorded none."""
     if not ended.body.get("manifest"):
         return []
     seconds: Any = None
@@ -174,9 +174,9 @@ def _read_progress_curves(path: Path) -> Curves:
     planned: int | None = None
     for line in lines:
         with suppress(ValueError, TypeError):
-            progress = JobProgress.model_validate(json.loads(line))
-            loss = progress.note.get("loss")
+            job_progress = JobProgress.model_validate(json.loads(line))
+            loss = job_progress.note.get("loss")
             if isinstance(loss, float) and math.isfinite(loss):
-                pairs[progress.done], planned = (loss, progress.time), progress.total
+                pairs[job_progress.done], planned = (loss, job_progress.time), job_progress.total
     steps = sorted(pairs)
     return Curves(tuple(steps), tuple(pairs[step][0] for step in steps), stated=True, planned=planned)

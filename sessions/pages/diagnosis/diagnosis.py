@@ -104,7 +104,7 @@ class Diagnosis(NamedTuple):
 def diagnose(run: Path, stage: str | None = None, number: int | None = None) -> list[Diagnosis]:
     """Diagnose the newest attempt of each stage that trains, or of the one that is named.
 
-    Detectors that the gate did not run, in an older session or before its end, are computed now where an exit is on
+    Detectors that the gate did not run, as before its end, are computed now where an exit is on
     record. Nothing is written.
 
     Raises:
@@ -113,8 +113,14 @@ def diagnose(run: Path, stage: str | None = None, number: int | None = None) -> 
     entries, store = read_entries(run / TRAIL), Store(run / STORE)
     resolved, _ = registered_spec(entries, store)
     return [
-        _of(entries, store, resolved, attempt, _complete_checks(run, entries, store, resolved, attempt))
-        for attempt in (
+        _of(
+            entries,
+            store,
+            resolved,
+            attempt_transcript,
+            _complete_checks(run, entries, store, resolved, attempt_transcript),
+        )
+        for attempt_transcript in (
             attempt_of(entries, store, resolved, *place, run) for place in _chosen(entries, resolved, stage, number)
         )
     ]
@@ -122,11 +128,11 @@ def diagnose(run: Path, stage: str | None = None, number: int | None = None) -> 
 
 def diagnose_from_trail(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> list[Diagnosis]:
     """Diagnose the newest attempts from trail and store alone: the same entries give the same diagnosis."""
-    attempts = (attempt_of(entries, store, resolved, *place) for place in newest_of(entries, resolved))
+    attempt_transcripts = (attempt_of(entries, store, resolved, *place) for place in newest_of(entries, resolved))
     return [
-        _of(entries, store, resolved, attempt, attempt.checks)
-        for attempt in attempts
-        if attempt.checks or attempt.launched
+        _of(entries, store, resolved, attempt_transcript, attempt_transcript.checks)
+        for attempt_transcript in attempt_transcripts
+        if attempt_transcript.checks or attempt_transcript.launched
     ]
 
 
@@ -176,7 +182,7 @@ def _complete_checks(
     have = {check.id for check in attempt.checks}
     if not attempt.ended:
         return attempt.checks
-    missing = [check for check in _detectors(resolved, attempt.stage) if check.id not in have]
+    missing = [gate_check for gate_check in _detectors(resolved, attempt.stage) if gate_check.id not in have]
     if not missing:
         return attempt.checks
     from reviews.gate.measurer import measure
@@ -216,7 +222,7 @@ def _of(
     attempt: TrainingAttempt,
     results: Sequence[CheckResult],
 ) -> Diagnosis:
-    sources = {check.id: check.source for check in _detectors(resolved, attempt.stage)}
+    sources = {gate_check.id: gate_check.source for gate_check in _detectors(resolved, attempt.stage)}
     seen_texts = {check.id for check in attempt.checks}
     every = [result for result in results if result.id in DETECTORS]
     every.sort(

@@ -102,7 +102,7 @@ def render(folder: Path, entries: list[RecordedEntry], store: Store, written: Re
         EvidenceMissing: the store lacks something that the report is made from.
         AuditDamage: no report can be made from this trail and store.
     """
-    until_then = entries[: written.body.get("entries") or written.entry.seq]
+    until_then = entries[: written.body["entries"]]
     try:
         data, arms = _data(folder, until_then, store, written.body["outcome"])
         data["plots"] = plots.select_plots(written.body["files"], FINAL)
@@ -144,7 +144,7 @@ def _data(run: Path, entries: list[RecordedEntry], store: Store, outcome: str) -
     limits = resolved.spec.thresholds
     stages = [stage_of(entries, store, stage.name, stage.kind, limits) for stage in resolved.spec.stages]
     arms = arms_of(run, entries, store, resolved)
-    request = question(entries) if outcome == WAITING else None
+    recorded_entry = question(entries) if outcome == WAITING else None
     comparison = comparison_of(entries, store, resolved)
     balance = ledger.balance_of(entries, resolved.spec.budget)
     model = find(entries, "model")
@@ -156,14 +156,20 @@ def _data(run: Path, entries: list[RecordedEntry], store: Store, outcome: str) -
         "schema_version": 1,
         "session": session,
         "outcome": outcome,
-        "result": result_of(request) if request else result_in_words(entries, store, resolved, outcome, comparison),
-        "why": reasons_of(request)
-        if request
+        "result": result_of(recorded_entry)
+        if recorded_entry
+        else result_in_words(entries, store, resolved, outcome, comparison),
+        "why": reasons_of(recorded_entry)
+        if recorded_entry
         else why_it_ended(entries, store, outcome)
         if outcome != "approve"
         else [],
-        "answers": [way.as_json() for way in answers_to(entries, request, session, store, resolved)] if request else [],
-        "remedies": [each._asdict() for each in remedies(entries, store)] if request or outcome == "reject" else [],
+        "answers": [way.as_json() for way in answers_to(entries, recorded_entry, session, store, resolved)]
+        if recorded_entry
+        else [],
+        "remedies": [each._asdict() for each in remedies(entries, store)]
+        if recorded_entry or outcome == "reject"
+        else [],
         "objective": resolved.spec.objective,
         "registration": registered,
         "analysis": resolved.spec.analysis.model_dump(mode="json"),
@@ -189,7 +195,8 @@ def _data(run: Path, entries: list[RecordedEntry], store: Store, outcome: str) -
         "not_reached": [stage["stage"] for stage in stages if not stage["attempts"]],
         "evaluations_of_heldout": evaluations(entries, resolved),
         "interruptions": [
-            {"at": when(value), "entry": value.entry.seq, "what": what} for value, what in interruptions(entries)
+            {"at": when(recorded_entry), "entry": recorded_entry.entry.seq, "what": what}
+            for recorded_entry, what in interruptions(entries)
         ],
         "people": [_person(entry) for entry in entries if entry.entry.kind in _BY_PEOPLE],
         "overrides": sum(is_override(entry) for entry in entries),
@@ -261,17 +268,17 @@ def _template() -> Template:
 _BY_PEOPLE = ("human", "override", "amendment", "retraction")
 
 
-def _person(value: RecordedEntry) -> dict[str, Any]:
+def _person(recorded_entry: RecordedEntry) -> dict[str, Any]:
     """Return what a person did in one sentence, with their name and reason."""
-    body = value.body
+    body = recorded_entry.body
     return {
-        "kind": value.entry.kind,
-        "what": done_by_person(value),
+        "kind": recorded_entry.entry.kind,
+        "what": done_by_person(recorded_entry),
         "by": plain(body["by"], 100),
         "reason": plain(body["reason"], 1000),
-        "override": is_override(value),
+        "override": is_override(recorded_entry),
         "expires": body.get("expires"),
-        "at": when(value),
+        "at": when(recorded_entry),
     }
 
 

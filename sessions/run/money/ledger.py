@@ -14,13 +14,13 @@ from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.trail import Trail
 from sessions.run.money.accounts import AMENDMENT, TOLERANCE_USD, Accounts, Party
+from specs.jobs.grant_and_claim import Grant
 from specs.jobs.job_records import WITNESS
 from specs.session.session_spec import Budget
 from specs.stages.registry import Stage
 from specs.system.errors import BudgetExceeded, PeergateError
 from specs.system.resources import attempt_usd, held_hours, usd_per_hour
 from specs.system.text import size_in_words
-from specs.trail.gate_bodies import GrantEntry
 from specs.trail.key_policy import PERSON
 from specs.trail.requested_review import LOOKS
 
@@ -133,7 +133,7 @@ def reserve_job(trail: Trail, budget: Budget, stage: Stage, key: str, keeps_byte
 def _kept_bytes(trail: Trail) -> int:
     """Return how many bytes the outputs of all jobs take, those of lost ones included."""
     count = sum(output["bytes"] for exit in trail.iterate("exit") for output in exit.body["outputs"].values())
-    return count + sum(value.body.get("bytes") or 0 for value in trail.iterate("lost"))
+    return count + sum(recorded_entry.body.get("bytes") or 0 for recorded_entry in trail.iterate("lost"))
 
 
 def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: float = 0.0) -> None:
@@ -146,7 +146,7 @@ def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: f
     running.
     """
     grant, reserved = trail.find(f"grant/{key.removesuffix(WITNESS)}"), trail.find(f"reserve/{key}")
-    resources = GrantEntry.model_validate(grant.body).resources if grant else None
+    resources = Grant.model_validate(grant.body).resources if grant else None
     paid, least = (round(max(value, 0.0) / 3600 * usd_per_hour(budget, resources), 6) for value in (seconds, seen_s))
     most = max(reserved.body["usd"], least) if reserved else paid
     settle(trail, key, min(paid, most), seconds=round(seconds, 3))

@@ -136,8 +136,6 @@ class StageKind:
     """Whether rows with turns before their prompt are for it; elsewhere they are refused."""
     only_measures: bool = False
     """Whether it asks a model registered items and leaves nothing but the answers."""
-    instruct_unsaid: bool = False
-    """Whether its orders state the kind of the model for base models only; those of others keep their digests."""
     arm: ArmTraits | None = None
     """What the analysis needs, where a stage of the kind can be baseline or treatment."""
     required_output: RequiredOutput | None = None
@@ -183,7 +181,7 @@ class StageKind:
 
         A package, which reads the held-out split for its probes, is the checkpoint it was given.
         """
-        every = _merge_roles(self.outputs, *(value.outputs for value in self.conditional_ports))
+        every = _merge_roles(self.outputs, *(conditional_ports.outputs for conditional_ports in self.conditional_ports))
         outputs = every if parameters is None else self.outputs_of(parameters)
         return "checkpoint" in outputs.values() and (bool(self.trains) or not self.reads_heldout)
 
@@ -195,22 +193,34 @@ class StageKind:
 
     def scores_of(self, parameters: Any) -> tuple[str, ...]:
         """Return the outputs of a stage with these parameters whose scores a witness computes again."""
-        value = self.logprob_outputs
-        if value is None or (value.unless and getattr(parameters, value.unless) not in (None, False)):
+        scorer_value = self.logprob_outputs
+        if scorer_value is None or (
+            scorer_value.unless and getattr(parameters, scorer_value.unless) not in (None, False)
+        ):
             return ()
         artifact_kinds = self.outputs_of(parameters)
-        return tuple(name for name in value.outputs if name in artifact_kinds)
+        return tuple(name for name in scorer_value.outputs if name in artifact_kinds)
 
     def inputs_of(self, parameters: Any) -> dict[str, ArtifactKind]:
         """Return what a stage with these parameters reads: role -> artifact kind."""
         return _merge_roles(
-            self.inputs, *(value.inputs for value in self.conditional_ports if value.is_set(parameters))
+            self.inputs,
+            *(
+                conditional_ports.inputs
+                for conditional_ports in self.conditional_ports
+                if conditional_ports.is_set(parameters)
+            ),
         )
 
     def outputs_of(self, parameters: Any) -> dict[str, ArtifactKind]:
         """Return what a stage with these parameters leaves: role -> artifact kind."""
         return _merge_roles(
-            self.outputs, *(value.outputs for value in self.conditional_ports if value.is_set(parameters))
+            self.outputs,
+            *(
+                conditional_ports.outputs
+                for conditional_ports in self.conditional_ports
+                if conditional_ports.is_set(parameters)
+            ),
         )
 
 

@@ -142,7 +142,7 @@ class StageBase(Contract):
     """The most the stage may cost, over all its attempts and the builder's turns on it; reviews do not count."""
     gate: Gate = Gate()
     allow_code: bool = omit_default(False)
-    """Whether the builder may hand in code for this stage. Left out where it may not: older registrations stay."""
+    """Whether the builder may hand in code for this stage."""
     script: ScriptPath | None = omit_default()
     """A person's script for a stage that runs code: a Python file next to the spec, or the YAML of TRL or Axolotl;
     registered with its text."""

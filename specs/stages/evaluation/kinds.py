@@ -28,7 +28,6 @@ EVALUATE = _measuring(
     job="training.jobs.evaluation.evaluate:evaluate",
     witness_prompts="training.jobs.evaluation.evaluate:build_witness_prompts",
     judge="reviews.stages.evaluation.evaluate",
-    instruct_unsaid=True,
     open_ended=True,
     reads_turns=True,
     arm=ArmTraits(metric="accuracy", count="items"),

@@ -20,7 +20,7 @@ text. ``wrapped``: the text in ``wrapper``."""
 
 
 class EvaluateParameters(Writing):
-    """Answer every item greedily, once. What is not set is left out, so that older registrations stay the same."""
+    """Answer every item greedily, once."""
 
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
     batch_size: BatchSize = 32

@@ -28,7 +28,6 @@ SFT = StageKind(
     resumable=True,
     reads_turns=True,
     conditional_ports=(_SNAPSHOTS, _REPLICAS, _VALIDATION),
-    instruct_unsaid=True,
     examples=("inputs", "examples"),
     review_focus=(
         "the mask: is the loss taken over the answer alone, in every turn that is learned",

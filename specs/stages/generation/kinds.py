@@ -73,7 +73,6 @@ GENERATE = StageKind(
     witness_prompts="training.jobs.generation.generate:build_witness_prompts",
     judge="reviews.stages.generation.generate",
     samples=True,
-    instruct_unsaid=True,
     open_ended=True,
     worked_examples=True,
     sampled_by_task=True,

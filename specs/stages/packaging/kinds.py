@@ -20,7 +20,6 @@ PACKAGE = StageKind(
     reads_heldout=True,
     # Its probes are the prompts alone, before and after reloading.
     reads_turns=True,
-    instruct_unsaid=True,
     review_focus=(
         "probes: does the package answer as the accepted checkpoint does",
         "weights, tokenizer and template: those of the accepted stage",
@@ -39,7 +38,6 @@ EXPORT = StageKind(
     witness_prompts_if="is_read",
     judge="reviews.stages.packaging.export_checks",
     reads_heldout=True,
-    instruct_unsaid=True,
     review_focus=(
         "probes: does the export answer as the checkpoint it was made of",
         "precision: as granted, and what it costs in answers",
@@ -56,7 +54,6 @@ BENCH = StageKind(
     job="training.jobs.packaging.bench:bench",
     judge="reviews.stages.packaging.bench_checks",
     reads_heldout=True,
-    instruct_unsaid=True,
     review_focus=(
         "timings: after a warm-up, repeated, on the machine that is stated",
         "the same work in what is compared",

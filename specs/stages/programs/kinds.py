@@ -20,7 +20,6 @@ CODE_EVAL = StageKind(
     judged_in_sandbox=True,
     reads_heldout=True,
     only_measures=True,
-    instruct_unsaid=True,
     review_focus=(
         "programs: do they solve the problem, or answer the tests",
         "tests: do they fail for a wrong program",

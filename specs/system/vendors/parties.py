@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer
 
-from specs.system.digests import Contract, Name, omit_default
+from specs.system.digests import Contract, Name
 
 
 class TokenPrice(Contract):
@@ -33,12 +33,12 @@ class BuilderSpec(Contract):
 
     vendor: Literal["playbook", "external", "anthropic", "openai"] = "playbook"
     model: str | None = None
-    model_vendor: Literal["anthropic", "openai", "other"] | None = omit_default()
+    model_vendor: Literal["anthropic", "openai", "other"] | None = None
     """Whose model an external builder is, as its user states it: nothing of a client shows it."""
-    base_url: Address | None = omit_default()
+    base_url: Address | None = None
     """An endpoint that speaks chat completions with tools, or Anthropic's API with ``vendor: anthropic``; OpenAI's own
     models are asked through its Responses API."""
-    usd_per_million_tokens: TokenPrice | None = omit_default()
+    usd_per_million_tokens: TokenPrice | None = None
     """The model's price; needed with ``base_url`` and for models no price is known of."""
     max_output_tokens: Annotated[int, Field(ge=256, le=128_000)] = 8_000
     """The longest answer of one turn, thinking included; with the conversation it bounds what a turn can cost."""
@@ -46,9 +46,9 @@ class BuilderSpec(Contract):
     """The longest one call may take."""
     outage_s: Annotated[float, Field(ge=0, le=86_400)] = 1800.0
     """How long calls are repeated while the API refuses them or is not reached; then the session pauses."""
-    reasoning: Depth | None = omit_default()
+    reasoning: Depth | None = None
     """How hard the model is asked to think; not stated, it is asked nothing."""
-    images: bool = omit_default(False)
+    images: bool = False
     """The model sees: plots are sent to it as images. Not over chat completions, whose tools answer in text."""
 
     @property
@@ -75,9 +75,9 @@ class ReviewLimits(Contract):
 
     timeout_s: Annotated[float, Field(gt=0, le=3600)]
     max_cost_usd: Annotated[float, Field(gt=0)]
-    max_output_tokens: Annotated[int, Field(ge=256, le=1_000_000)] | None = omit_default()
+    max_output_tokens: Annotated[int, Field(ge=256, le=1_000_000)] | None = None
     """Bounds the answer's length as well, thinking included: servers refuse more than fits in a model's window."""
-    reasoning: Reasoning | None = omit_default()
+    reasoning: Reasoning | None = None
     """None is registered for an endpoint of one's own, and means ``not_sent``."""
 
 
@@ -104,14 +104,14 @@ class ReviewerSpec(Contract):
     model: str | None = None
     base_url: Address | None = None
     """An endpoint that speaks one of OpenAI's APIs, or Anthropic's with ``vendor: anthropic``."""
-    api: Api = omit_default("responses")
+    api: Api = "responses"
     """The API of the endpoint; those of chat differ in how they send a schema (docs/how-to/model-reviewers.md)."""
     usd_per_million_tokens: TokenPrice | None = None
     """The model's price; needed with ``base_url`` and for models no price is known of."""
     effort: Efforts = Efforts()
-    outage_s: float = omit_default(1800.0, ge=0, le=86_400)
+    outage_s: float = Field(default=1800.0, ge=0, le=86_400)
     """How long calls are repeated while the API refuses them or is not reached; then a person is asked."""
-    looks: Annotated[int, Field(ge=0, le=20)] | None = omit_default()
+    looks: Annotated[int, Field(ge=0, le=20)] | None = None
     """In how many answers to one packet a model may look into its evidence with tools, within ``max_cost_usd``; for an
     endpoint of your own, or a plug-in, none where it is not stated, and never through an API of chat."""
 

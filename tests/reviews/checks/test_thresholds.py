@@ -78,13 +78,6 @@ def registered(folder: Path, thresholds: str = "") -> ResolvedSpec:
     return load_spec(folder / "spec.yaml")
 
 
-@pytest.mark.parametrize("section", ["", "thresholds: {}\n", "thresholds: {copies: 10, truncated_answers: 0.25}\n"])
-def test_a_spec_that_sets_no_threshold_keeps_its_registration(tmp_path: Path, section: str) -> None:
-    resolved = registered(tmp_path, section)
-    assert resolved.registration() == BEFORE
-    assert read_resolved(resolved.canonical()).registration() == BEFORE
-
-
 def test_a_threshold_that_is_set_is_registered_and_the_others_are_not(tmp_path: Path) -> None:
     resolved = registered(tmp_path, "thresholds: {copies: 3, empty_answers: 0.1}\n")
     assert resolved.registration() != BEFORE

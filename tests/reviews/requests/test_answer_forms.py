@@ -253,14 +253,6 @@ def test_a_review_without_a_best_case_is_none(read: Any, value: Any, best_case: 
     assert "does not fit the schema: best_case" in refused(read, left_out)
 
 
-@BOTH
-def test_a_review_of_an_earlier_version_is_read_without_a_best_case(read: Any, value: dict[str, Any]) -> None:
-    answer = read(json.dumps(value))
-    earlier = answer.model_dump(mode="json", exclude={"best_case"})
-    again = type(answer).model_validate(earlier)
-    assert again.best_case is None and again.model_dump(mode="json") == earlier
-
-
 def test_a_review_without_issues_is_an_answer_and_one_without_words_is_not() -> None:
     nothing = REVIEW | {"issues": [], "statistical_concerns": [], "recommendations": []}
     assert review(json.dumps(nothing)).issues == ()

@@ -78,4 +78,4 @@ def test_nothing_else_is_left_out(tmp_path: Path) -> None:
     packet = packet_of(evidence_of(tmp_path, "sample"))
     left_out = set(Packet.model_fields) - set(build_packet_view(packet))
     whole = set(packet.model_dump(mode="json"))
-    assert left_out & whole == {"checks_digest", "metrics_digest", "registration"}
+    assert left_out & whole == {"checks_digest", "metrics_digest", "registration", "reading"}

@@ -14,13 +14,10 @@ from reviews.trail.chain.store import Store
 from reviews.trail.recorded_code import code_lines, unknown_code
 from reviews.trail.tables.open_table import read_entries
 from sessions.runtime import preflight, runtime
-from specs.jobs.job_records import Manifest
-from specs.system.digests import canonical_bytes, digest_bytes
+from specs.system.digests import digest_bytes
 from specs.system.errors import UserError
 from specs.system.home import HOME
-from specs.trail.bodies import misfit
-from testing.factories.evidence_on_disk import clean_code, evidence_of, resolved_spec
-from testing.factories.spec_files import write_spec
+from testing.factories.evidence_on_disk import clean_code, resolved_spec
 from testing.fixtures.quick_session import Silent, drive, open_quick, quick_session
 from training.jobs import job
 from training.running_code import code_digest, code_state
@@ -118,9 +115,6 @@ def test_a_session_records_it_when_it_opens_and_report_and_audit_tell_what_is_no
     assert audit.damage == []
     (told,) = [one for one in audit.not_proven if one.startswith("which code ran")]
     assert told == "which code ran, beyond its digest: of 6 processes 1 ran code with changes that no commit holds"
-    # A trail of before, and one in which all of it is known.
-    older = [one.body.pop("code_state") and one for one in entries[:1]]
-    assert unknown_code(older, store).endswith("of 1 processes 1 did not record the state of their code")
     assert unknown_code([one for one in entries if one.entry.kind == "exit"], store) == ""
 
 
@@ -131,26 +125,12 @@ def test_a_spec_may_require_clean_code(tmp_path: Path, monkeypatch: pytest.Monke
     other = tmp_path / "plain"
     other.mkdir()
     assert required.registration() != resolved_spec(other).registration()
-    assert "clean_code" not in resolved_spec(other).spec.model_dump()
     state = clean_code(digest_bytes(b"code"))
     monkeypatch.setattr(preflight, "code_state", lambda: state.model_copy(update={"changed": 1}))
     display: Any = Silent()
     with pytest.raises(UserError, match=r"requires clean code, and this is commit a+ of main with 1 changed files"):
         runtime.start(folder / "spec.yaml", tmp_path / "runs", "small", display)
     assert not (tmp_path / "runs").exists(), "nothing was registered"
-
-
-def test_manifests_and_entries_of_before_are_read_and_keep_their_bytes(tmp_path: Path) -> None:
-    manifest = evidence_of(tmp_path, "base").manifest
-    assert manifest is not None
-    older = manifest.model_dump(mode="json")
-    del older["code_state"]
-    again = Manifest.model_validate_json(canonical_bytes(older))
-    assert again.code_state is None and again.canonical() == canonical_bytes(older)
-    write_spec(tmp_path)
-    body = {"by": "ada"}
-    assert misfit("resume", 1, canonical_bytes(body)) == ""
-    assert misfit("resume", 4, canonical_bytes(body | {"code_state": {"digest": "no"}})) != ""
 
 
 def test_a_job_on_the_cpu_used_no_graphics_processor() -> None:

@@ -96,7 +96,7 @@ def test_what_is_written_is_canonical_and_reads_back(body: dict[str, Any]) -> No
         (b":verdict:v1", b":verdict:v"),
         (b'"name":"trail"', b'"name":"trial"'),
         (b"Statement/v1", b"Statement/v2"),
-        (b'"schema_version":2', b'"schema_version":3'),
+        (b'"schema_version":1', b'"schema_version":3'),
         (b'"session":"demo"', b'"session":null'),
         (b'"time_ns":"1', b'"time_ns":"x'),
         (b'{"_type"', b'{"a":1,"_type"'),

@@ -29,6 +29,7 @@ from reviews.trail.tables.postgres_table import PostgresTable, begin_log
 from reviews.trail.tables.query import TrailQuery, select
 from reviews.trail.trail import Trail
 from specs.system.errors import AuditDamage, DatabaseUnreachable, LeaseLost, PeergateError, UserError
+from testing.factories.bodies import body_of
 from testing.fixtures.postgres_server import CANARY, Server
 
 pytestmark = pytest.mark.integration
@@ -68,7 +69,7 @@ def test_a_trail_in_postgres_is_read_searched_and_verified_like_a_file(tmp_path:
         trail.append("pause", f"pause/{number}", ADA)
     assert trail.append("pause", "pause/3", {"by": "eve"}).body == ADA
     with pytest.raises(PeergateError, match="is already a 'pause' entry"):
-        trail.append("resume", "pause/3", ADA)
+        trail.append("resume", "pause/3", body_of("resume"))
     assert [one.entry.key for one in trail.iterate("pause")] == [f"pause/{number}" for number in range(5)]
     found = trail.find("pause/2")
     assert found is not None and found.entry.seq == 3 and trail.find("nothing") is None
@@ -279,7 +280,7 @@ def fenced(one: Trail) -> None:
     one.fence = 0
     one.append("pause", "pause/1", ADA)
     two = Trail(one.path, "small")
-    two.append("resume", "resume/1", ADA | {"lease": lease})
+    two.append("resume", "resume/1", body_of("resume", lease=lease))
     two.fence = 2
     for attempt in ("pause/2", "pause/1"):
         with pytest.raises(LeaseLost, match=r"taken over by ada \(process 7 on elsewhere, epoch 2; this is epoch 0\)"):

@@ -51,7 +51,6 @@ from testing.fixtures.quick_session import (
     quick_session,
     rows_with,
 )
-from tests.reviews.audit.test_older_runs import unpacked
 
 
 def flawed_training(flaw: str) -> Callable[[JobOrder], list[dict[str, Any]]]:
@@ -270,13 +269,6 @@ def test_a_witness_that_has_not_ended_is_not_lost(tmp_path: Path) -> None:
     now = diagnosing._complete_checks(run, entries[: trained + 1], store, resolved, judged)  # pyright: ignore[reportPrivateUsage]
     assert len(now) > 15 and [one.id for one in now if one.id.startswith("witness.")] == []
     assert binding(now) is None
-
-
-def test_a_run_of_an_older_tree_is_told_as_far_as_it_can_be_read(tmp_path: Path) -> None:
-    found = one_of(unpacked("closed", tmp_path))
-    assert found.readings and all(one.recorded for one in found.readings)
-    assert "training.speed" in found.absent and found.curves.losses and not found.curves.speeds
-    assert any("tokens/s not recorded" in line for line in lines_of(found, 120))
 
 
 def test_the_report_tells_it_and_renders_again_byte_for_byte(tmp_path: Path) -> None:

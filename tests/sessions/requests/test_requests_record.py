@@ -67,7 +67,7 @@ def test_nobody_appends_between_what_belongs_together(tmp_path: Path, same_objec
 def test_a_request_beside_a_running_orchestrator_harms_neither(tmp_path: Path) -> None:
     run = small_run(tmp_path / "runs", closed=False)
     orchestrator = Trail(run / "trail.sqlite", "small")
-    orchestrator.append("resume", "resume/1", {"by": "me"})
+    orchestrator.append("resume", "resume/1", body_of("resume", by="me"))
     done = ask_review(TRIVIAL, ConsultContext(runs=tmp_path / "runs", session="small"))
     assert done.error is None
     orchestrator.verify_chain()

@@ -11,8 +11,6 @@ import pytest
 
 from reviews.reviewers.vendors.review_model import model_reviewer
 from specs.lint.party_rules import LATENCY_S
-from specs.loading.loading import read_resolved
-from specs.system.digests import canonical_bytes
 from specs.system.errors import UserError
 from specs.system.vendors.parties import Efforts, TokenPrice
 from specs.system.vendors.parties import ReviewerSpec as ReviewerSpec
@@ -175,53 +173,6 @@ def test_as_much_time_as_it_takes_is_none(tmp_path: Path, reviewer: str, given: 
 def test_what_cannot_be_is_one_problem(tmp_path: Path, given: str, message: str) -> None:
     (problem,) = told(write_spec(tmp_path, (CHECKLIST, f"reviewer: {{{given}}}"), BUDGET))
     assert message in problem
-
-
-BEFORE: dict[str, tuple[dict[str, Any] | None, str]] = {
-    "checklist": (None, "sha256:85d0ede1782f52d1adcfad1eb845da18fdf476886c2236e611011166880e87ea"),
-    "vendor": (
-        {
-            "vendor": "openai",
-            "model": "gpt-5-mini",
-            "base_url": None,
-            "usd_per_million_tokens": None,
-            "effort": {
-                "low": {"timeout_s": 120.0, "max_cost_usd": 0.25},
-                "medium": {"timeout_s": 300.0, "max_cost_usd": 0.5},
-                "high": {"timeout_s": 600.0, "max_cost_usd": 1.0},
-            },
-        },
-        "sha256:2d3b4484b5aba43ac529bdee1233297141a16d463f92eef6ba986ffa54821648",
-    ),
-    "endpoint": (
-        {
-            "vendor": "openai",
-            "model": "m",
-            "base_url": "http://h/v1",
-            "usd_per_million_tokens": {"input": 0.0, "output": 0.0},
-            "effort": {
-                "low": {"timeout_s": 10.0, "max_cost_usd": 0.1},
-                "medium": {"timeout_s": 300.0, "max_cost_usd": 0.5},
-                "high": {"timeout_s": 600.0, "max_cost_usd": 1.0},
-            },
-        },
-        "sha256:342536f0f8578b09b84c608fca11b6d5ad3ba083f8645abf4741a1d2e624d0cc",
-    ),
-}
-"""Reviewers as a version without reasoning registered them, and the registrations it computed."""
-
-
-@pytest.mark.parametrize("name", BEFORE)
-def test_what_was_registered_before_keeps_its_registration_and_is_asked_as_before(tmp_path: Path, name: str) -> None:
-    reviewer, registration = BEFORE[name]
-    values = loads(write_spec(tmp_path, (CHECKLIST, CHECKLIST), BUDGET)).model_dump(mode="json")
-    if reviewer is not None:
-        values["spec"]["reviewer"] = reviewer
-    else:
-        values["spec"]["budget"]["held_back"]["review"] = 0.3
-    resolved = read_resolved(canonical_bytes(values))
-    assert resolved.registration() == registration
-    assert resolved.spec.reviewer.effort.high.reasoning is None
 
 
 def test_a_model_without_a_known_price_needs_one_stated(tmp_path: Path) -> None:

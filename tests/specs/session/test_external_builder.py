@@ -216,11 +216,3 @@ def test_whose_model_an_external_builder_is_has_to_be_said_and_fit(
 ) -> None:
     problems = told(write_spec(tmp_path, parties(builder, reviewer), *JUDGED))
     assert any(said in one for one in problems), problems
-
-
-def test_what_was_registered_before_keeps_its_form() -> None:
-    assert BuilderSpec().model_dump() == {"vendor": "playbook", "model": None}
-    assert BuilderSpec(vendor="external").model_dump() == {"vendor": "external", "model": None}
-    stated = BuilderSpec(vendor="external", model_vendor="other").model_dump()
-    assert stated == {"vendor": "external", "model": None, "model_vendor": "other"}
-    assert "model_vendor" not in BuilderSpec(vendor="openai", model="gpt-5").model_dump()

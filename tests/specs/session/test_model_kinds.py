@@ -19,7 +19,6 @@ from specs.stages.generation.rows import GenerationRow
 from specs.stages.recipes.kinds import RECIPE
 from specs.stages.registry import kind_of
 from testing.factories.evidence_on_disk import evidence_of, resolved_spec
-from testing.fixtures.stage_jobs import stage_job
 
 
 @pytest.fixture(scope="module")
@@ -53,23 +52,11 @@ def test_the_kind_is_that_of_the_weights_a_stage_reads(spec: SessionSpec) -> Non
     assert (found["ceiling"], found["taught"], found["after"]) == ("instruct", "base", "instruct")
 
 
-def test_orders_of_instruct_models_stay_as_they_were(spec: SessionSpec) -> None:
-    said = {stage.name: kind_in_order(spec, stage) for stage in spec.stages}
-    assert said["ceiling"] is said["taught"] is None
-    assert {said[stage.name] for stage in spec.stages if stage.kind in ("generate", "sft", "package")} == {"base"}
-    chat = spec.model_copy(update={"model": ModelSource(source="path:instruct", kind="instruct")})
-    assert {kind_in_order(chat, stage) for stage in chat.stages if kind_of(stage).instruct_unsaid} == {None}
-
-
-def test_an_order_that_says_nothing_means_instruct_only_where_it_always_did(tmp_path: Path) -> None:
-    model = tmp_path / "model"
-    model.mkdir()
-    evaluated = stage_job(tmp_path / "a", "evaluate", {"model": model}, "instruct").order
-    unsaid = evaluated.model_copy(update={"model_kind": None})
-    assert "model_kind" not in unsaid.model_dump() and unsaid.resolve_model_kind() == "instruct"
-    assert stage_job(tmp_path / "b", "evaluate", {"model": model}, "base").order.resolve_model_kind() == "base"
-    responding = stage_job(tmp_path / "c", "sample_responses", {"model": model}, "base").order
-    assert responding.model_copy(update={"model_kind": None}).resolve_model_kind() is None
+def test_an_order_declares_the_kind_of_model(spec: SessionSpec) -> None:
+    resolve_model_kind = {stage.name: kind_in_order(spec, stage) for stage in spec.stages}
+    for stage in spec.stages:
+        assert resolve_model_kind[stage.name] == (None if kind_of(stage).runs_code else kind_read(spec, stage))
+    assert {"base", "instruct", None} == set(resolve_model_kind.values())
 
 
 ROWS: dict[type[Any], dict[str, Any]] = {
@@ -82,10 +69,8 @@ ROWS: dict[type[Any], dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_rows_say_how_an_answer_ended_and_older_ones_are_read(row: type[Any]) -> None:
+def test_rows_say_how_an_answer_ended(row: type[Any]) -> None:
     given = ROWS[row]
-    older = row.model_validate(given | {"truncated": True})
-    assert older.finish is None and "finish" not in older.model_dump() and "stop" not in older.model_dump()
     for end in ({"truncated": True, "finish": "length"}, {"truncated": False, "finish": "eos"},
                 {"truncated": False, "finish": "stop", "stop": "###"}):  # fmt: skip
         assert row.model_validate(given | end).model_dump() == given | end
@@ -101,7 +86,6 @@ def test_rows_say_how_an_answer_ended_and_older_ones_are_read(row: type[Any]) ->
 
 
 def test_a_wrapper_holds_the_prompt_and_an_end_is_a_stop() -> None:
-    assert not {"wrapper", "stops", "response_end"} & GenerateParameters().model_dump().keys()
     wrapper = "Q: {prompt}\nA:"
     good = {"wrapper": wrapper, "stops": [END_MARK], "response_end": END_MARK}
     assert GenerateParameters.model_validate(good).response_end == END_MARK

@@ -55,7 +55,6 @@ def test_the_same_values_without_profiles_are_another_registration_only_by_the_n
     plain.mkdir()
     own = load_spec(path, "cpu")
     assert own.spec.model_copy(update={"profile": None}) == load_spec(write_spec(plain)).spec
-    assert "profile" not in load_spec(write_spec(plain)).spec.model_dump()
 
 
 def test_a_resolved_spec_is_loaded_under_the_name_of_its_profile(tmp_path: Path) -> None:

@@ -397,9 +397,8 @@ def test_an_imported_item_is_no_form_of_its_own(tmp_path: Path) -> None:
 
 
 @needs_sandbox
-def test_limits_are_registered_and_left_out_where_they_are_the_usual_ones(tmp_path: Path) -> None:
+def test_limits_are_registered(tmp_path: Path) -> None:
     usual = load_spec(spec_with(tmp_path, GOOD))
-    assert "verifier" not in usual.spec.model_dump(mode="json")
     limited = load_spec(spec_with(tmp_path, GOOD, (TASK[0], f"{TASK[1]}\nverifier: {{seconds: 2, memory_mb: 256}}")))
     assert limited.spec.model_dump(mode="json")["verifier"] == {
         "seconds": 2.0, "memory_mb": 256, "sandbox": True, "builder_reads": False

@@ -1,4 +1,4 @@
-"""Specs with the kinds that write text: what they may refer to, and that older registrations stay as they were."""
+"""Specs with the kinds that write text: what they may refer to."""
 
 from __future__ import annotations
 
@@ -43,11 +43,6 @@ def test_a_spec_that_writes_its_data_loads_and_survives_its_own_bytes(tmp_path: 
     assert [stage.kind for stage in spec.stages[2:5]] == ["base_model_check", "self_instruct", "sample_responses"]
     again = type(resolved).model_validate_json(resolved.canonical())
     assert again == resolved and again.registration() == resolved.registration()
-
-
-def test_a_spec_without_a_control_is_registered_as_before(tmp_path: Path) -> None:
-    resolved = loads(write_spec(tmp_path))
-    assert '"control"' not in resolved.canonical().decode()
 
 
 def test_a_guard_without_a_control_is_a_mistake_with_its_place(tmp_path: Path) -> None:

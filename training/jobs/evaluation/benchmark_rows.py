@@ -56,7 +56,7 @@ def rows_of(log: Log, items: Sequence[Item], calls: Mapping[str, ServedCall], sc
 
 
 def _row(sample: LoggedSample, calls: Mapping[str, ServedCall], score: str) -> BenchmarkRow:
-    scores = {score.name: score.value for score in sample.scores}
+    scores = {scorer_value.name: scorer_value.value for scorer_value in sample.scores}
     if score not in scores:
         raise ValueError(f"'{sample.id}' has no score '{score}'; it has {', '.join(scores) or 'none'}")
     if not sample.answers:
@@ -87,7 +87,7 @@ def encoder_of(job: Job[Any], tokenizer: Any) -> Callable[[Sequence[dict[str, st
 
     lm-eval sends one text: a base model continues it as it is.
     """
-    form = form_of(job.order.resolve_model_kind())
+    form = form_of(job.order.model_kind)
     if form == "completion" and STAGE_KINDS[job.order.kind].environment == "lm_eval":
         return lambda messages: bare_ids(tokenizer, "".join(message["content"] for message in messages)).ids
     return lambda messages: dialogue_ids(tokenizer, messages, form).ids
@@ -99,15 +99,17 @@ def build_witness_prompts(job: Job[Any], tokenizer: Any, places: Sequence[int]) 
     The messages are the row's own, which the gate compares with the item; the ids are made of them here.
     """
     encode, temperature = encoder_of(job, tokenizer), job.parameters.temperature
-    results: list[PromptedAnswer] = []
+    review_requests: list[PromptedAnswer] = []
     for place, row in left_rows(job, BenchmarkRow, places):
         for number, call in enumerate(row.calls):
-            messages = [{"role": message.role, "content": message.content} for message in call.messages]
+            messages = [
+                {"role": issued_verdict.role, "content": issued_verdict.content} for issued_verdict in call.messages
+            ]
             sampling = TokenSampling(call.max_new_tokens, temperature, stops=call.stops)
             prompt = encode(messages)
             part = f"call_{number}"
-            value = answer(
+            review_request = answer(
                 place, prompt, sampling, ids=call.answer_ids, text=call.output, finish=call.finish, part=part
             )
-            results.append(value)
-    return results
+            review_requests.append(review_request)
+    return review_requests

@@ -22,7 +22,7 @@ from training.rules.tasks import load_items
 def evaluate(job: Job[EvaluateParameters]) -> StageResult:
     """Write ``rows``: one answer per item; raises EncodingFault if the ids of a prompt do not stand for its text."""
     parameters = job.parameters
-    form = form_of(job.order.resolve_model_kind())
+    form = form_of(job.order.model_kind)
     items = load_items(job.inputs["items"])
     size, folder = parameters.batch_size, job.inputs["model"]
     engine = make_engine(parameters.engine, folder, size, scratch=job.folder, share=False)
@@ -57,13 +57,13 @@ def evaluate(job: Job[EvaluateParameters]) -> StageResult:
 
 def build_witness_prompts(job: Job[EvaluateParameters], tokenizer: Any, places: Sequence[int]) -> list[PromptedAnswer]:
     """Return what the model was asked for these rows, the items' prompts; raises NotAsked and EncodingFault."""
-    parameters, form = job.parameters, form_of(job.order.resolve_model_kind())
+    parameters, form = job.parameters, form_of(job.order.model_kind)
     items = load_items(job.inputs["items"])
     sampling = TokenSampling(parameters.max_new_tokens, stops=parameters.stops)
-    results: list[PromptedAnswer] = []
+    review_requests: list[PromptedAnswer] = []
     for place, row in left_rows(job, EvaluationRow, places):
         if place >= len(items) or row.item != items[place].id:
             raise UnusableRow(f"row {place} is not an answer to item {place}")
         prompt = item_ids(tokenizer, items[place], parameters, form)
-        results.append(answer(place, prompt, sampling, ids=row.answer_ids, text=row.output, finish=row.finish))
-    return results
+        review_requests.append(answer(place, prompt, sampling, ids=row.answer_ids, text=row.output, finish=row.finish))
+    return review_requests

@@ -28,7 +28,7 @@ def converse(job: Job[MultiTurnParameters]) -> StageResult:
     Raises ValueError if an item is not a conversation or no history can replace its own, EncodingFault as every stage.
     """
     parameters = job.parameters
-    form = form_of(job.order.resolve_model_kind())
+    form = form_of(job.order.model_kind)
     items = load_items(job.inputs["items"])
     turns = [turns_of(item) for item in items]
     counts = _choose_histories(items, turns, parameters)
@@ -102,7 +102,7 @@ def _messages(
 
 def build_witness_prompts(job: Job[MultiTurnParameters], tokenizer: Any, places: Sequence[int]) -> list[PromptedAnswer]:
     """Return what the model was asked in each turn of these rows; raises NotAsked and EncodingFault."""
-    parameters, form = job.parameters, form_of(job.order.resolve_model_kind())
+    parameters, form = job.parameters, form_of(job.order.model_kind)
     items, rows = load_items(job.inputs["items"]), read_rows(job.inputs[f"{LEFT}rows"], ConversationRow)
     turns = [turns_of(item) for item in items]
     pairs = [(item.id, len(some)) for item, some in zip(items, turns, strict=True)]
@@ -112,11 +112,13 @@ def build_witness_prompts(job: Job[MultiTurnParameters], tokenizer: Any, places:
         _choose_histories(items, turns, parameters),
         TokenSampling(parameters.max_new_tokens, stops=parameters.stops),
     )
-    results: list[PromptedAnswer] = []
+    review_requests: list[PromptedAnswer] = []
     for place in places:
         for number, turn in enumerate(rows[place].turns):
             messages = _messages(place, number, turns, lambda whose, at: rows[whose].turns[at].output, counts[place])
             prompt = conversation_ids(tokenizer, messages, parameters.prompting, form)
             part, ids = f"turn {number + 1}", turn.answer_ids
-            results.append(answer(place, prompt, sampling, ids=ids, text=turn.output, finish=turn.finish, part=part))
-    return results
+            review_requests.append(
+                answer(place, prompt, sampling, ids=ids, text=turn.output, finish=turn.finish, part=part)
+            )
+    return review_requests

@@ -47,13 +47,13 @@ def data_of(job: Job[DpoParameters]) -> Data:
     if not split.train:
         raise SystemExit("there is no pair to train on")
     prepared = prepare(job.inputs["model"], parameters)
-    style = style_of(prepared.tokenizer, parameters, job.order.resolve_model_kind())
+    style = style_of(prepared.tokenizer, parameters, job.order.model_kind)
     sides = [
         PromptWithResponses(style, preference.prompt, (preference.chosen, preference.rejected), preference.before)
         for preference in preferences
     ]
-    training, kept_sides = [sides[place] for place in split.train], [sides[place] for place in split.validation]
-    return Data(preferences, split, prepared, style, training, kept_sides)
+    training, with_responses = [sides[place] for place in split.train], [sides[place] for place in split.validation]
+    return Data(preferences, split, prepared, style, training, with_responses)
 
 
 def build(job: Job[DpoParameters], share: Share | None = None, data: Data | None = None) -> TrainerBuild:
@@ -101,14 +101,14 @@ def write_scores(job: Job[DpoParameters], data: Data, before: list[PairLogprobs]
             PairScore(
                 pair=place,
                 group=data.preferences[place].group,
-                chosen_tokens=value.chosen_tokens,
-                rejected_tokens=value.rejected_tokens,
-                chosen_before=value.chosen,
-                rejected_before=value.rejected,
+                chosen_tokens=scorer_value.chosen_tokens,
+                rejected_tokens=scorer_value.rejected_tokens,
+                chosen_before=scorer_value.chosen,
+                rejected_before=scorer_value.rejected,
                 chosen_after=two.chosen,
                 rejected_after=two.rejected,
             )
-            for place, value, two in zip(data.split.validation, before, after, strict=True)
+            for place, scorer_value, two in zip(data.split.validation, before, after, strict=True)
         ],
     )
 
@@ -158,8 +158,8 @@ def _reference_facts(
         return {}
     data = trainer.train_dataset
     ours: dict[tuple[int, int], float] = {}
-    for place, value in probe.items():
-        ours |= {(place, 0): value.chosen, (place, 1): value.rejected}
+    for place, scorer_value in probe.items():
+        ours |= {(place, 0): scorer_value.chosen, (place, 1): scorer_value.rejected}
     if parameters.loss == "kto":
         theirs = dict(zip(single_order(pairs, parameters.seed), data["ref_logps"], strict=True))
     else:

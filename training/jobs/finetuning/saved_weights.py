@@ -142,7 +142,7 @@ def _factors(adapter: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:
 def _loss_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
     """Return the loss of the saved weights on some of the granted examples, in nats per token."""
     model, tokenizer = checkpoint.load(folder)
-    style = style_of(tokenizer, job.parameters, job.order.resolve_model_kind())
+    style = style_of(tokenizer, job.parameters, job.order.model_kind)
     some = sorted(examples_of(job), key=lambda example: file_order(f"{example.item}/{example.sample} {seed}", 0))[:READ]
     pairs: list[tuple[float, int]] = []
     with checkpoint.evaluating(model):
@@ -162,7 +162,7 @@ def _kept_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
     if not job.parameters.validation_share:
         return {}
     prepared = prepare(job.inputs["model"], job.parameters)
-    style = style_of(prepared.tokenizer, job.parameters, job.order.resolve_model_kind())
+    style = style_of(prepared.tokenizer, job.parameters, job.order.model_kind)
     kept_examples = KeptExamples(job, style, prepared.tokenizer)
     some = sorted(kept_examples.examples, key=lambda line: file_order(f"{line} {seed}", 0))[:READ]
     before = kept_examples.read(prepared.model, some)
@@ -200,7 +200,7 @@ def _pair_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
     _take_trained(job, data.prepared, folder)
     after = score_pairs(data.prepared.model, data.prepared, some, job.parameters)
     parts = [
-        [line, value.chosen, value.rejected, two.chosen, two.rejected]
-        for line, value, two in zip(lines, before, after, strict=True)
+        [line, scorer_value.chosen, scorer_value.rejected, two.chosen, two.rejected]
+        for line, scorer_value, two in zip(lines, before, after, strict=True)
     ]
     return {"pairs": parts}

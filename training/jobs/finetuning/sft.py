@@ -35,7 +35,7 @@ def build(job: Job[SftParameters], share: Share | None = None) -> TrainerBuild:
     facts = facts_of(examples)
     if parameters.packing:
         facts["packing_difference"] = require_packing(prepared.model, prepared.device)
-    style = style_of(prepared.tokenizer, parameters, job.order.resolve_model_kind())
+    style = style_of(prepared.tokenizer, parameters, job.order.model_kind)
     sides = [PromptWithResponses(style, example.prompt, (example.completion,), example.before) for example in examples]
     proof = MaskProof(encode_known_prompts(prepared.tokenizer, sides))
     return TrainerBuild(_trainer(job, prepared, sides, proof), prepared, sides, style, proof, facts, dict)
@@ -137,7 +137,10 @@ def _trainer(
         completion_only_loss=True,
         packing=parameters.packing,
     )
-    rows = [{"prompt": side.prompt(), "completion": side.response(side.responses[0])} for side in sides]
+    rows = [
+        {"prompt": with_responses.prompt(), "completion": with_responses.response(with_responses.responses[0])}
+        for with_responses in sides
+    ]
     trainer = trainer_hooks.build(SFTTrainer, config, job, prepared, rows, proof)
     if parameters.packing:
         # Only now it is known how many rows the packing makes, and with them the steps of the warm-up.

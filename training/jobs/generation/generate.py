@@ -59,7 +59,7 @@ class Draws:
 def generate(job: Job[GenerateParameters]) -> StageResult:
     """Write ``rows`` (every sample) and ``accepted`` (verified, without repeats); raises EncodingFault."""
     parameters, task = job.parameters, job.order.task
-    form = form_of(job.order.resolve_model_kind())
+    form = form_of(job.order.model_kind)
     items = choose(load_items(job.inputs["prompts"]), parameters.max_prompts)
     size, folder = parameters.batch_size, job.inputs["model"]
     engine = make_engine(parameters.engine, folder, size, scratch=job.folder, share=False)
@@ -83,7 +83,7 @@ def _sampling(parameters: GenerateParameters) -> TokenSampling:
 
 def build_witness_prompts(job: Job[GenerateParameters], tokenizer: Any, places: Sequence[int]) -> list[PromptedAnswer]:
     """Return what the model was asked for these rows, the items' prompts; raises NotAsked and EncodingFault."""
-    parameters, form = job.parameters, form_of(job.order.resolve_model_kind())
+    parameters, form = job.parameters, form_of(job.order.model_kind)
 
     def prompt(item: Item) -> list[int]:
         return _prompt(tokenizer, item, parameters, job.order.task, form)

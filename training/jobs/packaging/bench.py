@@ -20,14 +20,17 @@ from training.rules.tasks import load_items
 def bench(job: Job[BenchParameters]) -> StageResult:
     """Write ``rows``: tokens and seconds of each round; raises SystemExit where nothing is written in a round."""
     parameters = job.parameters
-    form = form_of(job.order.resolve_model_kind())
+    form = form_of(job.order.model_kind)
     probes = load_items(job.inputs["items"])[: parameters.probe_items]
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
-    prompts = [value.ids for value in encode_probe_prompts(engine.tokenizer, [item.prompt for item in probes], form)]
+    prompts = [
+        encoded_prompt.ids
+        for encoded_prompt in encode_probe_prompts(engine.tokenizer, [item.prompt for item in probes], form)
+    ]
     model = engine.model if engine.name == "batched" else load(job.inputs["model"])[0]
     runs: dict[Any, Callable[[], int]] = {
         "engine": lambda: sum(
-            len(output.ids) for (output,) in engine.complete(prompts, TokenSampling(parameters.max_new_tokens))
+            len(completion.ids) for (completion,) in engine.complete(prompts, TokenSampling(parameters.max_new_tokens))
         ),
         "plain": lambda: _plain(model, prompts, parameters.max_new_tokens),
     }

@@ -41,19 +41,19 @@ def export(job: Job[ExportParameters]) -> StageResult:
     except NoGguf as error:
         raise SystemExit(f"the model cannot be written for llama.cpp: {error}") from error
     job.progress(1, 3, "steps")
-    form = form_of(job.order.resolve_model_kind())
+    form = form_of(job.order.model_kind)
     probes = load_items(job.inputs["items"])[: parameters.probe_items]
     # llama.cpp computes in float32 on the CPU: another precision here would be measured as a fault of the export.
     model, tokenizer = load(job.inputs["model"], "cpu", torch.float32)
-    requests = encode_probe_prompts(tokenizer, [item.prompt for item in probes], form)
-    expected = greedy(model, tokenizer, requests, parameters.max_new_tokens)
+    encoded_prompts = encode_probe_prompts(tokenizer, [item.prompt for item in probes], form)
+    expected = greedy(model, tokenizer, encoded_prompts, parameters.max_new_tokens)
     job.progress(2, 3, "steps")
     rows = [ExportRow(item=item.id, expected=tuple(ids)) for item, ids in zip(probes, expected, strict=True)]
     texts: list[ExportTextRow] = []
     facts: dict[str, Any] = {"tensors": gguf, "bytes": (target / FILE).stat().st_size}
     if parameters.verify == "llama_cpp":
-        read = _Reading(job, target / FILE, requests, expected)
-        every = [*TEXTS, *(value.text for value in requests)]
+        read = _Reading(job, target / FILE, encoded_prompts, expected)
+        every = [*TEXTS, *(encoded_prompt.text for encoded_prompt in encoded_prompts)]
         ours = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in every]
         theirs = read.texts(every)
         texts = [
@@ -62,7 +62,7 @@ def export(job: Job[ExportParameters]) -> StageResult:
         ]
         rows = [
             ExportRow(item=item.id, expected=tuple(ids), **_compare_logits(model, prompt.ids, ids, logits))
-            for item, prompt, ids, logits in zip(probes, requests, expected, read.logits(), strict=True)
+            for item, prompt, ids, logits in zip(probes, encoded_prompts, expected, read.logits(), strict=True)
         ]
         facts["read_by"] = read.told
     job.write_rows("rows", rows)
@@ -76,18 +76,18 @@ class _Reading:
     """What a process with llama.cpp makes of an export."""
 
     def __init__(
-        self, job: Job[ExportParameters], file: Path, asked_entry: list[EncodedPrompt], answers: list[list[int]]
+        self, job: Job[ExportParameters], file: Path, encoded_prompts: list[EncodedPrompt], answers: list[list[int]]
     ) -> None:
         self._folder = job.folder / "read"
         self._folder.mkdir(exist_ok=True)
-        self._file, self._asked, self._answers = file, asked_entry, answers
+        self._file, self._asked, self._answers = file, encoded_prompts, answers
         self.told = ""
 
     def texts(self, every: list[str]) -> list[list[int]]:
         """Have llama.cpp read all there is to read, and return the token ids of the texts."""
         questions = self._folder / "questions.json"
         pairs = zip(self._asked, self._answers, strict=True)
-        counts = [{"prompt": list(value.ids), "answer": ids} for value, ids in pairs]
+        counts = [{"prompt": list(encoded_prompt.ids), "answer": ids} for encoded_prompt, ids in pairs]
         questions.write_text(json.dumps({"texts": every, "asked": counts}), encoding="utf-8")
         command = [sys.executable, "-P", "-m", llama_process.__name__]
         done = subprocess.run(

@@ -29,7 +29,7 @@ from training.rules.tasks import load_items
 def package(job: Job[PackageParameters]) -> StageResult:
     """Write ``package`` and ``rows``: per probe the ids before and after; raises EncodingFault as the stages before."""
     parameters = job.parameters
-    form = form_of(job.order.resolve_model_kind())
+    form = form_of(job.order.model_kind)
     probes = load_items(job.inputs["items"])[: parameters.probe_items]
     model, tokenizer = load(job.inputs["model"])
     target = job.out / "package"

@@ -23,9 +23,9 @@ def encode_probe_prompts(tokenizer: Any, prompts: list[str], form: Form) -> list
     return [dialogue_ids(tokenizer, [{"role": "user", "content": prompt}], form) for prompt in prompts]
 
 
-def greedy(model: Any, tokenizer: Any, requests: list[EncodedPrompt], max_new_tokens: int) -> list[list[int]]:
+def greedy(model: Any, tokenizer: Any, encoded_prompts: list[EncodedPrompt], max_new_tokens: int) -> list[list[int]]:
     """Return the token ids of the greedy answers."""
-    prompts = [value.ids for value in requests]
+    prompts = [encoded_prompt.ids for encoded_prompt in encoded_prompts]
     outputs = BatchedEngine(model, tokenizer, len(prompts), share=False).complete(
         prompts, TokenSampling(max_new_tokens)
     )
@@ -44,10 +44,10 @@ def asked_probes(
     ``weights`` names for each field of the row that holds an answer the input whose weights gave it.
     """
     parameters = job.parameters
-    form, sampling = form_of(job.order.resolve_model_kind()), TokenSampling(parameters.max_new_tokens)
+    form, sampling = form_of(job.order.model_kind), TokenSampling(parameters.max_new_tokens)
     probes = load_items(job.inputs["items"])[: parameters.probe_items]
     watch = StopWatcher(tokenizer, sampling.stops, keep_special=sampling.keep_special)
-    results: list[PromptedAnswer] = []
+    review_requests: list[PromptedAnswer] = []
     for place, value in left_rows(job, row, places):
         if place >= len(probes) or value.item != probes[place].id:
             raise UnusableRow(f"row {place} is not an answer to probe {place}")
@@ -57,5 +57,5 @@ def asked_probes(
             finish: Finish = "eos" if len(ids) < parameters.max_new_tokens else "length"
             # The row holds no text: it cannot differ from that of its ids.
             text = output_of(ids, finish, watch).text
-            results.append(PromptedAnswer(place, prompt.ids, sampling, ids, text, finish, part, input_name))
-    return results
+            review_requests.append(PromptedAnswer(place, prompt.ids, sampling, ids, text, finish, part, input_name))
+    return review_requests

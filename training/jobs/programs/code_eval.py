@@ -23,7 +23,7 @@ def write_programs(job: Job[CodeEvalParameters]) -> StageResult:
     """Write ``rows``: every answer to every problem; raises EncodingFault if the ids of a prompt are not its text."""
     parameters = job.parameters
     problems = load_items(job.inputs["items"])[: parameters.max_problems]
-    form = form_of(job.order.resolve_model_kind())
+    form = form_of(job.order.model_kind)
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
     sampling = _sampling(parameters)
     shard = job.shard("answers", CodeRow)
@@ -59,7 +59,7 @@ def write_programs(job: Job[CodeEvalParameters]) -> StageResult:
 
 def build_witness_prompts(job: Job[CodeEvalParameters], tokenizer: Any, places: Sequence[int]) -> list[PromptedAnswer]:
     """Return what the model was asked for these rows, the problems; raises NotAsked and EncodingFault."""
-    parameters, form = job.parameters, form_of(job.order.resolve_model_kind())
+    parameters, form = job.parameters, form_of(job.order.model_kind)
     problems = load_items(job.inputs["items"])[: parameters.max_problems]
     rows = left_rows(job, CodeRow, places)
     return of_items(

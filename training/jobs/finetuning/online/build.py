@@ -52,14 +52,14 @@ def prepare_online_inputs(job: Job[Any]) -> OnlineInputs:
         at_once = replicas * parameters.batch_size * parameters.gradient_accumulation // parameters.generations
         raise SystemExit(f"{len(training)} prompts are left to train on, a step takes {at_once}")
     prepared = prepare(job.inputs["model"], parameters)
-    style = style_of(prepared.tokenizer, parameters, job.order.resolve_model_kind())
-    result = OnlineInputs(training, [item for item in items if item.group in texts], prepared, style, [], 0)
+    style = style_of(prepared.tokenizer, parameters, job.order.model_kind)
+    online_inputs = OnlineInputs(training, [item for item in items if item.group in texts], prepared, style, [], 0)
     if parameters.weights.sdpo or parameters.weights.dpo:
         require_plain_head(prepared.model)
     if not isinstance(parameters, ComposerParameters) or not parameters.reads_pairs:
-        return result
+        return online_inputs
     pairs, cut = _pairs(job, parameters, prepared, style)
-    return result._replace(pairs=pairs, pairs_cut=cut)
+    return online_inputs._replace(pairs=pairs, pairs_cut=cut)
 
 
 def _pairs(
@@ -74,15 +74,16 @@ def _pairs(
     order = sorted(range(len(rows)), key=lambda place: file_order(f"pair {place}", composer_parameters.seed))
     most, cut, sides = composer_parameters.replayed_pairs.max_length, 0, list[TokenSequence]()
     for row in (rows[place] for place in order):
-        value = PromptWithResponses(style, row.prompt, (row.chosen, row.rejected), row.before).encode_sides(
+        encoded_prompt = PromptWithResponses(style, row.prompt, (row.chosen, row.rejected), row.before).encode_sides(
             prepared.tokenizer
         )
-        results = [
-            _shorten_sequence(whole, begin, most) for whole, begin in zip(value.wholes, value.begins(), strict=True)
+        token_sequences = [
+            _shorten_sequence(whole, begin, most)
+            for whole, begin in zip(encoded_prompt.wholes, encoded_prompt.begins(), strict=True)
         ]
-        if all(side.begin > 0 and side.response for side in results):
-            sides += results
-            cut += any(len(whole) > most for whole in value.wholes)
+        if all(side.begin > 0 and side.response for side in token_sequences):
+            sides += token_sequences
+            cut += any(len(whole) > most for whole in encoded_prompt.wholes)
     if not sides:
         refuse(
             f"channel dpo has a weight, and no pair of {len(rows)} fits into replayed_pairs.max_length, {most} tokens"
@@ -90,7 +91,7 @@ def _pairs(
     size, scores = 2 * composer_parameters.replayed_pairs.batch_size, list[float]()
     with evaluating(prepared.model):
         for at in range(0, len(sides), size):
-            some = [(list(side.ids), side.begin) for side in sides[at : at + size]]
+            some = [(list(token_sequence.ids), token_sequence.begin) for token_sequence in sides[at : at + size]]
             scores += [total for total, _ in sums(prepared.model, some)]
     return [ReferencePair(sides[at], sides[at + 1], scores[at], scores[at + 1]) for at in range(0, len(sides), 2)], cut
 
@@ -108,17 +109,19 @@ class RolloutTrainerBuild(NamedTuple):
     rollouts: Rollouts
 
 
-def build(job: Job[Any], arguments: OnlineInputs, committed: Sequence[Rollout] | None = None) -> RolloutTrainerBuild:
+def build(
+    job: Job[Any], online_inputs: OnlineInputs, committed: Sequence[Rollout] | None = None
+) -> RolloutTrainerBuild:
     """Return the watched trainer; with ``committed`` rollouts it samples none."""
     from datasets import Dataset
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     parameters: GrpoParameters = job.parameters
-    steps = steps_of(len(arguments.training), parameters.model_dump())
-    dtype = str(arguments.prepared.model.dtype).removeprefix("torch.")
+    steps = steps_of(len(online_inputs.training), parameters.model_dump())
+    dtype = str(online_inputs.prepared.model.dtype).removeprefix("torch.")
     config = GRPOConfig(
-        **trainer_args.arguments(job, parameters, steps, arguments.prepared.device),
+        **trainer_args.arguments(job, parameters, steps, online_inputs.prepared.device),
         loss_type="dapo",
         scale_rewards="group" if parameters.scale_rewards else "none",
         reward_weights=list(parameters.rewards.values()),
@@ -138,26 +141,26 @@ def build(job: Job[Any], arguments: OnlineInputs, committed: Sequence[Rollout] |
         model_init_kwargs=None if dtype == "float32" else {"dtype": dtype},
     )
     distilled = parameters.distillation if parameters.weights.sdpo else None
-    ends = sorted(ends_in(arguments.prepared.model.generation_config, arguments.prepared.tokenizer))
-    source = RolloutSource(arguments.training, job.order.task, arguments.prepared.tokenizer, ends, distilled)
+    ends = sorted(ends_in(online_inputs.prepared.model.generation_config, online_inputs.prepared.tokenizer))
+    source = RolloutSource(online_inputs.training, job.order.task, online_inputs.prepared.tokenizer, ends, distilled)
     rollouts = Rollouts(parameters, source, committed)
-    kind = make_channel_trainer(GRPOTrainer, _plan(parameters, arguments))
+    kind = make_channel_trainer(GRPOTrainer, _plan(parameters, online_inputs))
     kind = trainer_hooks.make_guarded_trainer(kind, parameters.target_modules, _settings)
     kind = make_recording_trainer(kind, rollouts, parameters.seed)
     trainer = trainer_hooks.start(
         kind,
         job,
-        model=arguments.prepared.model,
+        model=online_inputs.prepared.model,
         reward_funcs=reward_functions(rollouts, list(parameters.rewards)),
         args=config,
         train_dataset=Dataset.from_list(
             [
-                {"prompt": _prompt(arguments.style, item), "place": place}
-                for place, item in enumerate(arguments.training)
+                {"prompt": _prompt(online_inputs.style, backlog_item), "place": place}
+                for place, backlog_item in enumerate(online_inputs.training)
             ]
         ),
-        processing_class=arguments.prepared.tokenizer,
-        peft_config=arguments.prepared.adapter,
+        processing_class=online_inputs.prepared.tokenizer,
+        peft_config=online_inputs.prepared.adapter,
     )
     return RolloutTrainerBuild(trainer, rollouts)
 
@@ -166,10 +169,10 @@ def _prompt(style: Style, item: Item) -> Any:
     return PromptWithResponses(style, item.prompt, (), item.before).prompt()
 
 
-def _plan(parameters: GrpoParameters, arguments: OnlineInputs) -> ChannelPlan:
-    plan = ChannelPlan(weights=parameters.weights, silent_steps=parameters.silent_steps, pairs=arguments.pairs)
+def _plan(parameters: GrpoParameters, online_inputs: OnlineInputs) -> ChannelPlan:
+    plan = ChannelPlan(weights=parameters.weights, silent_steps=parameters.silent_steps, pairs=online_inputs.pairs)
     plan.distillation = parameters.distillation
-    plan.teacher_ids = lambda row, hint: arguments.prompt_ids(arguments.training[row["place"]], hint)
+    plan.teacher_ids = lambda row, hint: online_inputs.prompt_ids(online_inputs.training[row["place"]], hint)
     if isinstance(parameters, ComposerParameters):
         plan.replayed = parameters.replayed_pairs
     return plan
