@@ -26,7 +26,7 @@ from specs.stages.base.artifacts import Example, Item, Preference
 from specs.stages.base.kind import StageKind
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
-from specs.system.errors import AuditDamage
+from specs.system.errors import AuditDamage, EvidenceMissing
 from specs.system.text import plain
 from specs.trail.builder_tools import CANCEL_TOOL
 from specs.trail.session_bodies import HeldoutUse
@@ -72,7 +72,7 @@ def registered_code(entries: Sequence[RecordedEntry]) -> str:
 def _opening(entries: Sequence[RecordedEntry]) -> RecordedEntry:
     opened = find(entries, "open")
     if opened is None:
-        raise Grant("the trail has no 'open' entry: nothing was registered")
+        raise EvidenceMissing("the trail has no 'open' entry: nothing was registered")
     return opened
 
 

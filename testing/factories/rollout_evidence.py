@@ -200,7 +200,7 @@ def rollout_evidence(
     stage = STAGE_KINDS[kind].stage(name="train", kind=kind, inputs=named, parameters=parameters)
     arguments = rollouts(weights={**parameters.rewards}) if answers is None else answers
     if kind == "sdpo":
-        _hinted(arguments, parameters.distilled)
+        _hinted(arguments, parameters.distillation)
     outputs = base.outputs | {
         "rollouts": write_rows(folder / "train" / "rollouts.jsonl", arguments),
         "kept": write_rows(folder / "train" / "kept.jsonl", kept() if after is None else after),

@@ -157,4 +157,6 @@ def test_each_stage_kind_names_a_job_that_is_there(kind: Kind) -> None:
     module, _, function = STAGE_KINDS[kind].job.partition(":")
     source = (HOME / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
     parameters = STAGE_KINDS[kind].parameters.__name__
-    assert f"\ndef {function}(job: Job[{parameters}]) -> Done:" in source, "the job takes the parameters of its kind"
+    assert f"\ndef {function}(job: Job[{parameters}]) -> StageResult:" in source, (
+        "the job takes the parameters of its kind"
+    )

@@ -32,7 +32,7 @@ def test_the_example_is_valid_and_its_criteria_are_measured_there() -> None:
     assert [stage.kind for stage in stages] == ["base_model_check", "self_instruct", "sample_responses"]
     for stage in stages:
         assert stage.gate.criteria and {one.metric for one in stage.gate.criteria} <= set(metrics_of(stage.kind))
-        assert all(one.bound() for one in stage.gate.criteria)
+        assert all(one.get_bound() for one in stage.gate.criteria)
 
 
 def test_every_check_of_guard_is_on_the_page_with_its_threshold() -> None:

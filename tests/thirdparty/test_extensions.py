@@ -303,7 +303,7 @@ BROKEN = {
         "metric 'reward_accuracy' reads 'stp' of its rows",
     ),
     "output": Broken(
-        "from specs.stages.base.row_metric import Over\nother = {'over': Over('rows', output='row')}\n"
+        "from specs.stages.base.row_metric import Population\nother = {'over': Population('rows', output='row')}\n"
         "object.__setattr__(KIND, 'metrics', (KIND.metrics[0].model_copy(update=other),))",
         "metric 'reward_steps' is one of output 'row'; outputs with rows are: rows",
     ),
@@ -334,7 +334,9 @@ class Flaw(NamedTuple):
 
 
 LATE = {
-    "syntax": Flaw("judge.py", "CHECKS = Checks(", "CHECKS = Checks((", "judge.py:15: cannot be loaded: SyntaxError"),
+    "syntax": Flaw(
+        "judge.py", "CHECKS = CheckRegistry(", "CHECKS = CheckRegistry((", "judge.py:15: cannot be loaded: SyntaxError"
+    ),
     "name": Flaw("judge.py", "import Step\n", "import Stp\n", "judge.py:7: cannot be loaded: ImportError"),
     "torch": Flaw(
         "judge.py", "import math\n", "import torch\n", "judge.py:5: cannot be loaded: ImportError: it imports"

@@ -14,6 +14,7 @@ from bench.flaws.operator import AUDIT, Operator, Row
 from specs.jobs.job_records import WITNESS, ExitRecord, Manifest
 from specs.stages.base.witness import ROWS, WitnessRow
 from specs.system.digests import digest_path
+from testing.factories.evidence_on_disk import clean_code
 from testing.fixtures.tiny_training import write_lines
 from training.jobs.job import Job
 
@@ -35,7 +36,7 @@ def _prepared(job: Job) -> None:
     manifest = Manifest(
         key=folder.name, kind=grant.kind, parameters=grant.parameters, inputs=grant.inputs, outputs=outputs,
         code=job.order.code, packages={}, device="cpu", device_name="cpu", dtype="float32", threads=1, seed=3,
-        tokens=6 * len(rows), wall_s=1.0, effective={},
+        tokens=6 * len(rows), wall_s=1.0, effective={}, code_state=clean_code(job.order.code),
     )  # fmt: skip
     (folder / "manifest.json").write_bytes(manifest.canonical())
     (folder / "log.txt").write_text("done\n", encoding="utf-8")

@@ -142,8 +142,8 @@ def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: f
     The cost exceeds the reservation only if the job was seen running that long. In any case ``jobs.clock`` or
     ``jobs.cost`` closes the gate of a job that states or takes more.
 
-    ``seconds`` is bounded by :meth:`specs.jobs.job_records.Observed.bound_seconds`, ``seen_s`` is how long it was seen
-    running.
+    ``seconds`` is bounded by :meth:`specs.jobs.job_records.ObservedRuntime.bound_seconds`, ``seen_s`` is how long it
+    was seen running.
     """
     grant, reserved = trail.find(f"grant/{key.removesuffix(WITNESS)}"), trail.find(f"reserve/{key}")
     resources = Grant.model_validate(grant.body).resources if grant else None

@@ -650,7 +650,7 @@ def test_a_damaged_page_is_refused(written: Path, tmp_path: Path) -> None:
 APPENDER = """
 import sys
 from pathlib import Path
-from reviews.trail.tables.trail_file import Stored
+from reviews.trail.tables.trail_file import StoredEntry
 from reviews.trail.trail import Trail
 from testing.factories.bodies import body_of
 

@@ -359,7 +359,8 @@ def test_a_file_that_appears_after_a_look_is_not_written_over(tmp_path: Path, mo
 
 def test_processes_that_race_for_a_claim_leave_one_winner(tmp_path: Path) -> None:
     code = (
-        "import sys, time\nfrom sessions.jobs.transfer.shared_place import Place\nplace = Place(sys.argv[1])\n"
+        "import sys, time\nfrom sessions.jobs.transfer.shared_place import SharedPlace\n"
+        "place = SharedPlace(sys.argv[1])\n"
         "time.sleep(max(0, float(sys.argv[2]) - time.time()))\n"
         "print(sum(place.create(f'claims/{n}', sys.argv[3].encode()) for n in range(100)))"
     )

@@ -53,8 +53,8 @@ def test_a_file_is_created_only_where_there_is_none() -> None:
     assert place.read("jobs/k/claim.json", 100) == b"0"
     # Another process, with nothing looked at before.
     code = (
-        "import sys\nfrom sessions.jobs.transfer.shared_place import Place\n"
-        "print(Place(sys.argv[1]).create('jobs/k/claim.json', b'x'))"
+        "import sys\nfrom sessions.jobs.transfer.shared_place import SharedPlace\n"
+        "print(SharedPlace(sys.argv[1]).create('jobs/k/claim.json', b'x'))"
     )
     done = subprocess.run([sys.executable, "-c", code, URL], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "False\n" and place.read("jobs/k/claim.json", 100) == b"0"
@@ -62,8 +62,8 @@ def test_a_file_is_created_only_where_there_is_none() -> None:
 
 def test_processes_that_race_for_a_claim_leave_one_winner() -> None:
     code = (
-        "import sys, time\nfrom sessions.jobs.transfer.shared_place import Place\n"
-        "place = Place(sys.argv[1])\nplace.read('x', 1)\n"
+        "import sys, time\nfrom sessions.jobs.transfer.shared_place import SharedPlace\n"
+        "place = SharedPlace(sys.argv[1])\nplace.read('x', 1)\n"
         "time.sleep(max(0, float(sys.argv[2]) - time.time()))\n"
         "print(sum(place.create(f'claims/{n}', sys.argv[3].encode()) for n in range(30)))"
     )

@@ -56,9 +56,9 @@ def _one_model(folder: Path, replicas: int) -> None:
 
 LIGHTHOUSE = """
 import json, sys, time
-from specs.stages.finetuning.distributed import Distributed
+from specs.stages.finetuning.distributed import DistributedTraining
 from training.jobs.finetuning.replicas.coordinator import address_of, lighthouse_of
-lighthouse = lighthouse_of(Distributed.model_validate_json(sys.argv[1]), bind=sys.argv[2])
+lighthouse = lighthouse_of(DistributedTraining.model_validate_json(sys.argv[1]), bind=sys.argv[2])
 print(address_of(lighthouse), flush=True)
 time.sleep(1000)
 """

@@ -239,10 +239,11 @@ def test_four_rows_are_too_few_for_a_template() -> None:
 
 def test_edges_come_in_the_same_order_in_every_process() -> None:
     code = (
-        "from reviews.stages.generation.residue import Kept, frequent_edges;"
+        "from reviews.stages.generation.residue import AcceptedCompletion, frequent_edges;"
         "from specs.stages.base.artifacts import Item;"
         "item = lambda n: Item(id=str(n), group=str(n), kind='k', prompt='p', constraint={});"
-        "print(frequent_edges([Kept(item(n), f'so it was {n} and so it is ~~~ @@') for n in range(6)], 0.1))"
+        "print(frequent_edges([AcceptedCompletion(item(n), "
+        "f'so it was {n} and so it is ~~~ @@') for n in range(6)], 0.1))"
     )
     shown = {
         subprocess.run(
