@@ -49,7 +49,7 @@ INITIALIZE: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
-    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "no one", "version": "0"}},
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "nobody", "version": "0"}},
 }
 ACCEPT = {"accept": "application/json, text/event-stream"}
 

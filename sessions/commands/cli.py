@@ -57,7 +57,7 @@ class _Root(LazyGroup):
             "seeds": ("seeds", "Compare sessions of one design: the gain with seeds and items both as samples."),
             "diagnose": (
                 "status",
-                "Say which class of cause binds in a training, with the evidence, and what to do next.",
+                "Print which class of cause binds in a training, with the evidence, and what to do next.",
             ),
             "backlog": (
                 "acceptance.backlog",
@@ -65,7 +65,7 @@ class _Root(LazyGroup):
             ),
             "retrospective": (
                 "acceptance.backlog",
-                "Say how ship-% moved, what showed each criterion, and what became of an audit's recommendations.",
+                "Print how ship-% moved, what showed each criterion, and what became of an audit's recommendations.",
             ),
             "transcript": ("status", "Show what the builder said and did, and what the gate answered."),
             "graph": ("status", "Print the session graph as Mermaid."),

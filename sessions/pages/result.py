@@ -323,7 +323,7 @@ def question(entries: Sequence[RecordedEntry]) -> RecordedEntry | None:
 
 
 def result_of(request: RecordedEntry) -> str:
-    """Say in one sentence why the session waits."""
+    """Return in one sentence why the session waits."""
     stage = request.body.get("stage") or "design"
     match request.entry.kind:
         case "budget":

@@ -214,7 +214,7 @@ class Book:
         try:
             opened = self._record(case, effort, cap)
         except BudgetExceeded as refused:
-            return self.record_answer(case, "no one", None, refused, effort)
+            return self.record_answer(case, "nobody", None, refused, effort)
         self.desk.say(f"asking {model.name}, {case.tier} effort: up to {effort.timeout_s:.0f} s and {cap:.2f} USD")
         try:
             lookups, answers = self._lookups(opened)
@@ -227,7 +227,7 @@ class Book:
             self._close(opened, "model", None, broken, usd=cap, usd_is_measured=False)
             raise
         error = None if statement.error is None else self._as_error(statement.error, statement.exchange.statuses)
-        by: AnsweredBy = "no one" if isinstance(error, BudgetExceeded) else "model"
+        by: AnsweredBy = "nobody" if isinstance(error, BudgetExceeded) else "model"
         return self._close(opened, by, statement.value, error, **exchange_facts(self.store, statement.exchange))
 
     def _lookups(self, opened: _Open) -> tuple[Lookups | None, Sequence[ReadFile]]:

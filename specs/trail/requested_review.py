@@ -18,7 +18,7 @@ Tier = Literal["low", "medium", "high"]
 ReviewKind = Literal["methodology", "code", "design"]
 IssueSeverity = Literal["CRITICAL", "HIGH", "SUGGESTION"]
 ClaimStatus = Literal["supported", "contradicted", "unsupported"]
-AnsweredBy = Literal["policy", "checklist", "model", "recorded", "no one"]
+AnsweredBy = Literal["policy", "checklist", "model", "recorded", "nobody"]
 """``recorded``: the answer that a model gave to the same request before; ``no one``: the money was not there."""
 
 LOOKS = "requested review"

@@ -102,7 +102,7 @@ def test_an_expression_is_permissive_if_every_part_is(expression: str, permissiv
 
 
 def test_a_package_that_says_nothing_is_found() -> None:
-    assert list(not_permissive(["pydantic", "torchft", "no one-made-this"])) == ["torchft", "no one-made-this"]
+    assert list(not_permissive(["pydantic", "torchft", "nobody-made-this"])) == ["torchft", "nobody-made-this"]
 
 
 def noticed(folder: Path, *options: str) -> list[str]:

@@ -12,7 +12,7 @@ from specs.system.vendors.prices import ModelPrice, TokenUsage, is_free, price_o
 
 
 def stated(input: float, output: float) -> ModelPrice:
-    return price_of("openai", "no one-knows-it", TokenPrice(input=input, output=output), "builder")
+    return price_of("openai", "nobody-knows-it", TokenPrice(input=input, output=output), "builder")
 
 
 LISTED = [
@@ -57,7 +57,7 @@ def test_no_turn_costs_more_than_its_bound(
 
 def test_who_has_no_price_is_told_whose_it_is() -> None:
     with pytest.raises(UserError) as raised:
-        price_of("openai", "no one-knows-it", None, "builder")
+        price_of("openai", "nobody-knows-it", None, "builder")
     assert raised.value.where == "builder.model"
 
 

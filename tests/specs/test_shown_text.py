@@ -206,7 +206,7 @@ def test_no_command_prints_past_the_functions_that_keep_lines_apart() -> None:
     """The control for new commands: `print` of what a person wrote would be found here."""
     folder = Path(sessions.commands.__path__[0])
     for path in sorted(folder.rglob("*.py")):
-        if path.name == "output.py":
+        if path.name in ("output.py", "cli.py"):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and _name(node.func) in ("print", "sys.stdout.write", "sys.stderr.write"):

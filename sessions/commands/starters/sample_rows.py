@@ -49,7 +49,7 @@ import json
 
 
 def verify(item, answer):
-    """Say whether an answer is one JSON object with exactly the keys that were asked for."""
+    """Return whether an answer is one JSON object with exactly the keys that were asked for."""
     # ValueError and TypeError mean no; any other error closes the gate.
     found = json.loads(answer)
     return isinstance(found, dict) and set(found) == set(item.constraint["keys"].split())

@@ -12,7 +12,7 @@ app = lazy_app(
                 "traces.replay_command",
                 "Ask teachers what they would have done, and make pairs to learn from.",
             ),
-            "stats": ("traces.show_command", "Say what is in a folder of traces."),
+            "stats": ("traces.show_command", "Print what is in a folder of traces."),
             "show": ("traces.show_command", "List the states of a folder of traces, or show one with its history."),
         }
     },

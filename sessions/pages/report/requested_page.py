@@ -122,7 +122,7 @@ def _record(done: RequestOutcome) -> list[tuple[str, str]]:
         "checklist": "rules, without a model",
         "model": f"the model {asked_entry.reviewer}",
         "recorded": f"the recorded answer of answered/{answered.same_as}, without a new call",
-        "no one": "no one",
+        "nobody": "no one",
     }
     rows = [("answered by", by[answered.by]), ("reviewer", asked_entry.reviewer)]
     if asked_entry.policy is not None:

@@ -131,7 +131,7 @@ def home(tmp_path: Path) -> Path:
         "training/rules/__init__.py": "",
         "training/rules/far.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import specs.only_types\n",
         "specs/__init__.py": "",
-        "specs/deep.py": "try:\n    from .next to import name\nexcept ImportError:\n    pass\n",
+        "specs/deep.py": "try:\n    from .beside import name\nexcept ImportError:\n    pass\n",
         "specs/beside.py": "name = 1\n",
         "specs/only_types.py": "",
         "specs/added.py": "",
@@ -206,6 +206,7 @@ def test_every_data_file_that_reached_code_reads_is_declared() -> None:
     judges_nothing = {
         "reviews/checks/measuring_code.py": "reads code",
         "specs/system/confinement/bubblewrap.py": "mounts code",
+        "specs/system/confinement/task_file.py": "names a missing __file__ in an error",
         "specs/system/confinement/program_process.py": "mounts code that it imports",
         "specs/system/confinement/verifier_command.py": "mounts code",
         "specs/system/home.py": "says where Peergate lies",

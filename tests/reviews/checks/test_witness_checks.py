@@ -88,8 +88,8 @@ def test_what_no_witness_read_blocks(tmp_path: Path) -> None:
     assert judged(tmp_path, None, why="it ended with code 1").status == "BLOCKED"
     # Killed after its last file was written.
     assert judged(tmp_path, [greedy(0)], why="it ended with code -9 (signal)").status == "BLOCKED"
-    assert judged(tmp_path, [greedy(0)], requests=(0, 3)).status == "BLOCKED"
-    assert judged(tmp_path, [greedy(0), greedy(0)], requests=(0,)).status == "BLOCKED"
+    assert judged(tmp_path, [greedy(0)], asked=(0, 3)).status == "BLOCKED"
+    assert judged(tmp_path, [greedy(0), greedy(0)], asked=(0,)).status == "BLOCKED"
     nobody = apply(CHECK, replace(evidence_of(tmp_path, "base"), witness=None), None)
     assert nobody.status == "BLOCKED" and "no witness was asked" in nobody.detail
 

@@ -34,7 +34,7 @@ INITIALIZE: dict[str, Any] = {
     "params": {
         "protocolVersion": "2025-06-18",
         "capabilities": {},
-        "clientInfo": {"name": "no one", "version": "0"},
+        "clientInfo": {"name": "nobody", "version": "0"},
     },
 }
 ACCEPT = {"accept": "application/json, text/event-stream"}

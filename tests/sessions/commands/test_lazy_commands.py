@@ -40,4 +40,4 @@ def test_help_imports_no_command_and_no_contract() -> None:
     code += "done = CliRunner().invoke(app, ['--help']); assert done.exit_code == 0 and 'seeds' in done.output\n"
     code += "print(sorted(one for one in sys.modules if one.startswith(('pydantic', 'sessions.commands.'))))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['sessions.commands.lazy_group']"
+    assert done.stdout.strip() == "['sessions.commands.cli', 'sessions.commands.lazy_group']"

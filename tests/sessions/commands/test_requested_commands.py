@@ -182,7 +182,7 @@ BAD: list[tuple[tuple[str, ...], str]] = [
     ((*ASK, "--context", "nothing.md"), "there is no file or folder 'nothing.md'"),
     ((*ASK, "--context", "blob.bin"), "context 'blob.bin' is not read: not UTF-8 text"),
     ((*ASK, "--context", "large.txt"), "context 'large.txt' is not read: larger than 65536 bytes"),
-    ((*ASK, "--session", "no one"), "there is no session 'nobody'"),
+    ((*ASK, "--session", "nobody"), "there is no session 'nobody'"),
     ((*ASK, "--session", "x", "--vendor", "openai"), "the reviewer of session 'x' is registered"),
     ((*ASK, "--model", "m"), "--vendor is missing"),
     ((*ASK, "--vendor", "openai"), "--model: vendor 'openai' needs a model"),

@@ -106,7 +106,7 @@ def test_the_printed_schema_takes_what_the_loader_takes(tmp_path: Path) -> None:
 def test_a_stage_kind_is_shown_with_every_parameter_and_metric() -> None:
     printed = peergate("spec", "kinds", "sft")
     assert printed.returncode == 0 and "  learning_rate: number, >= 0, <= 1; default 2e-05\n" in printed.stdout
-    assert "\nDistributed:\n" in printed.stdout and "\n  loss_drop: " in printed.stdout
+    assert "\nDistributedTraining:\n" in printed.stdout and "\n  loss_drop: " in printed.stdout
     facts = json.loads(peergate("spec", "kinds", "sft", "--json").stdout)["kinds"]
     assert list(facts) == ["sft"]
     kind = STAGE_KINDS["sft"]

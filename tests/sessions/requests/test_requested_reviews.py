@@ -383,12 +383,12 @@ def test_what_the_cap_does_not_pay_for_is_not_sent(api: Api, desk: MakeDesk, pri
     cap = 0.001 if price is PRICE else 0.5
     done = ask_review(ASK, desk(price=price, max_cost_usd=cap))
     assert isinstance(done.error, BudgetExceeded) and api.got == [] and "--max-cost" in done.error.hint
-    assert (done.answer_entry.by, done.answer_entry.usd) == ("no one", 0)
+    assert (done.answer_entry.by, done.answer_entry.usd) == ("nobody", 0)
     assert verdict(done.folder)[:2] == (0, [])
 
 
 def test_an_unknown_price_is_refused_and_leaves_nothing(api: Api, desk: MakeDesk, here: Path) -> None:
-    unknown = desk().reviewer.model_copy(update={"model": "no one-knows-this", "usd_per_million_tokens": None})
+    unknown = desk().reviewer.model_copy(update={"model": "nobody-knows-this", "usd_per_million_tokens": None})
     with pytest.raises(UserError, match="no price is known"):
         ask_review(ASK, desk(reviewer=unknown))
     with pytest.raises(UserError, match="OPENAI_API_KEY is not set"):
@@ -459,7 +459,7 @@ def test_a_share_that_is_used_up_refuses_and_says_so(api: Api, desk: MakeDesk, h
     trail.close()
     done = ask_review(ASK, desk(session="small", environ={ENDPOINT_KEYS["reviewer"]: KEY}))
     assert isinstance(done.error, BudgetExceeded) and "0.2000 USD" in done.error.message and api.got == []
-    assert (done.answer_entry.by, done.answer_entry.reservation) == ("no one", None)
+    assert (done.answer_entry.by, done.answer_entry.reservation) == ("nobody", None)
     assert verdict(run)[:2] == (2, [])
 
 
@@ -492,7 +492,7 @@ def test_a_session_that_closes_while_the_reviewer_is_asked_keeps_its_end(api: Ap
     assert kept["recommendation"] == QUESTION["recommendation"], "what was paid for can still be read"
 
 
-@pytest.mark.parametrize("given", [{"session": "no one"}, {"session": "small", "max_cost_usd": 1.0}])
+@pytest.mark.parametrize("given", [{"session": "nobody"}, {"session": "small", "max_cost_usd": 1.0}])
 def test_requests_that_do_not_fit_a_session_are_refused(
     api: Api, desk: MakeDesk, here: Path, given: dict[str, Any]
 ) -> None:

@@ -157,7 +157,7 @@ def test_as_much_time_as_it_takes_is_none(tmp_path: Path, reviewer: str, given: 
         (f"{OPEN}, api: chat", "'chat' is for an endpoint of your own"),
         (f"{CLAUDE}, api: chat_json_object", "vendor 'anthropic' has one API"),
         ("vendor: checklist, api: chat", "reviewer.api: 'checklist' asks no model"),
-        ("vendor: openai, model: gpt-99-of-no one", "reviewer.model: no price is known of model 'gpt-99-of-nobody' of"),
+        ("vendor: openai, model: gpt-99-of-nobody", "reviewer.model: no price is known of model 'gpt-99-of-nobody' of"),
         ("vendor: openai, model: gpt5-mini", "did you mean 'gpt-5-mini'? otherwise state usd_per_million_tokens"),
         ("vendor: anthropic, model: gpt-5-mini", "no price is known of model 'gpt-5-mini' of anthropic"),
         (f"{OPEN}, api_key: sk-1", "unknown key 'api_key' (a spec is kept and shown: keys come from the environment"),
@@ -177,14 +177,14 @@ def test_what_cannot_be_is_one_problem(tmp_path: Path, given: str, message: str)
 
 def test_a_model_without_a_known_price_needs_one_stated(tmp_path: Path) -> None:
     stated = "usd_per_million_tokens: {input: 1, output: 2}"
-    assert loaded(tmp_path, f"vendor: openai, model: gpt-99-of-no one, {stated}").usd_per_million_tokens
+    assert loaded(tmp_path, f"vendor: openai, model: gpt-99-of-nobody, {stated}").usd_per_million_tokens
 
 
 def test_without_the_price_list_a_spec_is_not_refused_for_its_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "genai_prices", None)
-    assert loaded(tmp_path, "vendor: openai, model: gpt-99-of-no one").model == "gpt-99-of-no one"
+    assert loaded(tmp_path, "vendor: openai, model: gpt-99-of-nobody").model == "gpt-99-of-nobody"
     with pytest.raises(UserError, match="'genai-prices' is not installed"):
         model_reviewer(ReviewerSpec(vendor="openai", model="gpt-5-mini"), {"OPENAI_API_KEY": "key"})
 

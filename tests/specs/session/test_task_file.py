@@ -17,6 +17,7 @@ from reviews.checks.definition import run_guarded
 from reviews.checks.measuring_code import measuring_code, measuring_files
 from reviews.stages.evaluation.scorer_checks import check_admission
 from sessions.pods.install import bundle_of
+from sessions.run.signed_specs import trust_spec
 from specs.loading.loading import load_spec, read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.artifacts import Item
@@ -57,6 +58,7 @@ def test_it_is_registered_with_its_text_and_judges_answers(tmp_path: Path) -> No
 @needs_sandbox
 def test_whoever_reads_the_registered_spec_can_run_it_without_the_file(tmp_path: Path) -> None:
     resolved = load_spec(spec_with(tmp_path, GOOD))
+    trust_spec(resolved, sandbox=True)
     (tmp_path / "resolved.json").write_bytes(resolved.canonical())
     (tmp_path / "verify.py").unlink()
     code = (
@@ -78,7 +80,7 @@ def test_another_text_than_the_registered_one_is_refused(tmp_path: Path) -> None
         with pytest.raises(ValidationError, match="not the registered one"):
             ResolvedSpec.model_validate(values | {"task_text": text}, strict=False)
     with pytest.raises(KeyError):
-        plugin_task(f"./no one.py@sha256:{'0' * 64}")
+        plugin_task(f"./nobody.py@sha256:{'0' * 64}")
 
 
 @needs_sandbox
@@ -176,7 +178,9 @@ def test_reading_a_strangers_run_runs_none_of_its_code(tmp_path: Path, monkeypat
     """The text is in the trail: anyone who audits an export would run what its author wrote."""
     mark = tmp_path / "it-ran"
     registered = tmp_path / "resolved.json"
-    registered.write_bytes(load_spec(spec_with(tmp_path, GOOD)).canonical())
+    resolved = load_spec(spec_with(tmp_path, GOOD))
+    registered.write_bytes(resolved.canonical())
+    trust_spec(resolved, sandbox=True)
     # Code of a task runs in bubblewrap and can leave no mark; that it was started does.
     (tmp_path / "bwrap").write_text(f'#!/bin/sh\ntouch {mark}\nexec {bubblewrap.find_program()} "$@"\n')
     (tmp_path / "bwrap").chmod(0o755)
@@ -294,7 +298,7 @@ def test_a_verifier_that_needs_a_file_beside_it_is_told_that_it_has_none(
     with pytest.raises((SpecError, PluginFault)) as caught:
         resolved = load_spec(spec_with(tmp_path, code))
         verifier(resolved.spec.task)(ITEM, "1")
-    assert "it may import installed packages, and reads no file next to it, which is not registered: write" in str(
+    assert "it may import installed packages, and reads no other file, since none is registered: write" in str(
         caught.value
     )
     assert "verify.py:" in str(caught.value)

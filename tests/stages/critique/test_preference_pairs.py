@@ -80,7 +80,7 @@ def test_only_whole_and_different_responses_are_compared() -> None:
         ((0, 0, 0), []),
         ((0.5, 0.5, 2), [("two", "three")]),
     ],
-    ids=["one wins", "two wins", "one wins once", "two winners", "a circle", "no one", "one pair"],
+    ids=["one wins", "two wins", "one wins once", "two winners", "a circle", "nobody", "one pair"],
 )
 def test_the_best_has_lost_nothing_and_there_is_one(signed: tuple[float, ...], kept: list[tuple[str, str]]) -> None:
     rows = compared(responses("one", "two", "three"), *signed)
