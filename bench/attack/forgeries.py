@@ -106,7 +106,7 @@ def other_spelling(original: Original, chance: random.Random) -> Forgery:
         "a comma too much": lambda data: data[:-1] + b",}",
         "nothing": lambda data: b"",
         "a list": lambda data: b"[" + data + b"]",
-        "NaN": _replaced('"schema_version":2', '"schema_version":NaN'),
+        "NaN": _replaced('"schema_version":1', '"schema_version":NaN'),
         "two documents": lambda data: data + b"\n" + data,
         "deep": lambda data: b"[" * 20000,
     }
@@ -126,7 +126,7 @@ def other_numbers(original: Original, chance: random.Random) -> Forgery:
     number = entry_of_kind(original, chance)
     spelled = chance.choice(["2.0", "2e0", "02", '"2"', "true", "3", "1", "-2", "+2", "null", "9007199254740993"])
     where = chance.choice(["schema_version", "seq"])
-    value = 2 if where == "schema_version" else number
+    value = 1 if where == "schema_version" else number
     if str(value) == spelled:
         spelled = f"{value}.0"
     return entry_changed(

@@ -473,7 +473,7 @@ def test_a_redirect_is_not_followed(vendor: str, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("body", [b"", b"<html>busy</html>", b"{}", b"[]", b"null"])
 def test_a_body_that_is_no_stream_is_told_at_once(sdk: str, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
     ran = run(sdk, monkeypatch, Step(body))
-    assert isinstance(ran.error, BuilderUnavailable) and "no stream" in str(ran.error)
+    assert isinstance(ran.error, BuilderUnavailable) and "not a stream" in str(ran.error)
     assert ran.bench.settled == ran.bench.reserved
 
 

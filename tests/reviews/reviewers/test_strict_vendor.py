@@ -100,7 +100,7 @@ ONE_REQUEST: dict[str, tuple[str, Any, Any, str]] = {
         "x-api-key",
     ),
     "own header for OpenAI": ("/responses", RESPONSES, {**without("authorization"), "x-api-key": KEY}, "authorization"),
-    "no bearer token": ("/responses", RESPONSES, HEADERS | {"authorization": KEY}, "no bearer token"),
+    "not a bearer token": ("/responses", RESPONSES, HEADERS | {"authorization": KEY}, "not a bearer token"),
     "no version": ("/v1/messages", MESSAGES, TO_ANTHROPIC, "anthropic-version is None"),
     "old version": ("/v1/messages", MESSAGES, TO_ANTHROPIC | {"anthropic-version": "2020-01-01"}, "is 2020-01-01"),
     "no content type": ("/responses", RESPONSES, without("content-type"), "content-type is None"),

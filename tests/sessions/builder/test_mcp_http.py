@@ -132,7 +132,7 @@ def test_the_token_is_for_its_owner_only(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="not one word of at least 32"):
             read_token(path, "build")
     os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(UserError, match="no plain file"):
+    with pytest.raises(UserError, match="not a plain file"):
         read_token(tmp_path / "pipe", "build")
 
 

@@ -485,8 +485,8 @@ def test_a_place_that_cannot_be_reached_is_told_and_loses_nothing(house: House, 
     [
         ("https://user:secret@host/x", "password"),
         ("s3://bucket/x?token=secret", "password"),
-        ("https://host/x", "no protocol"),
-        ("ftp://host/x", "no protocol"),
+        ("https://host/x", "not a protocol"),
+        ("ftp://host/x", "not a protocol"),
     ],
 )
 def test_what_cannot_be_a_place(url: str, told: str) -> None:

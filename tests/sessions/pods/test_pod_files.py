@@ -43,7 +43,7 @@ def test_addresses(text: str, destination: str, port: int | None) -> None:
     "text", ["-oProxyCommand=id", "a b", "ada@-x", "ada@", "host:0", "host:70000", "ho\nst", "a@b@c", "$(id)@h", ""]
 )
 def test_what_ssh_would_read_as_something_else_is_no_address(text: str) -> None:
-    with pytest.raises(UserError, match="no address"):
+    with pytest.raises(UserError, match="not an address"):
         read_address(text)
 
 

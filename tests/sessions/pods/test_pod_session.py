@@ -319,16 +319,16 @@ def grown(run: Path) -> None:
 
 
 TAMPERING: dict[str, tuple[Callable[[Path], None], str | None]] = {
-    "above": (partial(named, "../../../evil"), "no path below a run folder"),
-    "above-jobs": (partial(named, "jobs/../../evil"), "no path below a run folder"),
+    "above": (partial(named, "../../../evil"), "not a path below a run folder"),
+    "above-jobs": (partial(named, "jobs/../../evil"), "not a path below a run folder"),
     "absolute": (partial(named, "/etc/cron.d/evil"), None),
-    "trail": (partial(named, "trail.sqlite"), "no place of a run folder"),
+    "trail": (partial(named, "trail.sqlite"), "not a place of a run folder"),
     "absent": (partial(named, "jobs/evil"), "the pod does not have it"),
     "rows": (partial(changed, "jobs/small.base.1/out/rows.jsonl", b"other"), "on the pod has the digest"),
     "gone": (partial(changed, "jobs/small.base.1/log.txt", None), "the pod does not have it"),
     "store": (partial(changed, "store/*/*", b"other"), "on the pod has the digest"),
     "link": (linked, "the pod does not have it"),
-    "grown": (grown, "on the pod has the digest|no path below a run folder"),
+    "grown": (grown, "on the pod has the digest|not a path below a run folder"),
 }
 
 

@@ -130,8 +130,8 @@ def test_failures_are_told_apart(machine: Pod, way: PodConnection, tmp_path: Pat
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (b"hello\n", "no header"),
-        (b"[1]\n", "no header"),
+        (b"hello\n", "not a header"),
+        (b"[1]\n", "not a header"),
         (b'{"bytes": -1}\n', "without a size"),
         (b'{"bytes": 99999999999}\n', "has 99999999999 bytes, the limit is"),
         (bytes(2_000_000), "a line without an end"),

@@ -87,7 +87,7 @@ def test_seeds_of_one_design_with_a_null_among_them_and_what_is_refused(
     seven, eight, _ = runs
     other = held(tmp_path, 10, N, *seed_of(10, tokens=33))
     for named, error, why in (
-        ([seven], UserError, "no comparison of seeds"),
+        ([seven], UserError, "not a comparison of seeds"),
         ([seven, eight, seven], UserError, "both have seed 7"),
         ([seven, other], UserError, "another design"),
         ([seven, tmp_path], UserError, "no session"),

@@ -141,7 +141,11 @@ def test_a_budget_is_raised_by_a_reviewed_amendment_and_the_session_can_be_resum
     client = Client(Scope(run.parent), "ada")
     assert "Raise the budget as ada" in client.get("/s/small/").text
     form = form_of(client, answer="budget", reason="the first stage was slow")
-    for usd, why in (("lots", "no number of USD"), ("10", "10 USD is not more than 10"), ("nan", "is not more than")):
+    for usd, why in (
+        ("lots", "not a number of USD"),
+        ("10", "10 USD is not more than 10"),
+        ("nan", "is not more than"),
+    ):
         refused = client.post("/s/small/answer", form | {"usd": usd})
         assert refused.status == 404 and why in refused.text, refused.text
     assert kinds(run, "amendment") == []

@@ -300,5 +300,5 @@ def test_a_stage_that_gives_too_little_is_one_error(change: tuple[str, str], tol
 
 def test_a_file_that_is_neither_is_told_where_it_lies(tmp_path: Path) -> None:
     (found,) = problems(spec_with(tmp_path, text="lr: 1\n"))
-    assert found.path.endswith("sft.yaml") and "no file of TRL or of Axolotl" in found.message
+    assert found.path.endswith("sft.yaml") and "not a file of TRL or of Axolotl" in found.message
     assert "TRL has model_name_or_path and dataset_name or datasets" in found.hint

@@ -134,7 +134,7 @@ def test_a_registered_text_that_was_changed_is_no_spec(tmp_path: Path) -> None:
     resolved = loads(write_spec(with_script(tmp_path), *OWN))
     told = resolved.canonical()
     assert read_resolved(told).registration() == resolved.registration()
-    with pytest.raises(Exception, match="no resolved spec"):
+    with pytest.raises(Exception, match="not a resolved spec"):
         read_resolved(told.replace(b"+ 0.01", b"+ 0.02"))
 
 

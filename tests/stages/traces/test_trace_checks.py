@@ -108,7 +108,7 @@ def test_records_that_nobody_accounts_for_are_found(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("id", ["../session.jsonl", "/tmp/session.jsonl", ""])
 def test_a_transcript_is_written_nowhere_else(tmp_path: Path, id: str) -> None:
     rows = [one.model_copy(update={"id": id}) for one in transcripts()]
-    with pytest.raises(ValueError, match="no name of a transcript"):
+    with pytest.raises(ValueError, match="not a name of a transcript"):
         local_replay.states_in(rows, GIVEN)
     evidence = trace_evidence(tmp_path)
     write_rows(evidence.inputs["transcripts"], [one.model_dump() for one in rows])

@@ -135,7 +135,7 @@ def test_large_weights_are_saved_in_parts_and_are_the_same(
 def test_a_model_that_is_not_there_is_one_line_of_error(tmp_path: Path) -> None:
     for source, told in (
         ("path:nowhere", "holds no config.json"),
-        ("hub:no one/nothing", "not in the local hub cache"),
+        ("hub:nobody/nothing", "not in the local hub cache"),
     ):
         command = [
             "-m",

@@ -126,7 +126,7 @@ def test_a_greedy_answer_with_one_other_token_is_told(tmp_path: Path, model: Pat
 
 
 def test_another_item_s_answer_and_a_row_without_ids_are_refused(tmp_path: Path, model: Path) -> None:
-    with pytest.raises(UnusableRow, match="no answer to item 0"):
+    with pytest.raises(UnusableRow, match="not an answer to item 0"):
         witnessed(greedy(tmp_path / "a" / "job", model), edit=first("item", "i1"))
     with pytest.raises(UnusableRow, match="row 0 has no token ids"):
         witnessed(greedy(tmp_path / "b" / "job", model), edit=first("answer_ids", None))

@@ -87,7 +87,7 @@ def archive(path: Path, **members: str) -> Path:
 def test_what_is_no_log_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "broken"
     broken.write_bytes(b"PK and so on")
-    with pytest.raises(NotALog, match="no archive"):
+    with pytest.raises(NotALog, match="not an archive"):
         read_log(broken)
     with pytest.raises(NotALog, match="no JSON"):
         read_log(archive(tmp_path / "text", samples__1="{"))

@@ -157,7 +157,7 @@ def test_no_text_breaks_a_verifier(text: str, type_: str) -> None:
 
 def test_an_unknown_relation_is_an_error() -> None:
     item = following(("length_constraints:number_words", {"relation": "about", "num_words": 3}))
-    with pytest.raises(ValueError, match="no relation"):
+    with pytest.raises(ValueError, match="not a relation"):
         instruction_following.verify(item, "one two")
 
 

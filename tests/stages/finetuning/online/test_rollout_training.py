@@ -389,7 +389,7 @@ def test_only_the_tokens_of_a_span_have_a_gradient(tmp_path: Path, monkeypatch: 
         ({"method": "lora", "lora_rank": 2, "lora_alpha": 2, "lora_dropout": 0.1, "target_modules": ("q",)}, "dropout"),
         ({"rewards": {"length": 0.0}}, "every reward has weight 0"),
         ({"rewards": {}}, "at least 1 item"),
-        ({"updates": 2, "checkpoint_steps": 3}, "no multiple of updates"),
+        ({"updates": 2, "checkpoint_steps": 3}, "not a multiple of updates"),
         ({"updates": 2, "distributed": {"replicas": 2, "sync_every": 3}}, "sync_every 3 is not a multiple of updates"),
         ({"channels": {"grpo": 0.0}}, "every channel has weight 0"),
         ({"self_distillation": {"target": "span"}}, "target 'span' needs feedback 'verifier', not 'both'"),

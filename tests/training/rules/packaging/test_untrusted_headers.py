@@ -126,7 +126,7 @@ def test_the_good_gguf_is_read(tmp_path: Path) -> None:
         (gguf([NAMED], [info(offset=2**63)], b"\0" * 32), "outside of the file"),
         (gguf([NAMED], [info(offset=4)], b"\0" * 64), "outside of the file"),
         (gguf([NAMED], [info(shape=(2**62, 2**62))], b"\0" * 32), "outside of the file"),
-        (gguf([NAMED], [info(dtype=8)], b"\0" * 32), "no whole blocks"),
+        (gguf([NAMED], [info(dtype=8)], b"\0" * 32), "not whole blocks"),
         (gguf([NAMED], [info(), info()], b"\0" * 32), "twice"),
         (gguf([NAMED], [info(), info(b"u")], b"\0" * 32), "overlap"),
         (gguf([NAMED, NAMED], [info()], b"\0" * 32), "twice"),
