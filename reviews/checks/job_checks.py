@@ -90,7 +90,7 @@ def _outputs(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         visible = tuple({"file": name} for name in evidence.beside)
         return CheckOutcome(
             "FAIL",
-            f"the job left what is not output of its stage: {join_names(evidence.beside)}",
+            f"the job left files that are not outputs of its stage: {join_names(evidence.beside)}",
             None,
             visible,
             repairable=False,

@@ -139,9 +139,9 @@ _NOTHING = re.compile(
     r"|]\s*(?:none|0|n/?a)\b|reject(?:s|ed)?\s+the\s+null"
     r"|null(?:\s+hypothesis)?\s+is\s+rejected|nothing\s+(?:blocks|found|to\s+add|prevents)"
 )
-"""Phrases that deny a fault; their "no" and "blocker" are not doubt."""
+"""Phrases that deny a fault; their "no" and "blocker" raise no doubt."""
 _DOUBT = re.compile(
-    r"(?i)\b(?:not|never|no|none|no one|cannot|neither|nor|hardly|instead|rather|however"
+    r"(?i)\b(?:not|never|no|none|nobody|cannot|neither|nor|hardly|instead|rather|however"
     r"|although|though|maybe|perhaps|guess|hope\w*|probably"
     r"|would|could|might|said|says?|claim\w*|was|were|or|versus|vs|example|template"
     r"|default|placeholder|draft|outdated|obsolete|withdr\w+"

@@ -36,7 +36,7 @@ def cohens_kappa(ratings: Sequence[Rating], other: Sequence[Rating]) -> Kappa:
     """
     n = len(ratings)
     if n < 1 or n != len(other):
-        raise ValueError(f"{n} and {len(other)} ratings are not pairs")
+        raise ValueError(f"expected two lists of equal length with ratings, got {n} and {len(other)}")
     agreed = sum(a == b for a, b in zip(ratings, other, strict=True))
     names = sorted({*ratings, *other}, key=repr)
     if len(names) == 1:

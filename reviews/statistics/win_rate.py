@@ -34,7 +34,9 @@ def win_rate(outcomes: Sequence[float], length_differences: Sequence[float]) -> 
     """
     n = len(outcomes)
     if n < 1 or n != len(length_differences) or not all(0 <= outcome <= 1 for outcome in outcomes):
-        raise ValueError(f"{n} outcomes and {len(length_differences)} lengths are not comparison")
+        raise ValueError(
+            f"expected a length for each outcome in [0, 1] and at least one, got {n} and {len(length_differences)}"
+        )
     import numpy as np
 
     won, longer = np.asarray(outcomes, float), np.asarray(length_differences, float)

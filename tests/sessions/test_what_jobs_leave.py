@@ -69,7 +69,7 @@ def _checks_of_base(run: Path) -> dict[str, tuple[str, str]]:
     [
         (_edited, "jobs.exit", "edited"),
         (_no_log, "jobs.exit", "edited"),
-        (_another_file, "jobs.outputs", "no output of its stage: otherrows.jsonl"),
+        (_another_file, "jobs.outputs", "not outputs of its stage: otherrows.jsonl"),
     ],
 )
 def test_what_was_changed_or_is_unknown_closes_the_gate(

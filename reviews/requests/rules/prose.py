@@ -20,7 +20,7 @@ _VERBS = re.compile(
     r"neither|nor|refrain\w*|rules?\s+out|ruled\s+out|guards?\s+against|protects?\s+against|detects?|rejects?)"
     r"\b|n['\u2019]t\b"
 )
-_NOUNS = re.compile(r"\b(?:no|none|no one|nothing|without)\b[^,;:]{0,25}$")
+_NOUNS = re.compile(r"\b(?:no|none|nobody|nothing|without)\b[^,;:]{0,25}$")
 _AFTER = re.compile(
     r"\b(?:is|are|was|were|be|being|counts?\s+as|would\s+be|will\s+be)\s+(?:strictly\s+|always\s+)?"
     r"(?:forbidden|wrong|refused|rejected|"

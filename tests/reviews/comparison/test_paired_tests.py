@@ -74,7 +74,7 @@ def test_a_test_has_to_fit_its_outcome() -> None:
         {"alpha": 0.9},
         {"minimum_effect": 0.95},
     ):
-        with pytest.raises(ValidationError, match=r"no test|not above alpha|exceed all items"):
+        with pytest.raises(ValidationError, match=r"not a test|not above alpha|exceed all items"):
             registered(**bad)
 
 
@@ -158,7 +158,7 @@ def test_arms_that_were_measured_otherwise_block(tmp_path: Path) -> None:
         ("{before: base, after: tuned, outcome: ordinal, test: sign, minimum_effect: 0.2}", "no ordinal outcome"),
         ("{before: tuned, after: base, outcome: binary, test: exact_mcnemar, minimum_effect: 0.2}", "does not come"),
         ("{before: bass, after: tuned, outcome: binary, test: exact_mcnemar, minimum_effect: 0.2}", "no stage 'bass'"),
-        ("{before: base, after: tuned, outcome: binary, test: sign, minimum_effect: 0.2}", "no test of a binary"),
+        ("{before: base, after: tuned, outcome: binary, test: sign, minimum_effect: 0.2}", "not a test of a binary"),
     ],
 )
 def test_what_cannot_be_compared_is_told_with_its_place(tmp_path: Path, section: str, said: str) -> None:

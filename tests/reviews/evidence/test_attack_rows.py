@@ -45,8 +45,8 @@ def test_the_attack_reports_a_gate_that_needs_no_metrics(tmp_path: Path, monkeyp
     [
         ('{"a": 1, "a": 1}', "'a' appears in it twice"),
         ('{"a": {"b": 1, "b": 2}}', "'b' appears in it twice"),
-        ("NaN", "no number"),
-        ("[-Infinity]", "no number"),
+        ("NaN", "not a number"),
+        ("[-Infinity]", "not a number"),
         ("1e999", "too large"),
         ("9" * 5000, "too large"),
         (str(2**53), "too large"),

@@ -244,7 +244,7 @@ def test_a_member_that_no_reviewer_signed_is_no_member(bench: Bench, packet: Pac
             "verdict": approving.canonical().decode(),
         }
     )
-    with pytest.raises(ReviewerUnavailable, match="no verdict of session 'small'"):
+    with pytest.raises(ReviewerUnavailable, match="not a verdict of session 'small'"):
         reviewer_proxy.merge(bench.process, packet.content_digest(), 1, [foreign])
     swapped = said[0].model_copy(update={"verdict": approving.canonical().decode()})
     with pytest.raises(ReviewerUnavailable, match="records another verdict"):

@@ -31,5 +31,5 @@ def test_a_sample_of_one_category_shows_nothing() -> None:
 
 
 def test_ratings_that_cannot_be_compared_are_refused() -> None:
-    with pytest.raises(ValueError, match="no pairs"):
+    with pytest.raises(ValueError, match="two lists of equal length"):
         cohens_kappa([1], [])

@@ -103,5 +103,5 @@ def test_a_gain_that_is_not_length_stays() -> None:
 def test_all_won_or_all_tied_stays_finite() -> None:
     assert 0.97 < win_rate([1.0] * 20, list(range(20))).controlled < 1
     assert win_rate([0.5] * 10, [3, -3] * 5).controlled == pytest.approx(0.5)
-    with pytest.raises(ValueError, match="not a comparison"):
+    with pytest.raises(ValueError, match="expected a length for each"):
         win_rate([2.0], [0.0])

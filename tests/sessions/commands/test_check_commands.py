@@ -184,7 +184,8 @@ def lost_run(folder: Path) -> Path:
     store, trail = Store(run / "store"), Trail(run / "trail.sqlite", "small")
     for path in (folder / "spec").glob("*.jsonl"):
         store.put(path.read_bytes())
-    trail.append("open", "open", body_of("open", registration=resolved.registration(), spec=store.put_value(resolved)))
+    opened = {"registration": resolved.registration(), "spec": store.put_value(resolved)}
+    trail.append("open", "open", body_of("open", **opened, measured_by=measuring_code()))
     trail.append("checks", "checks/design.1", body_of("checks", stage="design"))
     for attempt in (1, 2):
         where = {"stage": "base", "attempt": attempt}

@@ -94,7 +94,7 @@ def test_the_environment_names_a_cluster_as_for_rays_own_tools(monkeypatch: pyte
 
 @pytest.mark.parametrize(
     ("address", "told"),
-    [("auto", "not an address"), ("head:6379", "no address"), ("http://user:secret@head:8265", "password")],
+    [("auto", "not an address"), ("head:6379", "not an address"), ("http://user:secret@head:8265", "password")],
 )
 def test_what_is_no_dashboard_is_refused(address: str, told: str) -> None:
     with pytest.raises(UserError, match=told) as found:

@@ -25,7 +25,7 @@ NOBODY = 65534
 READ = """
 import os, sys
 from pathlib import Path
-os.setgroups([]); os.setgid({no one}); os.setuid({no one})
+os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})
 found = {{}}
 for name in sys.argv[1:]:
     try:

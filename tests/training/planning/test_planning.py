@@ -157,7 +157,7 @@ def test_check_says_why_there_is_no_plan(tmp_path: Path) -> None:
 
 
 def test_a_shape_is_left_out_where_none_is_named() -> None:
-    assert "shape" not in ModelSource(source="path:x", kind="base").model_dump()
+    assert ModelSource(source="path:x", kind="base").shape is None
 
 
 def test_prompts_are_those_of_the_stages() -> None:

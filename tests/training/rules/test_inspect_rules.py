@@ -89,9 +89,9 @@ def test_what_is_no_log_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     broken.write_bytes(b"PK and so on")
     with pytest.raises(NotALog, match="not an archive"):
         read_log(broken)
-    with pytest.raises(NotALog, match="no JSON"):
+    with pytest.raises(NotALog, match="not JSON"):
         read_log(archive(tmp_path / "text", samples__1="{"))
-    with pytest.raises(NotALog, match="no JSON"):
+    with pytest.raises(NotALog, match="not JSON"):
         read_log(archive(tmp_path / "deep", samples__1="[" * 100_000))
     for odd in ("[]", "3", '{"events": 4, "scores": [], "target": null, "epoch": "x"}'):
         (sample,) = read_log(archive(tmp_path / "odd", samples__1=odd)).samples

@@ -134,11 +134,11 @@ def test_what_has_no_letters_is_in_no_language() -> None:
     ("constraint", "told"),
     [
         ({}, "no instruction"),
-        ({"1": "keywords:nothing"}, "no type"),
+        ({"1": "keywords:nothing"}, "not a type"),
         ({"1": "keywords:existence"}, "takes"),
         ({"1": "punctuation:no_comma", "1.more": 3}, "takes"),
-        ({"first": "punctuation:no_comma"}, "no key"),
-        ({"1.keywords": "[]"}, "no type"),
+        ({"first": "punctuation:no_comma"}, "not a key"),
+        ({"1.keywords": "[]"}, "not a type"),
     ],
 )
 def test_a_constraint_that_cannot_be_judged_is_an_error_and_not_a_verdict(
@@ -167,7 +167,7 @@ def test_an_exact_answer_is_compared_as_a_number_where_that_is_asked() -> None:
     assert exact_answer.verify(item, "none").reason == "the last number is None, not 0.50"
     with pytest.raises(ValueError, match="no answer"):
         exact_answer.verify(item.model_copy(update={"constraint": {}}), "x")
-    with pytest.raises(ValueError, match="no number"):
+    with pytest.raises(ValueError, match="not a number"):
         exact_answer.verify(item.model_copy(update={"constraint": {"answer": "x", "find": "last_number"}}), "x")
 
 

@@ -139,7 +139,7 @@ def test_the_good_gguf_is_read(tmp_path: Path) -> None:
         (gguf([text(b"a") + struct.pack("<IIQ", 9, 9, 1)], []), "type 9"),
         (gguf([text(b"general.alignment") + struct.pack("<II", 4, 3)], []), "power of two"),
         (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "version 1"),
-        (b"GGML", "no GGUF"),
+        (b"GGML", "not a GGUF"),
         (b"", "ends within"),
     ],
 )
