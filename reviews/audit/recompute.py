@@ -218,7 +218,7 @@ def _verdict_and_decision(
     entry = find(entries, f"verdict/{stage or DESIGN}.{attempt}")
     if entry is None or (entry.body["packet"], entry.body["verdict"]) != (decision.packet, decision.verdict):
         problems.append("the decision names another verdict, or one on another packet, than the one on record")
-    if entry is not None and "members" in entry.body and _merge_panel(entries, store, entry) != verdict:
+    if entry is not None and entry.body.get("members") is not None and _merge_panel(entries, store, entry) != verdict:
         problems.append("the members' verdicts give another panel verdict than the recorded one")
     why = verdict.no_verdict
     stated = (entry.body["error"], entry.body.get("cause")) if entry is not None else None

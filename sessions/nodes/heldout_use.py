@@ -52,7 +52,7 @@ def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
                 and theirs
                 and (theirs == split or _has_overlap(prompts, _prompts(run, theirs)))
             ):
-                count = sum(entry.entry.kind == "exit" and "heldout" in entry.body for entry in entries)
+                count = sum(entry.entry.kind == "exit" and entry.body.get("heldout") is not None for entry in entries)
                 if family and (run.name == family["session"] or opened.body.get("replicates") == family):
                     seeds += count > 0
                 else:

@@ -38,7 +38,7 @@ def main() -> int:
     effects = os.open(outside / "effects", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.write(effects, f"{order['key']}\n".encode())
     # What a witness of so few rows reads is the same in every session: all of them.
-    template = outside / "templates" / (order["grant"]["stage"] + (".witness" if "challenge" in order else ""))
+    template = outside / "templates" / (order["grant"]["stage"] + (".witness" if order.get("challenge") else ""))
     files = sorted(path for path in (template / "out").rglob("*") if path.is_file())
     for done, source in enumerate(files):
         target = folder / "out" / source.relative_to(template / "out")

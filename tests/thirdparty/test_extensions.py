@@ -299,7 +299,7 @@ BROKEN = {
         "metric 'x' reads 'lss' of its rows, which have: step, epoch, loss, learning_rate, grad_norm, tokens, ",
     ),
     "predicate": Broken(
-        "object.__setattr__(KIND.metrics[2].over, 'fits', lambda row: row.stp > 1)",
+        "object.__setattr__(KIND.metrics[2].over, 'predicate', lambda row: row.stp > 1)",
         "metric 'reward_accuracy' reads 'stp' of its rows",
     ),
     "output": Broken(
@@ -382,7 +382,7 @@ def test_a_kind_whose_training_no_witness_can_repeat_has_to_say_so(
 ) -> None:
     contract = python.parents[1] / "brought" / "acme_reward" / "contract.py"
     text = contract.read_text(encoding="utf-8")
-    with house.changed(contract, text.replace('    replayed="acme_reward.job:replay",\n', "")):
+    with house.changed(contract, text.replace('    replay_job="acme_reward.job:replay",\n', "")):
         checked = peergate("spec", "check", spec)
         said = house.write_session(tmp_path, stages=[one | _accepted(one) for one in house.SPEC["stages"]])
         accepted = peergate("spec", "check", said)

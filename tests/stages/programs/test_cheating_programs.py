@@ -107,8 +107,8 @@ def test_a_cheat_does_not_pass(name: str) -> None:
     assert judged(text, tests) == ("failed", why)
 
 
-ANSWERS = "import __main__\n__main__.packed = lambda *_: {}\ndef f(x):\n    return 1\n"
-RAISES = "import __main__\n__main__._raised = lambda _: {}\ndef f(x):\n    raise ValueError\n"
+ANSWERS = "import __main__\n__main__.pack_value = lambda *_: {}\ndef f(x):\n    return 1\n"
+RAISES = "import __main__\n__main__._describe_exception = lambda _: {}\ndef f(x):\n    raise ValueError\n"
 UNREAD = "a call was not answered by a value"
 
 
