@@ -48,8 +48,8 @@ def main() -> int:
     namespace = parser.parse_args()
     equal = True
     if not namespace.paper:
-        rows = measured()
-        print("\n".join(table(rows)), fitted(rows), sep="\n\n")
+        rows = measure_rounds()
+        print("\n".join(table(rows)), fit_costs(rows), sep="\n\n")
         equal = all(row["equal"] for row in rows)
         if namespace.out:
             namespace.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
@@ -57,7 +57,7 @@ def main() -> int:
     return 0 if equal else 1
 
 
-def measured() -> list[dict[str, Any]]:
+def measure_rounds() -> list[dict[str, Any]]:
     """Return a row for each measured case: the median of its synchronisations, and whether all weights were equal."""
     results: list[dict[str, Any]] = []
     for replicas in (2, 4):
@@ -83,7 +83,7 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def fitted(rows: Sequence[dict[str, Any]]) -> str:
+def fit_costs(rows: Sequence[dict[str, Any]]) -> str:
     """Return what latency and bandwidth of two replicas predict for four, next to what was measured."""
     results = {(row["replicas"], row["parameters"]): row["seconds"] for row in rows}
     small, large = results[2, SIZES[0]], results[2, SIZES[-1]]

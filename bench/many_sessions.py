@@ -54,7 +54,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="sessions-bench-", dir=namespace.folder))
     try:
         with no_plots(), running(max_connections="1000", shared_buffers="128MB") as server:
-            spec = specified(folder)
+            spec = write_spec_file(folder)
             if namespace.sessions:
                 at_once(folder / "many", server, spec, namespace.sessions)
             for stages in filter(None, namespace.stages):
@@ -70,7 +70,7 @@ class Spec:
         self.path, self.resolved, self.model = path, resolved, model
 
 
-def specified(folder: Path) -> Spec:
+def write_spec_file(folder: Path) -> Spec:
     """Write the small spec of the unit tests."""
     home = folder / "spec"
     home.mkdir(parents=True)
@@ -93,7 +93,7 @@ def begin(runs: Path, name: str, spec: Spec) -> Path:
     return run
 
 
-class Counted(QuickLauncher):
+class SessionCount(QuickLauncher):
     """Writes down every start of a job: an effect outside of everything that Peergate keeps."""
 
     def __init__(self, effects: Path) -> None:
@@ -112,7 +112,7 @@ def whole_session(runs: Path, name: str, spec: Spec, effects: Path) -> None:
     """Register a session and run it to its end, as `peergate start` does."""
     run = begin(runs, name, spec)
     with lease(run) as judged_conversation:
-        session = quick_session(run, launcher=Counted(effects), display=Silent())  # pyright: ignore[reportArgumentType]
+        session = quick_session(run, launcher=SessionCount(effects), display=Silent())  # pyright: ignore[reportArgumentType]
         take_up(session.trail, judged_conversation)
         judged_conversation.on_loss = session.stop.set
         runtime.drive(session, None)
@@ -137,7 +137,7 @@ def at_once(folder: Path, server: Server, spec: Spec, count: int) -> None:
 
     for number in range(count):
         name = f"s{number:04}"
-        names[forked(lambda name=name: one(name))] = name
+        names[fork_session(lambda name=name: one(name))] = name
     os.close(go)
     released = time.monotonic()
     took: list[float] = []
@@ -172,7 +172,7 @@ def at_once(folder: Path, server: Server, spec: Spec, count: int) -> None:
     print(f"  {rows} entries, {int(size) / (count + 1):.0f} kB a session in the database")
 
 
-def forked(action: Callable[[], None]) -> int:
+def fork_session(action: Callable[[], None]) -> int:
     """Do something in a process of its own, which has all imports already; returns its number."""
     sys.stdout.flush()
     pid = os.fork()
@@ -189,7 +189,7 @@ def forked(action: Callable[[], None]) -> int:
         os._exit(code)
 
 
-def timed(what: Callable[[], Any], repeats: int = 3) -> float:
+def time_call(what: Callable[[], Any], repeats: int = 3) -> float:
     """Return the least wall time of some tries, in seconds."""
     values: list[float] = []
     for _ in range(repeats):
@@ -227,13 +227,13 @@ def _long_session(folder: Path, server: Server, spec: Spec, stages: int, where: 
     lenient(trail)
     lengthen(trail, pattern, -(-stages // attempts))
     one_more = iter(range(10_000))
-    append = timed(lambda: trail.append("pause", f"pause/{next(one_more)}", {"by": "bench"}), 9)
-    read = timed(lambda: list(trail.iterate()))
-    chain = timed(trail.verify_chain, 1)
+    append = time_call(lambda: trail.append("pause", f"pause/{next(one_more)}", {"by": "bench"}), 9)
+    read = time_call(lambda: list(trail.iterate()))
+    chain = time_call(trail.verify_chain, 1)
     size = trail.head().size
     trail.close()
-    overview_s = timed(lambda: overview(run))
-    seen_value = timed(lambda: glance(run), 1) if where == "file" else overview_s
+    overview_s = time_call(lambda: overview(run))
+    seen_value = time_call(lambda: glance(run), 1) if where == "file" else overview_s
     whole = run / "trail.sqlite"
     size_kb = whole.stat().st_size / 1024 if whole.exists() else trail_kb(server)
     print(

@@ -41,7 +41,7 @@ APPENDS = 400
 BODY = {"what": "settle", "job": "bench.stage.1", "party": "job", "stage": "stage", "usd": 0.25, "seconds": 12.5}
 
 
-def told(what: str, value: float, unit: str, limit: float | None = None, *, at_least: bool = False) -> bool:
+def print_figure(what: str, value: float, unit: str, limit: float | None = None, *, at_least: bool = False) -> bool:
     """Print a figure with its limit; returns whether it holds."""
     holds = limit is None or (value >= limit if at_least else value <= limit)
     bound = "" if limit is None else f"limit {'>=' if at_least else '<='} {limit:g}: {'holds' if holds else 'broken'}"
@@ -49,12 +49,12 @@ def told(what: str, value: float, unit: str, limit: float | None = None, *, at_l
     return holds
 
 
-def timed(action: Callable[[], Any]) -> float:
+def time_call(action: Callable[[], Any]) -> float:
     """Return the wall time of an action in seconds."""
-    return spent(action)[0]
+    return measure_processor_time(action)[0]
 
 
-def spent(action: Callable[[], Any]) -> tuple[float, float]:
+def measure_processor_time(action: Callable[[], Any]) -> tuple[float, float]:
     """Return the wall time of an action and the processor's time it took, here and in programs it ran, in seconds."""
     start, processor = time.perf_counter(), _processor()
     action()
@@ -95,19 +95,19 @@ def append(folder: Path) -> bool:
         insert()
 
     for n in range(APPENDS):
-        theirs.append(timed(insert))
-        ours.append(timed(lambda n=n: trail.append("spend", f"spend/{n}", BODY)))
-        signing.append(timed(insert_signed))
+        theirs.append(time_call(insert))
+        ours.append(time_call(lambda n=n: trail.append("spend", f"spend/{n}", BODY)))
+        signing.append(time_call(insert_signed))
     trail.close()
     bare.close()
     took, plain, signed = (statistics.median(values) for values in (ours, theirs, signing))
-    told("plain SQLite insert, WAL, synchronous=FULL", plain * 1e6, "us")
-    told("  the same with two ed25519 signatures", signed * 1e6, "us")
-    told("append: statement, two signatures, tree, head", took * 1e6, "us")
-    told("  of the insert with two signatures", took / signed, "x")
+    print_figure("plain SQLite insert, WAL, synchronous=FULL", plain * 1e6, "us")
+    print_figure("  the same with two ed25519 signatures", signed * 1e6, "us")
+    print_figure("append: statement, two signatures, tree, head", took * 1e6, "us")
+    print_figure("  of the insert with two signatures", took / signed, "x")
     # What is added is the processor's time, whatever the disk.
-    told("  1.5 x holds where a plain insert takes at least", (took - plain) * 2e6, "us")
-    return told("  of the plain insert", took / plain, "x", 1.5)
+    print_figure("  1.5 x holds where a plain insert takes at least", (took - plain) * 2e6, "us")
+    return print_figure("  of the plain insert", took / plain, "x", 1.5)
 
 
 def synthetic(folder: Path, count: int) -> Path:
@@ -135,20 +135,20 @@ def peers(folder: Path, leaves: int) -> None:
 
     tree: Any = pymerkle.InmemoryTree(algorithm="sha256")
     data = [b"entry %d" % n for n in range(leaves)]
-    told(
+    print_figure(
         "pymerkle InmemoryTree, append",
-        timed(lambda: [tree.append_entry(datum) for datum in data]) / leaves * 1e6,
+        time_call(lambda: [tree.append_entry(datum) for datum in data]) / leaves * 1e6,
         "us",
     )
     own = merkle.Frontier()
-    took = timed(lambda: [own.append(merkle.leaf_hash(datum)) for datum in data])
-    told("our tree, append", took / leaves * 1e6, "us")
+    took = time_call(lambda: [own.append(merkle.leaf_hash(datum)) for datum in data])
+    print_figure("our tree, append", took / leaves * 1e6, "us")
     whole = merkle.MerkleTree([merkle.leaf_hash(datum) for datum in data])
     places = [random.Random(2).randrange(leaves) for _ in range(300)]
-    took = timed(lambda: [tree.prove_inclusion(place + 1, leaves) for place in places])
-    told("pymerkle, prove inclusion", took / len(places) * 1e6, "us")
-    took = timed(lambda: [merkle.prove_inclusion(whole, place) for place in places])
-    told("our tree, prove inclusion", took / len(places) * 1e6, "us")
+    took = time_call(lambda: [tree.prove_inclusion(place + 1, leaves) for place in places])
+    print_figure("pymerkle, prove inclusion", took / len(places) * 1e6, "us")
+    took = time_call(lambda: [merkle.prove_inclusion(whole, place) for place in places])
+    print_figure("our tree, prove inclusion", took / len(places) * 1e6, "us")
 
 
 def main() -> None:
@@ -166,9 +166,9 @@ def main() -> None:
         holds.append(append(folder))
         peers(folder, count)
         made: list[Path] = []
-        took = timed(lambda: made.append(synthetic(folder, count)))
+        took = time_call(lambda: made.append(synthetic(folder, count)))
         run = made[0]
-        told(f"{count:,} entries in one transaction, each", took / count * 1e6, "us")
+        print_figure(f"{count:,} entries in one transaction, each", took / count * 1e6, "us")
         holds += verify(run, count)
         holds += search(run, count)
         holds += export(run, folder / "export", count, namespace.verifier, namespace.batch)
@@ -180,10 +180,10 @@ def main() -> None:
 def verify(run: Path, count: int) -> list[bool]:
     """Check every signature and the tree."""
     walks: list[TrailVerification] = []
-    wall, busy = spent(lambda: walks.append(walk_trail(read_trail(run / "trail.sqlite"))))
+    wall, busy = measure_processor_time(lambda: walks.append(walk_trail(read_trail(run / "trail.sqlite"))))
     assert not walks[0].damage
-    told("verify, wall time", count / wall, "entries/s")
-    return [told("verify, per second of one core", count / busy, "entries/s", 5000, at_least=True)]
+    print_figure("verify, wall time", count / wall, "entries/s")
+    return [print_figure("verify, per second of one core", count / busy, "entries/s", 5000, at_least=True)]
 
 
 def search(run: Path, count: int) -> list[bool]:
@@ -198,9 +198,9 @@ def search(run: Path, count: int) -> list[bool]:
     }
     flags: list[bool] = []
     for what, value in wanted.items():
-        runs = [spent(lambda element=value: select(path, element, 1000)) for _ in range(5)]
-        told(f"{what}, of {count:,}, wall time", min(wall for wall, _ in runs), "s")
-        flags.append(told("  processor's time", min(busy for _, busy in runs), "s", 0.3))
+        runs = [measure_processor_time(lambda element=value: select(path, element, 1000)) for _ in range(5)]
+        print_figure(f"{what}, of {count:,}, wall time", min(wall for wall, _ in runs), "s")
+        flags.append(print_figure("  processor's time", min(busy for _, busy in runs), "s", 0.3))
     command = [
         sys.executable,
         "-m",
@@ -213,21 +213,21 @@ def search(run: Path, count: int) -> list[bool]:
         "--limit",
         "20",
     ]
-    best = min(timed(lambda: subprocess.run(command, check=True, capture_output=True)) for _ in range(3))
+    best = min(time_call(lambda: subprocess.run(command, check=True, capture_output=True)) for _ in range(3))
     start = [sys.executable, "-m", "sessions.commands.cli", "audit", "list", "--help"]
-    bare = min(timed(lambda: subprocess.run(start, check=True, capture_output=True)) for _ in range(3))
-    told("  the same through the command line", best, "s")
-    told("  of which the start of the command line", bare, "s")
+    bare = min(time_call(lambda: subprocess.run(start, check=True, capture_output=True)) for _ in range(3))
+    print_figure("  the same through the command line", best, "s")
+    print_figure("  of which the start of the command line", bare, "s")
     return flags
 
 
 def export(run: Path, target: Path, count: int, verifier: Path, batch: Path) -> list[bool]:
     """Export with the page, verify the export with Peergate and with the Go program."""
     flags: list[bool] = []
-    wall, busy = spent(lambda: export_run(run, "trail.sqlite", "store", target, trail_page))
-    told(f"export of {count:,} entries, wall time", wall, "s")
-    flags.append(told("  processor's time", busy, "s", 60))
-    told("verify the export with Peergate", timed(lambda: verify_export(target)), "s")
+    wall, busy = measure_processor_time(lambda: export_run(run, "trail.sqlite", "store", target, trail_page))
+    print_figure(f"export of {count:,} entries, wall time", wall, "s")
+    flags.append(print_figure("  processor's time", busy, "s", 60))
+    print_figure("verify the export with Peergate", time_call(lambda: verify_export(target)), "s")
     ways = (
         (verifier, [], "every signature alone", None),
         (batch, [], "every signature, in batches", 2),
@@ -238,9 +238,12 @@ def export(run: Path, target: Path, count: int, verifier: Path, batch: Path) -> 
             print(f"{program} is not built: Go, {what}, was not measured")
             continue
         command = [str(program.resolve()), *arguments, str(target)]
-        runs = [spent(lambda command=command: subprocess.run(command, check=True, capture_output=True)) for _ in "123"]
-        flags.append(told(f"verify the export with Go, {what}", min(wall for wall, _ in runs), "s", limit))
-        told("  processor's time, on all cores", min(busy for _, busy in runs), "s")
+        runs = [
+            measure_processor_time(lambda command=command: subprocess.run(command, check=True, capture_output=True))
+            for _ in "123"
+        ]
+        flags.append(print_figure(f"verify the export with Go, {what}", min(wall for wall, _ in runs), "s", limit))
+        print_figure("  processor's time, on all cores", min(busy for _, busy in runs), "s")
     return flags
 
 

@@ -171,11 +171,11 @@ def _ours(kind: str, path: Path, model: Path, folder: Path) -> Run:
     results: list[Run] = []
     watch = Watch()
 
-    def timed(trainer: Any, _: Path) -> None:
+    def time_run(trainer: Any, _: Path) -> None:
         results.append(watch.steps(trainer))
 
     assert saved_steps.train is sft.train is dpo.train
-    sft.train = dpo.train = timed
+    sft.train = dpo.train = time_run
     (sft.sft if kind == "sft" else dpo.dpo)(job)
     return results[0]
 
@@ -196,7 +196,7 @@ def runs_of(kind: str, model: Path, steps: int, repeats: int, threads: int, devi
     return results
 
 
-def told(kind: str, results: dict[str, list[Run]], parameters: int, rate: float) -> bool:
+def print_comparison(kind: str, results: dict[str, list[Run]], parameters: int, rate: float) -> bool:
     """Print the medians of a kind, their ratios, and return whether the limits hold."""
     ours, theirs = results["peergate"], results["trl"]
     for who, runs in results.items():
@@ -277,7 +277,7 @@ def main() -> int:
               f"{namespace.threads} threads; matrix rate {rate / 1e9:.1f} GFLOP/s in float32", flush=True)  # fmt: skip
         for kind in namespace.kinds:
             results = runs_of(kind, model, namespace.steps, namespace.repeats, namespace.threads, namespace.device)
-            current = told(kind, results, shape.parameters(), rate) and current
+            current = print_comparison(kind, results, shape.parameters(), rate) and current
     return 0 if current else 1
 
 

@@ -55,7 +55,7 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def timed(what: str, step: Callable[[], Any]) -> float:
+def time_call(what: str, step: Callable[[], Any]) -> float:
     """Print how long the second of two calls takes, as the first may import or compile; return its processor time."""
     step()
     started_at, cpu = time.perf_counter(), time.process_time()
@@ -86,10 +86,10 @@ def many_sessions(run: Path, runs: Path, count: int) -> None:
         (runs / INDEX).unlink(missing_ok=True)
         assert client.get("/").text.count("<tr data-name") == count
 
-    timed(f"list of {count} sessions, read for the first time", anew)
-    timed(f"list of {count} sessions", lambda: client.get("/"))
+    time_call(f"list of {count} sessions, read for the first time", anew)
+    time_call(f"list of {count} sessions", lambda: client.get("/"))
     if count >= 2 * PORTION:
-        timed(f"effect, money and damage of {PORTION} of them, asked for by the page afterwards", portion)
+        time_call(f"effect, money and damage of {PORTION} of them, asked for by the page afterwards", portion)
 
 
 def many_samples(run: Path, folder: Path, count: int) -> None:
@@ -97,7 +97,7 @@ def many_samples(run: Path, folder: Path, count: int) -> None:
     entries = read_entries(run / "trail.sqlite")
     place = Scope(run.parent).place(run.name)
     read = Read(run.name, place, entries)
-    timed(f"verifying a trail of {len(entries)} entries", lambda: checked_trail(place))
+    time_call(f"verifying a trail of {len(entries)} entries", lambda: checked_trail(place))
     evidence = gather(run, entries, read.store, "tuned", 1)
     items = [evidence.heldout[number % len(evidence.heldout)] for number in range(count)]
     items = [item.model_copy(update={"id": f"{item.id}-{number}"}) for number, item in enumerate(items)]
@@ -115,13 +115,14 @@ def many_samples(run: Path, folder: Path, count: int) -> None:
     def plainly() -> list[Any]:
         return [json.loads(line) for path in paths for line in path.open(encoding="utf-8")]
 
-    def judged() -> Samples:
+    def judge_page() -> Samples:
         pairs = both_sides(large, *paths)
         return Samples(tuple(JudgedSample(number, *pair) for number, pair in enumerate(pairs, 1)), ("base", "tuned"))
 
-    plain = timed(f"plain read of 2 x {count} rows as JSON", plainly)
-    print(f"  ratio: {timed(f'read, paired and judged, once for all pages of {count} samples', judged) / plain:.1f}")
-    samples = judged()
+    plain = time_call(f"plain read of 2 x {count} rows as JSON", plainly)
+    judged_s = time_call(f"read, paired and judged, once for all pages of {count} samples", judge_page)
+    print(f"  ratio: {judged_s / plain:.1f}")
+    samples = judge_page()
 
     reader = SampleReader()
 
@@ -129,10 +130,10 @@ def many_samples(run: Path, folder: Path, count: int) -> None:
         return samples
 
     view_samples.samples_of = again
-    timed("a page of 60 rows at the end", lambda: reader.page(read, ("all", "", ""), count - 60, 60))
-    timed("a filter", lambda: samples.select("gained", "", ""))
-    timed("a search that finds one row", lambda: samples.select("all", "", items[-1].id))
-    timed("the counts of all filters", samples.counts)
+    time_call("a page of 60 rows at the end", lambda: reader.page(read, ("all", "", ""), count - 60, 60))
+    time_call("a filter", lambda: samples.select("gained", "", ""))
+    time_call("a search that finds one row", lambda: samples.select("all", "", items[-1].id))
+    time_call("the counts of all filters", samples.counts)
 
 
 if __name__ == "__main__":

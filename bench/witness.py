@@ -57,13 +57,13 @@ def main() -> int:
     model, tokenizer = load(folder, namespace.device, getattr(torch, namespace.dtype))
     items = load_items(HOME / "specs" / "library" / "data" / "format_heldout.jsonl")[: namespace.answers]
 
-    def encoded(text: str) -> tuple[int, ...]:
+    def encode_prompts(text: str) -> tuple[int, ...]:
         return dialogue_ids(tokenizer, [{"role": "user", "content": text}], "chat").ids
 
-    prompts = [encoded(item.prompt) for item in items]
+    prompts = [encode_prompts(item.prompt) for item in items]
     greedy, warm = TokenSampling(namespace.tokens), TokenSampling(namespace.tokens, temperature=0.8, top_p=0.95)
 
-    def written(sampling: TokenSampling, size: int) -> tuple[list[Completion], float]:
+    def write_answers(sampling: TokenSampling, size: int) -> tuple[list[Completion], float]:
         engine: Any = BatchedEngine(model, tokenizer, size, share=False)
         if namespace.engine != "batched":
             engine = make_engine(namespace.engine, folder, size, scratch=Path(tempfile.gettempdir()))
@@ -71,7 +71,7 @@ def main() -> int:
         done = engine.complete(prompts, sampling, seed=3)
         return [value for (value,) in done], time.perf_counter() - began
 
-    def asked(
+    def read_answers(
         outputs: Sequence[Completion], sampling: TokenSampling, texts: Sequence[tuple[int, ...]]
     ) -> list[PromptedAnswer]:
         return [
@@ -86,9 +86,9 @@ def main() -> int:
     completions: dict[str, list[Completion]] = {}
     for name, sampling in (("greedy", greedy), ("sampled", warm)):
         for size in namespace.sizes:
-            outputs, seconds = written(sampling, size)
+            outputs, seconds = write_answers(sampling, size)
             began = time.perf_counter()
-            rows = list(read(model, tokenizer, asked(outputs, sampling, prompts)))
+            rows = list(read(model, tokenizer, read_answers(outputs, sampling, prompts)))
             writing += seconds
             reading += time.perf_counter() - began
             wrong = failing(rows)
@@ -102,7 +102,7 @@ def main() -> int:
             completions[name] = outputs
     ratio = reading / writing
     print(f"reading all of them took {ratio:.2f} x as long as writing them ({reading:.1f} s)")
-    fewer = [encoded(item.prompt.rsplit(" ", 1)[0]) for item in items]
+    fewer = [encode_prompts(item.prompt.rsplit(" ", 1)[0]) for item in items]
     swapped = [
         completion._replace(ids=(*completion.ids[:2], completion.ids[-1], *completion.ids[3:]))
         for completion in completions["greedy"]
@@ -115,20 +115,20 @@ def main() -> int:
         "sampled, a prompt without its last word": (completions["sampled"], warm, fewer),
     }
     for what, (outputs, sampling, texts) in others.items():
-        wrong = failing(list(read(model, tokenizer, asked(outputs, sampling, texts))))
-        print(f"{what}: {_found(wrong, len(outputs), ratio)}")
+        wrong = failing(list(read(model, tokenizer, read_answers(outputs, sampling, texts))))
+        print(f"{what}: {_count_detections(wrong, len(outputs), ratio)}")
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weight in model.parameters():
             moved = torch.randn(weight.shape, generator=generator, dtype=torch.float32) * 0.02
             weight.mul_((1 + moved).to(weight))
     for name, sampling in (("greedy", greedy), ("sampled", warm)):
-        wrong = failing(list(read(model, tokenizer, asked(completions[name], sampling, prompts))))
-        print(f"{name}, weights moved by two in a hundred: {_found(wrong, len(items), ratio)}")
+        wrong = failing(list(read(model, tokenizer, read_answers(completions[name], sampling, prompts))))
+        print(f"{name}, weights moved by two in a hundred: {_count_detections(wrong, len(items), ratio)}")
     return 1 if honest else 0
 
 
-def _found(failing: int, rows: int, ratio: float) -> str:
+def _count_detections(failing: int, rows: int, ratio: float) -> str:
     """Return how likely a failing row is among those read, and what reading so many costs, as a share of writing."""
     parts: list[str] = []
     for read in sorted({size for size in (1, 2, 4, 8, 16, 32) if size < rows} | {sample_size(rows), rows}):

@@ -64,7 +64,7 @@ CALLS = 1.5
 """Calls of ``self_instruct`` for each instruction that it is to keep."""
 
 
-class Planned(NamedTuple):
+class WitnessPlan(NamedTuple):
     """Seconds of a stage and of its witness."""
 
     stage: str
@@ -89,7 +89,7 @@ def main() -> int:
     worst = 0.0
     for name, profile in PROFILES:
         spec = load_spec(LIBRARY / f"{name}.yaml", profile).spec
-        results = [value for stage in spec.stages if (value := planned(spec, stage)) is not None]
+        results = [value for stage in spec.stages if (value := plan_witness(spec, stage)) is not None]
         share = share_of(results, beside=True)
         worst = max(worst, share)
         work, seconds = sum(value.witness for value in results), sum(value.seconds for value in results)
@@ -107,7 +107,7 @@ def main() -> int:
     return int(worst > LIMIT)
 
 
-def share_of(results: list[Planned], *, beside: bool) -> float:
+def share_of(results: list[WitnessPlan], *, beside: bool) -> float:
     """Return the share of the machine's time that witnesses take."""
     begins = [value.begins(beside=beside) for value in results]
     stages = sum(value.seconds + value.before + begin for value, (begin, _) in zip(results, begins, strict=True))
@@ -115,7 +115,7 @@ def share_of(results: list[Planned], *, beside: bool) -> float:
     return witnesses / (stages + witnesses)
 
 
-def planned(spec: SessionSpec, stage: Stage) -> Planned | None:
+def plan_witness(spec: SessionSpec, stage: Stage) -> WitnessPlan | None:
     """Return the plan of a stage that a witness reads or repeats; None for any other."""
     kind, parameters = kind_of(stage), stage.parameters
     source = spec.control if stage.inputs.get("model") == "control" and spec.control else spec.model
@@ -132,10 +132,10 @@ def planned(spec: SessionSpec, stage: Stage) -> Planned | None:
     before = models * _digesting(value, 1)
     if isinstance(parameters, SftParameters | DpoParameters):
         work, again = _training(parameters, _volume(spec, stage), shape)
-        return Planned(stage.name, work + leaving, again, value / LOADING, before, digests)
+        return WitnessPlan(stage.name, work + leaving, again, value / LOADING, before, digests)
     work, again = _asking(spec, stage, shape)
     more = (models - 1) * value / LOADING
-    return Planned(stage.name, work + leaving + more, again + more, value / LOADING, before, digests)
+    return WitnessPlan(stage.name, work + leaving + more, again + more, value / LOADING, before, digests)
 
 
 def _digesting(value: float, folders: int) -> float:

@@ -71,7 +71,10 @@ def main() -> int:
                 random.Random(f"{what} {size}"),
                 namespace.honest if what == "honest" else namespace.stages,
             )
-            flags = [_found(_challenged(stage(generator, namespace.each), size, generator)) for _ in range(many)]
+            flags = [
+                _count_detections(_make_challenge(stage(generator, namespace.each), size, generator))
+                for _ in range(many)
+            ]
             shares = [sum(column) / many for column in zip(*flags, strict=True)]
             cost = min(1.0, size / namespace.each / _PROMPTS)
             print(
@@ -96,7 +99,7 @@ def _stages(folder: Path, pool: int) -> dict[str, Stage]:
         for item in items
     ]
 
-    def drawn(sampling: TokenSampling, many: int, weights: Any = model, shifted: int = 0) -> Drawn:
+    def draw_samples(sampling: TokenSampling, many: int, weights: Any = model, shifted: int = 0) -> Drawn:
         outputs = BatchedEngine(weights, tokenizer, 64, share=False).complete(prompts, sampling, samples=many, seed=3)
         outputs = [*outputs[shifted:], *outputs[:shifted]]
         review_requests = [
@@ -115,8 +118,8 @@ def _stages(folder: Path, pool: int) -> dict[str, Stage]:
         samples = [Sample(review_request, rows[review_request.row]) for review_request in review_requests]
         return [samples[many * place : many * (place + 1)] for place in range(len(prompts))]
 
-    honest, greedy = drawn(GRANTED, pool), drawn(TokenSampling(48), 1)
-    strange = drawn(GRANTED, pool, shifted=1)
+    honest, greedy = draw_samples(GRANTED, pool), draw_samples(TokenSampling(48), 1)
+    strange = draw_samples(GRANTED, pool, shifted=1)
 
     def of(some: Drawn) -> Stage:
         return lambda generator, each: [
@@ -132,7 +135,7 @@ def _stages(folder: Path, pool: int) -> dict[str, Stage]:
 
         return rows
 
-    def copied(share: float) -> Stage:
+    def copy_samples(share: float) -> Stage:
         def rows(generator: random.Random, each: int) -> list[Sample]:
             some = of(honest)(generator, each)
             for place in range(len(some)):
@@ -144,20 +147,20 @@ def _stages(folder: Path, pool: int) -> dict[str, Stage]:
 
     return {
         "honest": of(honest),
-        "drawn at 0.45": of(drawn(GRANTED._replace(temperature=0.45), pool)),
-        "drawn at 0.6": of(drawn(GRANTED._replace(temperature=0.6), pool)),
-        "drawn at 0.85": of(drawn(GRANTED._replace(temperature=0.85), pool)),
-        "drawn at 1.2": of(drawn(GRANTED._replace(temperature=1.2), pool)),
+        "drawn at 0.45": of(draw_samples(GRANTED._replace(temperature=0.45), pool)),
+        "drawn at 0.6": of(draw_samples(GRANTED._replace(temperature=0.6), pool)),
+        "drawn at 0.85": of(draw_samples(GRANTED._replace(temperature=0.85), pool)),
+        "drawn at 1.2": of(draw_samples(GRANTED._replace(temperature=1.2), pool)),
         "two thirds greedy": partly(2 / 3, greedy),
         "one third greedy": partly(1 / 3, greedy),
-        "each second a copy": copied(1.0),
-        "each fourth a copy": copied(0.5),
-        "of other weights": of(drawn(GRANTED, pool, load(other)[0])),
+        "each second a copy": copy_samples(1.0),
+        "each fourth a copy": copy_samples(0.5),
+        "of other weights": of(draw_samples(GRANTED, pool, load(other)[0])),
         "one in twenty to another prompt": partly(0.05, strange),
     }
 
 
-def _challenged(stage: Sequence[Sample], size: int, generator: random.Random) -> list[WitnessRow]:
+def _make_challenge(stage: Sequence[Sample], size: int, generator: random.Random) -> list[WitnessRow]:
     """Return what a witness says of some rows of a stage."""
     every = [sample_faults.asked._replace(row=place) for place, sample_faults in enumerate(stage)]
     places = sorted(generator.sample(range(len(stage)), min(size, len(stage))))
@@ -165,7 +168,7 @@ def _challenged(stage: Sequence[Sample], size: int, generator: random.Random) ->
     return [stage[place].row.model_copy(update={"row": place, "copies": copies.get((place, ""))}) for place in places]
 
 
-def _found(rows: Sequence[WitnessRow]) -> tuple[bool, ...]:
+def _count_detections(rows: Sequence[WitnessRow]) -> tuple[bool, ...]:
     """Return whether single answers, and all together, expose a stage."""
     seed = str(len(rows))
     single = any("all sampled" not in wrong_row["why"] for wrong_row in wrong_rows(seed, rows, "float32"))

@@ -80,10 +80,10 @@ def main() -> int:
     for name, sort in sorts.items():
         read = list(score(model, "rows", sort.due(remaining[name], False)))
         flaws = {
-            f"one score shifted by {shift:g} nats": [_shifted(scored_row, shift) for scored_row in read]
+            f"one score shifted by {shift:g} nats": [_shift_score(scored_row, shift) for scored_row in read]
             for shift in SHIFTS
         }
-        flaws |= {"two scores swapped": [_swapped(scored_row) for scored_row in read if len(scored_row.scores) > 1]}
+        flaws |= {"two scores swapped": [_swap_labels(scored_row) for scored_row in read if len(scored_row.scores) > 1]}
         flaws |= {"another wording": list(score(model, "rows", sort.due(remaining[name], True)))}
         for what, rows in flaws.items():
             print(f"{name}, {what}: {failing(rows)} of {len(rows)} fail, {spread(rows):.2g} in the root mean square")
@@ -99,14 +99,14 @@ def main() -> int:
     return 1 if honest else 0
 
 
-def _shifted(row: ScoredRow, nats: float) -> ScoredRow:
+def _shift_score(row: ScoredRow, nats: float) -> ScoredRow:
     """State the first score a little higher."""
     name, first = next(iter(row.scores.items()))
     moved = first.model_copy(update={"stated": first.stated + nats})
     return row.model_copy(update={"scores": row.scores | {name: moved}})
 
 
-def _swapped(row: ScoredRow) -> ScoredRow:
+def _swap_labels(row: ScoredRow) -> ScoredRow:
     """State the first score for the last, and the reverse."""
     (name, first), *_, (other, last) = row.scores.items()
     swapped = {
@@ -156,7 +156,7 @@ def _critics(model: Any, tokenizer: Any, count: int) -> dict[str, Sort]:
         parameters = responses_parameters.model_copy(update={"batch_size": size})
         return Critic(model, tokenizer, load_shipped_rubric("comparison"), parameters, "chat").comparisons(pairs)
 
-    def compared(rows: Sequence[Any], wording: bool) -> list[Any]:
+    def compare_scores(rows: Sequence[Any], wording: bool) -> list[Any]:
         rubric = other(load_shipped_rubric("comparison")) if wording else load_shipped_rubric("comparison")
         return pairs_scored(judge, rubric, responses_parameters, list(enumerate(rows)), [(pair, {}) for pair in pairs])
 
@@ -165,7 +165,7 @@ def _critics(model: Any, tokenizer: Any, count: int) -> dict[str, Sort]:
     return {
         "instructions": of_subjects("instruction", CritiqueInstructionsParameters(), instructions),
         "responses": of_subjects("response", CritiqueResponsesParameters(), responses),
-        "pairs": Sort(compare, compared),
+        "pairs": Sort(compare, compare_scores),
     }
 
 
@@ -196,7 +196,7 @@ def _likelihoods(model: Any, tokenizer: Any, count: int) -> dict[str, Sort]:
         encoded = [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in input_texts]
         return [list(windows_of(value, prefix_of(tokenizer), 64, 32)) for value in encoded]
 
-    def written(rows: list[list[Any]], size: int) -> list[list[float]]:
+    def write_scores(rows: list[list[Any]], size: int) -> list[list[float]]:
         return [nats_of(model, some, batch_size=size) for some in rows]
 
     def due_choices(rows: Sequence[Any], wording: bool) -> list[Any]:
@@ -218,10 +218,10 @@ def _likelihoods(model: Any, tokenizer: Any, count: int) -> dict[str, Sort]:
         ]
 
     def write_choices(size: int) -> list[Any]:
-        return written(choices(False), size)
+        return write_scores(choices(False), size)
 
     def write_texts(size: int) -> list[Any]:
-        return written(windows(False), size)
+        return write_scores(windows(False), size)
 
     return {"choices": Sort(write_choices, due_choices), "texts": Sort(write_texts, due_texts)}
 

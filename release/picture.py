@@ -24,7 +24,7 @@ _STYLES = (
 )
 
 
-def abridged(printed: str) -> list[str]:
+def abridge_lines(printed: str) -> list[str]:
     """Return the lines that tell the story: of the log those that :data:`_KEPT` names, and all that follows the log."""
     lines = printed.rstrip("\n").split("\n")
     logged = [place for place, line in enumerate(lines) if re.match(r"\d\d:\d\d:\d\d", line)]
@@ -32,10 +32,10 @@ def abridged(printed: str) -> list[str]:
     return [line for line in lines[:end] if _KEPT.search(line)] + lines[end:]
 
 
-def drawn(printed: str, title: str) -> str:
+def draw_terminal(printed: str, title: str) -> str:
     """Return the picture of a text, wrapped at :data:`COLUMNS`."""
     console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True)
-    for line in abridged(printed):
+    for line in abridge_lines(printed):
         text = Text(line)
         for pattern, style in _STYLES:
             text.highlight_regex(pattern, style)
@@ -46,7 +46,7 @@ def drawn(printed: str, title: str) -> str:
 def main() -> int:
     """Read a command's output and write its picture."""
     out, title = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "peergate"
-    out.write_text(drawn(sys.stdin.read(), title), encoding="utf-8")
+    out.write_text(draw_terminal(sys.stdin.read(), title), encoding="utf-8")
     return 0
 
 

@@ -27,7 +27,7 @@ Needs = Callable[[str], list[str] | None]
 """Returns the requirements of a component by its name; None if it is not installed here."""
 
 
-def declared(pyproject: Path) -> list[Requirement]:
+def read_declared(pyproject: Path) -> list[Requirement]:
     """Return what the project and the extras of ``make setup`` ask for."""
     project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
     waiting, requirements = list[str](EXTRAS), [Requirement(line) for line in project["dependencies"]]
@@ -120,7 +120,7 @@ def main() -> None:
     from cyclonedx.validation.json import JsonStrictValidator  # pyright: ignore[reportMissingImports]
 
     path, packages = map(Path, sys.argv[1:])
-    direct = [*declared(Path(__file__).parents[1] / "pyproject.toml"), Requirement(WEIGHTS)]
+    direct = [*read_declared(Path(__file__).parents[1] / "pyproject.toml"), Requirement(WEIGHTS)]
     try:
         document = complete(json.loads(path.read_bytes()), direct, needs_in(packages))
     except ValueError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.attack.exports import BATCH, build_verifier, go_codes, missing_packages, original, python_code
-from bench.attack.forged_trail import Original, Step, copied, forged, steps_of
+from bench.attack.forged_trail import Original, Step, copy_trail, forge_trail, steps_of
 from bench.attack.outcome import Outcome
 from reviews.trail.chain.envelope import open_envelope, seal, signatures_text
 from reviews.trail.chain.store import Store
@@ -43,10 +43,10 @@ def run(seed: int, folder: Path) -> Outcome:
 def complete_export(recorded: Original, place: Path) -> Original:
     """Return an export that holds every kind of entry with every file that it may name."""
     place.mkdir()
-    bare = recorded._replace(folder=copied(recorded, place / "bare"))
+    bare = recorded._replace(folder=copy_trail(recorded, place / "bare"))
     shutil.rmtree(bare.folder / "store")
     steps = EveryKind(Store(bare.folder / "store")).steps(recorded)
-    folder = forged(bare, steps, place / "export")
+    folder = forge_trail(bare, steps, place / "export")
     return Original(folder, [step.entry for step in steps], recorded.keys)
 
 
@@ -54,7 +54,7 @@ def deletions(whole: Original, place: Path) -> Iterator[tuple[str, Path]]:
     """Yield an export without each of its stored files."""
     place.mkdir()
     for number, file in enumerate(stored_files(whole)):
-        folder = copied(whole, place / str(number))
+        folder = copy_trail(whole, place / str(number))
         delete(folder / file)
         yield f"{file} deleted", folder
 
@@ -72,7 +72,7 @@ def edits(whole: Original, place: Path) -> Iterator[tuple[str, Path]]:
         for what, step in changes.items():
             steps = steps_of(whole)
             steps[number] = step
-            yield f"{entry.kind} {what}", forged(whole, steps, place / f"{number}-{what.replace(' ', '-')}")
+            yield f"{entry.kind} {what}", forge_trail(whole, steps, place / f"{number}-{what.replace(' ', '-')}")
 
 
 class EveryKind:

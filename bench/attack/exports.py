@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bench.attack import forged_policies, forgeries
-from bench.attack.forged_trail import Original, copied, forged, rewrite, spoiled_base64
+from bench.attack.forged_trail import Original, copy_trail, forge_trail, rewrite, spoiled_base64
 from bench.attack.outcome import Outcome
 from reviews.audit.export import export_run, verify_export
 from reviews.trail.chain.keys import KeyFolder
@@ -107,7 +107,7 @@ def attack(
     """
     for first in range(0, attempts, BATCH):
         seeds = range(seed * 1_000_000 + first, seed * 1_000_000 + min(first + BATCH, attempts))
-        made = [(seed, *manipulated(whole, seed, folder / str(seed))) for seed in seeds]
+        made = [(seed, *manipulate_export(whole, seed, folder / str(seed))) for seed in seeds]
         theirs = go_codes(verifier, [folder / str(seed) for seed in seeds])
         for (value, what, harmful), their in zip(made, theirs, strict=True):
             ours = python_code(folder / str(value))
@@ -142,14 +142,14 @@ def go_codes(verifier: Path, folders: Sequence[Path]) -> list[int]:
     return codes[:-1]
 
 
-def manipulated(whole: Original, seed: int, target: Path) -> tuple[str, bool]:
+def manipulate_export(whole: Original, seed: int, target: Path) -> tuple[str, bool]:
     """Write a manipulated export; returns what was done and whether it has to be refused."""
     chance = random.Random(seed)
     if chance.random() < 0.55:
         made = chance.choices(list(FORGERIES), list(FORGERIES.values()))[0](whole, chance)
-        forged(whole, made.steps, target, policy=made.policy, size=made.size)
+        forge_trail(whole, made.steps, target, policy=made.policy, size=made.size)
         return f"forged: {made.what}", made.harmful
-    copied(whole, target)
+    copy_trail(whole, target)
     how = chance.choices((_bytes, _tree, _note), (4, 5, 3))[0]
     return how(target, chance)
 
@@ -338,7 +338,7 @@ def _note(folder: Path, chance: random.Random) -> tuple[str, bool]:
 
 
 def _notes(folder: Path, chance: random.Random) -> Iterator[tuple[str, Callable[[bytes], bytes], bool]]:
-    def spoiled(line: int) -> Callable[[bytes], bytes]:
+    def spoil_file(line: int) -> Callable[[bytes], bytes]:
         def change(data: bytes) -> bytes:
             lines = data.decode().split("\n")
             words = lines[line].split(" ")
@@ -349,16 +349,16 @@ def _notes(folder: Path, chance: random.Random) -> Iterator[tuple[str, Callable[
         return change
 
     stranger = "\u2014 ada.example AAAAAAAAAAAA\n".encode()
-    yield "checkpoint: root in another spelling", spoiled(2), True
-    yield "checkpoint: signature in another spelling", spoiled(4), True
+    yield "checkpoint: root in another spelling", spoil_file(2), True
+    yield "checkpoint: signature in another spelling", spoil_file(4), True
     yield "checkpoint: a leading zero", lambda data: data.replace(b"\n8", b"\n08", 1), True
     yield "checkpoint: line ends of another system", lambda data: data.replace(b"\n", b"\r\n"), True
     yield "checkpoint: an extension line", lambda data: data.replace(b"\n\n", b"\nextension\n\n", 1), True
     yield "checkpoint: a line end too much", lambda data: data + b"\n", True
     yield "checkpoint: no last line end", lambda data: data[:-1], True
     yield "checkpoint: a name in capitals", lambda data: data.replace(b"peergate", b"Peergate"), True
-    yield "checkpoint: a wrong signature in front", _doubled(first=True), False
-    yield "checkpoint: a wrong signature behind", _doubled(first=False), False
+    yield "checkpoint: a wrong signature in front", _double_line(first=True), False
+    yield "checkpoint: a wrong signature behind", _double_line(first=False), False
     yield "checkpoint: a signature of a stranger", lambda data: data + stranger, False
     yield "checkpoint: 150 signatures of strangers", lambda data: data + stranger * 150, False
     yield "checkpoint: a signature of a stranger, too short", lambda data: data + "\u2014 a AAAA\n".encode(), True
@@ -376,12 +376,12 @@ def _notes(folder: Path, chance: random.Random) -> Iterator[tuple[str, Callable[
     yield "vkey: no line end", lambda data: data.strip(), True
     yield "vkey: another name", lambda data: b"x" + data, True
     yield "vkey: two keys", lambda data: data * 2, True
-    yield "proof: a hash in another spelling", spoiled(3), True
+    yield "proof: a hash in another spelling", spoil_file(3), True
     yield "proof: another number", lambda data: data.replace(b"index ", b"index 0", 1), True
     yield "proof: a line of extra data", lambda data: data.replace(b"index", b"extra AAAA\nindex", 1), True
 
 
-def _doubled(*, first: bool) -> Callable[[bytes], bytes]:
+def _double_line(*, first: bool) -> Callable[[bytes], bytes]:
     """A second signature line under the log's own name and key, which does not hold."""
 
     def change(data: bytes) -> bytes:

@@ -86,7 +86,9 @@ def attack_folder(
     for _ in range(more):
         current_path, two = chance.sample(files, 2)
         attacks.append(
-            chance.choice((_deleted(current_path), _swapped(current_path, two), _planted(place, files, chance)))
+            chance.choice(
+                (_delete_file(current_path), _swap_files(current_path, two), _plant_file(place, files, chance))
+            )
         )
     for what, touched, change in attacks:
         _try(outcome, place, verified, what, touched, change, before)
@@ -143,11 +145,11 @@ def _flip(path: Path, chance: random.Random) -> Callable[[], None]:
     return change
 
 
-def _deleted(path: Path) -> tuple[str, list[Path], Callable[[], None]]:
+def _delete_file(path: Path) -> tuple[str, list[Path], Callable[[], None]]:
     return "deleted", [path], path.unlink
 
 
-def _swapped(path: Path, two: Path) -> tuple[str, list[Path], Callable[[], None]]:
+def _swap_files(path: Path, two: Path) -> tuple[str, list[Path], Callable[[], None]]:
     def change() -> None:
         first, second = path.read_bytes(), two.read_bytes()
         rewrite(path, second)
@@ -157,7 +159,7 @@ def _swapped(path: Path, two: Path) -> tuple[str, list[Path], Callable[[], None]
     return "swapped", [path, two], change
 
 
-def _planted(place: Path, files: list[Path], chance: random.Random) -> tuple[str, list[Path], Callable[[], None]]:
+def _plant_file(place: Path, files: list[Path], chance: random.Random) -> tuple[str, list[Path], Callable[[], None]]:
     """Put something where nothing was, or in the place of a file."""
     name = chance.choice([
         "more.txt", "trail.sqlite-wal", "trail.sqlite-journal", "state.sqlite", "jobs/x/exit.json", "report/more.md",

@@ -83,7 +83,7 @@ class Target:
 
 
 @contextmanager
-def served(folder: Path) -> Generator[tuple[Target, subprocess.Popen[str]]]:
+def serve_target(folder: Path) -> Generator[tuple[Target, subprocess.Popen[str]]]:
     """Serve a small session over HTTP from a process of its own; it is ended with the context."""
     run, token = open_quick(folder, EXTERNAL), folder / "token"
     command = [sys.executable, "-m", "testing.fixtures.quick_mcp", "mcp", "small", "--runs", str(run.parent)]
@@ -219,7 +219,7 @@ def run(seed: int, folder: Path) -> Outcome:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (HALF_OPEN + 500, most))
     try:
-        with served(folder) as (target, server):
+        with serve_target(folder) as (target, server):
             _attack(target, server, seed, outcome)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

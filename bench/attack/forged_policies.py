@@ -30,22 +30,22 @@ def another_envelope(original: Original, chance: random.Random) -> Forgery:
 
         return rewritten
 
-    def spoiled(value: Any, **changed: Any) -> Any:
+    def spoil_policy(value: Any, **changed: Any) -> Any:
         return value | changed
 
     stranger = base64.b64encode(chance.randbytes(64)).decode()
     changes: dict[str, Rewrite] = {
         "no signature": signatures(lambda all: []),
         "null as signatures": signatures(lambda all: None),
-        "another spelling of base64": signatures(lambda all: [spoiled(all[0], sig=spoiled_base64(all[0]["sig"]))]),
-        "a line end in base64": signatures(lambda all: [spoiled(all[0], sig=all[0]["sig"] + "\n")]),
-        "base64 without padding": signatures(lambda all: [spoiled(all[0], sig=all[0]["sig"].rstrip("="))]),
-        "a signature cut": signatures(lambda all: [spoiled(all[0], sig=all[0]["sig"][:44])]),
-        "a wrong signature": signatures(lambda all: [spoiled(all[0], sig=stranger)]),
-        "a wrong signature too": signatures(lambda all: [*all, spoiled(all[0], sig=stranger)]),
-        "a signature of a stranger too": signatures(lambda all: [*all, spoiled(all[0], keyid="0" * 64)]),
-        "a key id in capitals": signatures(lambda all: [spoiled(all[0], keyid=all[0]["keyid"].upper())]),
-        "a member of a signature more": signatures(lambda all: [spoiled(all[0], cert="x")]),
+        "another spelling of base64": signatures(lambda all: [spoil_policy(all[0], sig=spoiled_base64(all[0]["sig"]))]),
+        "a line end in base64": signatures(lambda all: [spoil_policy(all[0], sig=all[0]["sig"] + "\n")]),
+        "base64 without padding": signatures(lambda all: [spoil_policy(all[0], sig=all[0]["sig"].rstrip("="))]),
+        "a signature cut": signatures(lambda all: [spoil_policy(all[0], sig=all[0]["sig"][:44])]),
+        "a wrong signature": signatures(lambda all: [spoil_policy(all[0], sig=stranger)]),
+        "a wrong signature too": signatures(lambda all: [*all, spoil_policy(all[0], sig=stranger)]),
+        "a signature of a stranger too": signatures(lambda all: [*all, spoil_policy(all[0], keyid="0" * 64)]),
+        "a key id in capitals": signatures(lambda all: [spoil_policy(all[0], keyid=all[0]["keyid"].upper())]),
+        "a member of a signature more": signatures(lambda all: [spoil_policy(all[0], cert="x")]),
         "a key id twice": lambda data: data.replace(b'{"keyid":', b'{"keyid":"x","keyid":', 1),
         "a payload twice": lambda data: b'{"payload":"e30=",' + data[1:],
         "a payload in capitals too": lambda data: data[:-1] + b',"Payload":"e30="}',
@@ -108,7 +108,7 @@ def _listed_twice(policy: Any, chance: random.Random) -> bool:
     return True
 
 
-def _dropped(name: str) -> Callable[[Any, random.Random], bool]:
+def _drop_policy_field(name: str) -> Callable[[Any, random.Random], bool]:
     def change(policy: Any, chance: random.Random) -> bool:
         del policy[name]
         return True
@@ -145,9 +145,9 @@ _POLICIES: dict[str, Callable[[Any, random.Random], bool]] = {
     "an unknown member": _set(z=1),
     "another form": _set(schema_version=2),
     "true as its form": _set(schema_version=True),
-    "no witnesses": _dropped("witnesses"),
-    "no keys": _dropped("keys"),
-    "no roles": _dropped("roles"),
+    "no witnesses": _drop_policy_field("witnesses"),
+    "no keys": _drop_policy_field("keys"),
+    "no roles": _drop_policy_field("roles"),
     "keys that are none": _set(keys={}),
     "a witness that is none": _set(witnesses=["ada"]),
     "a witness that is a number": _set(witnesses=[5]),

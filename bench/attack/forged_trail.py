@@ -67,7 +67,7 @@ class Original(NamedTuple):
         return cls(folder, entries, {role: load_key(keys.path(role)) for role in roles})
 
 
-def copied(original: Original, target: Path) -> Path:
+def copy_trail(original: Original, target: Path) -> Path:
     """Copy an export; files are links to the same bytes until :func:`rewrite` or :func:`removed`."""
     shutil.copytree(original.folder, target, copy_function=_link)
     return target
@@ -113,7 +113,7 @@ def _role(entry: Entry) -> Role:
     return SIGNERS.get(own, SIGNERS.get(entry.kind, ("log",)))[0]
 
 
-def forged(
+def forge_trail(
     original: Original, steps: Sequence[Step], target: Path, *, policy: Any = None, size: int | None = None
 ) -> Path:
     """Write an export of these entries with everything around them in agreement.
@@ -125,7 +125,7 @@ def forged(
         policy: the policy the export shows; that of the newest entry that has one by default.
         size: of how many of the entries head and tree are.
     """
-    copied(original, target)
+    copy_trail(original, target)
     for name in (CHECKPOINT, "policy.json", "log.vkey"):
         (target / name).unlink()
     for name in ("tile", "keys", PROOFS):

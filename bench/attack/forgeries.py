@@ -35,7 +35,7 @@ def entry_changed(original: Original, number: int, what: str, **changed: Any) ->
     return Forgery(f"entry {number} ({original.entries[number].kind}): {what}", steps, harmful=harmful)
 
 
-def _replaced(old: str, new: str) -> Rewrite:
+def _replace_text(old: str, new: str) -> Rewrite:
     def change(payload: bytes) -> bytes:
         assert old.encode() in payload, (old, payload)
         return payload.replace(old.encode(), new.encode(), 1)
@@ -60,7 +60,7 @@ def duplicate_names(original: Original, chance: random.Random) -> Forgery:
     if chance.random() < 0.5:
         pairs.reverse()
     return entry_changed(
-        original, number, ",".join(pairs), payload=_replaced(f'"kind":"{kind}"', ",".join(pairs)), role="log"
+        original, number, ",".join(pairs), payload=_replace_text(f'"kind":"{kind}"', ",".join(pairs)), role="log"
     )
 
 
@@ -95,18 +95,18 @@ def other_spelling(original: Original, chance: random.Random) -> Forgery:
         "a line end": lambda data: data + b"\n",
         "a byte order mark": lambda data: b"\xef\xbb\xbf" + data,
         "UTF-16": lambda data: data.decode().encode("utf-16-le"),
-        "an escape": _replaced('"kind"', '"\\u006bind"'),
-        "an escaped slash in a type": _replaced("https://", "https:\\/\\/"),
+        "an escape": _replace_text('"kind"', '"\\u006bind"'),
+        "an escaped slash in a type": _replace_text("https://", "https:\\/\\/"),
         "wrong UTF-8": lambda data: data.replace(b'"key":"', b'"key":"\xff', 1),
-        "a surrogate": _replaced('"key":"', '"key":"\\ud800'),
+        "a surrogate": _replace_text('"key":"', '"key":"\\ud800'),
         "a surrogate as bytes": lambda data: data.replace(b'"key":"', b'"key":"\xed\xa0\x80', 1),
         "a control character": lambda data: data.replace(b'"key":"', b'"key":"\x01', 1),
-        "members in another order": _reordered,
+        "members in another order": _reorder_keys,
         "something behind": lambda data: data + b"{}",
         "a comma too much": lambda data: data[:-1] + b",}",
         "nothing": lambda data: b"",
         "a list": lambda data: b"[" + data + b"]",
-        "NaN": _replaced('"schema_version":1', '"schema_version":NaN'),
+        "NaN": _replace_text('"schema_version":1', '"schema_version":NaN'),
         "two documents": lambda data: data + b"\n" + data,
         "deep": lambda data: b"[" * 20000,
     }
@@ -114,7 +114,7 @@ def other_spelling(original: Original, chance: random.Random) -> Forgery:
     return entry_changed(original, number, name, payload=changes[name])
 
 
-def _reordered(payload: bytes) -> bytes:
+def _reorder_keys(payload: bytes) -> bytes:
     value = json.loads(payload)
     return json.dumps(
         {name: value[name] for name in reversed(value)}, ensure_ascii=False, separators=(",", ":")
@@ -130,7 +130,7 @@ def other_numbers(original: Original, chance: random.Random) -> Forgery:
     if str(value) == spelled:
         spelled = f"{value}.0"
     return entry_changed(
-        original, number, f"{where} {spelled}", payload=_replaced(f'"{where}":{value}', f'"{where}":{spelled}')
+        original, number, f"{where} {spelled}", payload=_replace_text(f'"{where}":{value}', f'"{where}":{spelled}')
     )
 
 
@@ -149,7 +149,7 @@ def other_type(original: Original, chance: random.Random) -> Forgery:
     if other == message:
         other = "urn:peergate:trail:spend:v9"
     return entry_changed(
-        original, number, f"predicateType {other!r}", payload=_replaced(f'"{message}"', json.dumps(other))
+        original, number, f"predicateType {other!r}", payload=_replace_text(f'"{message}"', json.dumps(other))
     )
 
 
@@ -181,7 +181,7 @@ def other_members(original: Original, chance: random.Random) -> Forgery:
         "no subjects": lambda value: value | {"subject": []},
         "a subject less": lambda value: value | {"subject": value["subject"][1:]},
         "a subject more": lambda value: value | {"subject": [*value["subject"], value["subject"][0]]},
-        "another subject": lambda value: value | {"subject": [_renamed(value["subject"][0]), *value["subject"][1:]]},
+        "another subject": lambda value: value | {"subject": [_rename_key(value["subject"][0]), *value["subject"][1:]]},
         "prev_root in capitals": lambda value: _inside(value, prev_root=value["predicate"]["prev_root"].upper()),
         "prev_root without its algorithm": lambda value: _inside(value, prev_root=value["predicate"]["prev_root"][7:]),
     }
@@ -201,7 +201,7 @@ def _without(value: Any, name: str) -> Any:
     return {element: value[element] for element in value if element != name}
 
 
-def _renamed(subject: Any) -> Any:
+def _rename_key(subject: Any) -> Any:
     return subject | {"name": "Trail"}
 
 
@@ -214,7 +214,7 @@ def other_time(original: Original, chance: random.Random) -> Forgery:
         '"99999999999999999999999999"', '"\u0661\u0662"', "null", f'"{ns}\\n"',
     ])  # fmt: skip
     return entry_changed(
-        original, number, f"time {other}", payload=_replaced(f'"time_ns":"{ns}"', f'"time_ns":{other}')
+        original, number, f"time {other}", payload=_replace_text(f'"time_ns":"{ns}"', f'"time_ns":{other}')
     )
 
 
@@ -317,7 +317,8 @@ def another_body(original: Original, chance: random.Random) -> Forgery:
         "SHA256:" + "0" * 64, "sha256:" + "0" * 64 + "\n", [], {}, ["sha256:" + "1" * 64],
         {"a": "sha256:" + "2" * 64},
         {"a": {"digest": "sha256:" + "3" * 64, "stored": True}}, {"a": {"digest": "sha256:" + "3" * 64, "stored": 1}},
-        {"\ue000": 1, "\U0001f600": 2, "a": "sha256:" + "4" * 64}, "\u2028\x7f\x00\"\\/", _nested(62), _nested(63),
+        {"\ue000": 1, "\U0001f600": 2, "a": "sha256:" + "4" * 64}, "\u2028\x7f\x00\"\\/",
+        _nest_value(62), _nest_value(63),
     ])  # fmt: skip
     name = chance.choice(names)
     body[name] = value
@@ -332,7 +333,7 @@ def another_body(original: Original, chance: random.Random) -> Forgery:
     )
 
 
-def _nested(depth: int) -> Any:
+def _nest_value(depth: int) -> Any:
     value: Any = "sha256:" + "5" * 64
     for level in range(depth):
         value = [value] if level % 2 else {"a": value}

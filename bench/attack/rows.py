@@ -92,7 +92,7 @@ def _lines(change: Callable[[Lines, int], Lines]) -> Break:
     return lambda lines, draw: b"".join(line + b"\n" for line in change(lines, draw.randrange(len(lines))))
 
 
-def _valued(wanted: Callable[[Any], bool], text: str) -> Break:
+def _set_value(wanted: Callable[[Any], bool], text: str) -> Break:
     """Put a text of JSON in the place of one value that is so, wherever it is in the row."""
 
     def change(line: bytes, draw: random.Random) -> bytes:
@@ -144,25 +144,25 @@ FORMS: dict[str, Break] = {
     "another value first under the same name": _line(
         lambda line, draw: b'{"item": "other", ' + line[1:] if b'"item"' in line else _twice(line, draw)
     ),
-    "NaN": _valued(_is_number, "NaN"),
-    "Infinity": _valued(_is_number, "Infinity"),
-    "-Infinity": _valued(_is_number, "-Infinity"),
-    "a number beyond all floats": _valued(_is_number, "1e999"),
-    "a negative count": _valued(_is_count, "-1"),
-    "a very negative count": _valued(_is_count, "-1000000000"),
-    "a count beyond 2**53": _valued(_is_count, "9007199254740993"),
-    "a count of 500 digits": _valued(_is_count, "9" * 500),
-    "a count of 10000 digits": _valued(_is_count, "9" * 10_000),
-    "a fraction for a count": _valued(_is_count, "1.5"),
-    "a truth for a count": _valued(_is_count, "true"),
-    "a text for a number": _valued(_is_number, '"1"'),
-    "nothing for a number": _valued(_is_number, "{}"),
-    "a number for a text": _valued(_is_text, "7"),
-    "half of a character pair": _valued(_is_text, '"\\ud800"'),
-    "a list for a text": _valued(_is_text, '["a"]'),
-    "65 lists in each other": _valued(_is_text, "[" * 65 + "]" * 65),
-    "100000 lists in each other": _valued(_is_text, "[" * 100_000 + "]" * 100_000),
-    "100000 objects in each other": _valued(_is_text, '{"a":' * 100_000 + "1" + "}" * 100_000),
+    "NaN": _set_value(_is_number, "NaN"),
+    "Infinity": _set_value(_is_number, "Infinity"),
+    "-Infinity": _set_value(_is_number, "-Infinity"),
+    "a number beyond all floats": _set_value(_is_number, "1e999"),
+    "a negative count": _set_value(_is_count, "-1"),
+    "a very negative count": _set_value(_is_count, "-1000000000"),
+    "a count beyond 2**53": _set_value(_is_count, "9007199254740993"),
+    "a count of 500 digits": _set_value(_is_count, "9" * 500),
+    "a count of 10000 digits": _set_value(_is_count, "9" * 10_000),
+    "a fraction for a count": _set_value(_is_count, "1.5"),
+    "a truth for a count": _set_value(_is_count, "true"),
+    "a text for a number": _set_value(_is_number, '"1"'),
+    "nothing for a number": _set_value(_is_number, "{}"),
+    "a number for a text": _set_value(_is_text, "7"),
+    "half of a character pair": _set_value(_is_text, '"\\ud800"'),
+    "a list for a text": _set_value(_is_text, '["a"]'),
+    "65 lists in each other": _set_value(_is_text, "[" * 65 + "]" * 65),
+    "100000 lists in each other": _set_value(_is_text, "[" * 100_000 + "]" * 100_000),
+    "100000 objects in each other": _set_value(_is_text, '{"a":' * 100_000 + "1" + "}" * 100_000),
     "a field too many": _line(lambda line, _: line[:-1] + b', "passed": true}'),
     "a field too few": _line(_without),
     "a list for a row": _line(lambda line, _: b"[" + line + b"]"),

@@ -24,7 +24,7 @@ from rich.console import Console
 
 from agents.model_builder import ModelBuilder
 from bench.attack.outcome import Outcome
-from bench.attack.planted import Planted, Plants, squeezed
+from bench.attack.planted import PlantedSecret, Plants, squeeze_text
 from reviews.gate.reviewer import PacketReviewer
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState
@@ -54,7 +54,7 @@ _QUESTION = {
 
 def run(seed: int, folder: Path) -> Outcome:
     """Plant every form at every door and report each one that is found in an area."""
-    plants, result = Plants(seed), _Found()
+    plants, result = Plants(seed), _SecretFinding()
     with _environment(plants):
         _played_session(folder / "played", plants, result)
         _lost_job(folder / "lost", plants, result)
@@ -65,7 +65,7 @@ def run(seed: int, folder: Path) -> Outcome:
 
 def run_in_process(seed: int, folder: Path, count: int) -> Outcome:
     """Attack with every so many forms, without commands: for the quick test, which turns the masker off as well."""
-    plants, result = Plants(seed), _Found()
+    plants, result = Plants(seed), _SecretFinding()
     plants.all = plants.all[::count]
     with _environment(plants):
         _played_session(folder / "played", plants, result, commands=False)
@@ -73,7 +73,7 @@ def run_in_process(seed: int, folder: Path, count: int) -> Outcome:
     return result.outcome(plants)
 
 
-class _Found:
+class _SecretFinding:
     """What was left in each area, and which doors led to it."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class _Found:
         outcome = Outcome()
         for area in AREAS:
             whole = "\n".join(self.texts[area])
-            bare = squeezed(whole)
+            bare = squeeze_text(whole)
             for value in plants.all:
                 outcome.record(not value.is_in(whole, bare), f"{value.name} is in the {area}")
         for door, reached in self.doors.items():
@@ -136,18 +136,18 @@ def _environment(plants: Plants) -> Generator[None]:
         masking._known.update(known)  # pyright: ignore[reportPrivateUsage]
 
 
-def _all_of(door: str, plants: Sequence[Planted]) -> str:
+def _all_of(door: str, plants: Sequence[PlantedSecret]) -> str:
     return "\n\n".join(f"{door}\n{plant.text}" for plant in plants)
 
 
-def _some_of(door: str, plants: Sequence[Planted], limit: int) -> str:
+def _some_of(door: str, plants: Sequence[PlantedSecret], limit: int) -> str:
     """Return as many as fit: a secret that was cut by anyone who planted it is half of one."""
     while len(text := _all_of(door, plants)) > limit:
         plants = plants[:-1]
     return text
 
 
-class _Logged(QuickLauncher):
+class _LogCapture(QuickLauncher):
     """Jobs that print secrets."""
 
     log = ""
@@ -160,7 +160,7 @@ class _Logged(QuickLauncher):
         (folder / "exit.json").write_bytes(changed.canonical())
 
 
-class _Lost(QuickLauncher):
+class _LostExchange(QuickLauncher):
     """Jobs that are lost, with a reason that quotes secrets."""
 
     why = ""
@@ -187,7 +187,7 @@ class _Talkative:
         )
 
 
-def _played_session(folder: Path, plants: Plants, result: _Found, commands: bool = True) -> None:
+def _played_session(folder: Path, plants: Plants, result: _SecretFinding, commands: bool = True) -> None:
     """Drive a session to its end whose builder, jobs, reviewer and person say every secret."""
     folder.mkdir(parents=True)
     run = open_quick(folder, ("builder: {vendor: playbook}", BUILDER))
@@ -199,7 +199,7 @@ def _played_session(folder: Path, plants: Plants, result: _Found, commands: bool
         calls(*reads),
         calls(Call(f"no-such-{plants.all[0].text}", {"door-tool": plants.all[0].text})),
     ]
-    launcher = _Logged()
+    launcher = _LogCapture()
     launcher.log = _all_of("door-log", plants.all)
     screen = io.StringIO()
     reviewer = _Talkative(_all_of("door-exception", plants.all), _all_of("door-words", plants.all))
@@ -223,7 +223,7 @@ def _played_session(folder: Path, plants: Plants, result: _Found, commands: bool
     result.add("terminal", screen.getvalue())
     result.add_run(run)
     if commands:
-        _told(folder, run, result)
+        _read_messages(folder, run, result)
     closed = any(entry.entry.kind == "close" for entry in read_entries(run / "trail.sqlite"))
     result.doors["the session ends"] = closed
     for door in ("door-call", "door-text", "door-log", "door-exception", "door-words"):
@@ -231,7 +231,7 @@ def _played_session(folder: Path, plants: Plants, result: _Found, commands: bool
     result.door("door-reason", "trail", "door-reason")
 
 
-def _told(folder: Path, run: Path, result: _Found) -> None:
+def _read_messages(folder: Path, run: Path, result: _SecretFinding) -> None:
     """Have every reading command tell of the session, and export it."""
     for command in (("report", run), ("transcript", run), ("transcript", run, "--json"), ("audit", "list", run)):
         _peergate(result, *command)
@@ -249,10 +249,10 @@ def _reads_the_log(body: dict[str, Any]) -> Said:
     return calls(Call("job_logs", {"lines": 500})) if first else follows_the_spec(body)
 
 
-def _lost_job(folder: Path, plants: Plants, result: _Found) -> None:
+def _lost_job(folder: Path, plants: Plants, result: _SecretFinding) -> None:
     """Drive a session until it asks a person, because its job is gone."""
     folder.mkdir(parents=True)
-    launcher, screen = _Lost(), io.StringIO()
+    launcher, screen = _LostExchange(), io.StringIO()
     launcher.why = _all_of("door-lost", plants.all)
     terminal = Terminal(Console(file=cast(IO[str], MaskedStream(screen)), width=200, soft_wrap=True))
     run = open_quick(folder)
@@ -263,7 +263,7 @@ def _lost_job(folder: Path, plants: Plants, result: _Found) -> None:
     result.door("door-lost", "trail", "door-lost")
 
 
-def _specs(folder: Path, plants: Plants, result: _Found) -> None:
+def _specs(folder: Path, plants: Plants, result: _SecretFinding) -> None:
     """Write a spec with each secret in it: it is refused, and the error does not repeat it."""
     folder.mkdir(parents=True)
     resolved_spec(folder, POWERED)
@@ -280,7 +280,7 @@ def _specs(folder: Path, plants: Plants, result: _Found) -> None:
             result.doors[f"a spec with '{value.name}' is refused"] = "secret" in str(error)
 
 
-def _commands(folder: Path, plants: Plants, result: _Found) -> None:
+def _commands(folder: Path, plants: Plants, result: _SecretFinding) -> None:
     """Run commands, each a process of its own, whose arguments, files and servers hold the secrets."""
     folder.mkdir(parents=True)
     # What a process has not read it cannot know: the bearer token is known to the server of tools alone.
@@ -308,10 +308,10 @@ def _commands(folder: Path, plants: Plants, result: _Found) -> None:
     # What is sent to a reviewer leaves the machine: it is searched as an export is.
     result.add("export", sent)
     result.doors["the reviewer is asked"] = "door-question" in sent and "door-file" in sent
-    _reviewed(folder, forms, result)
+    _run_review(folder, forms, result)
 
 
-def _reviewed(folder: Path, forms: Sequence[Planted], result: _Found) -> None:
+def _run_review(folder: Path, forms: Sequence[PlantedSecret], result: _SecretFinding) -> None:
     """Start sessions whose reviewer, a process of its own, is answered with secrets: an error, then a verdict."""
     body = json.dumps({"error": {"type": "some_error", "message": _all_of("door-http", forms)}}).encode()
     verdict = {
@@ -335,7 +335,7 @@ def _reviewed(folder: Path, forms: Sequence[Planted], result: _Found) -> None:
 
 
 def _peergate(
-    result: _Found,
+    result: _SecretFinding,
     *arguments: str | Path,
     area: str = "terminal",
     cwd: Path | None = None,

@@ -181,7 +181,7 @@ def rewards_shuffled(seed: int) -> Generator[None]:
 
 
 @contextmanager
-def hinted(backlog_items: Sequence[Item]) -> Generator[None]:
+def add_hint(backlog_items: Sequence[Item]) -> Generator[None]:
     """Have the teacher of the answers to a row read a right answer to the item of the same place, while this lasts."""
     from training.jobs.finetuning.online.recorded import Rollouts
 
@@ -198,7 +198,7 @@ def hinted(backlog_items: Sequence[Item]) -> Generator[None]:
         Rollouts.judge = original
 
 
-def trained(folder: Path, model: Path, channel: str, seed: int, items: Sequence[Item], pairs: Any = ()) -> Path:
+def train_channels(folder: Path, model: Path, channel: str, seed: int, items: Sequence[Item], pairs: Any = ()) -> Path:
     """Train one channel by itself; return the folder of what the job wrote."""
     import torch
 
@@ -265,15 +265,15 @@ def one_training(model: Path, channel: str, seed: int, control: bool, steps: int
         if channel == "sdpo":
             # Of the control: about another topic, in another form.
             other = [item for item in build_items("other", TRAIN_TOPICS[::-1]) if item.kind != "title"]
-            with hinted(other if control else train):
-                out = trained(folder, model, channel, seed, train)
+            with add_hint(other if control else train):
+                out = train_channels(folder, model, channel, seed, train)
         elif channel == "grpo" and control:
             with rewards_shuffled(seed):
-                out = trained(folder, model, channel, seed, train)
+                out = train_channels(folder, model, channel, seed, train)
         else:
             # Two a step, in turns.
             pairs = pairs_of(data.train, 2 * steps, seed if control else None) if channel == "dpo" else ()
-            out = trained(folder, model, channel, seed, train, pairs)
+            out = train_channels(folder, model, channel, seed, train, pairs)
         trained_s = time.process_time() - cpu
         rows = read_rows(out / "rows.jsonl", RolloutStep)
         if channel == "dpo":
@@ -298,7 +298,7 @@ def one_training(model: Path, channel: str, seed: int, control: bool, steps: int
     }
 
 
-def concluded(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def conclude(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return counts, the pooled test and the status of a channel, from the files of its trainings."""
     by_seed: dict[int, dict[str, Any]] = {}
     for value in results:
@@ -356,7 +356,7 @@ def main() -> int:
     by_channel = {name: [value for value in result if value["channel"] == name] for name in namespace.channels}
     results = {
         "settings": {"all": GIVEN, **{name: OF_CHANNEL[name] for name in namespace.channels}},
-        "channels": {name: concluded(some) for name, some in by_channel.items() if some},
+        "channels": {name: conclude(some) for name, some in by_channel.items() if some},
         "trainings": result,
     }
     print("\n".join(table(results)))

@@ -141,7 +141,7 @@ def one_trainer(which: str, folder: Path, device: str) -> Run:
 
     base: Any = make_channel_trainer(GRPOTrainer, ChannelPlan()) if which == "none" else GRPOTrainer
 
-    class Timed(base):
+    class StepTime(base):
         def training_step(self, *arguments: Any, **more: Any) -> Any:
             begin = _now(device)
             result = super().training_step(*arguments, **more)
@@ -157,7 +157,7 @@ def one_trainer(which: str, folder: Path, device: str) -> Run:
             seed=5, disable_tqdm=True, activation_checkpointing=False, bf16=False,
         )  # fmt: skip
         rows = [{"prompt": [{"role": "user", "content": prompt_row["prompt"]}]} for prompt_row in prompt_rows()]
-        trainer = Timed(
+        trainer = StepTime(
             model=model.train(), reward_funcs=reward, args=config, train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
         )  # fmt: skip
@@ -218,7 +218,9 @@ def _run(name: str, folder: Path, namespace: argparse.Namespace) -> Run:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def compared(what: str, runs: dict[str, list[Run]], ours: str, theirs: str, of: str, limit: float) -> dict[str, Any]:
+def compare_steps(
+    what: str, runs: dict[str, list[Run]], ours: str, theirs: str, of: str, limit: float
+) -> dict[str, Any]:
     """Return the ratio of paired runs with its interval, and what it says of the limit."""
     from scipy.stats import quantile_test
 
@@ -280,14 +282,14 @@ def main() -> int:
         middle = {key: median(value[key] for value in result) for key in result[0]}
         print(f"{which}: " + ", ".join(f"{key} {value:.6g}" for key, value in middle.items()), flush=True)
     parts = [
-        compared("memory over the body's", runs, "pieces", "body", "peak_bytes", 1.05),
-        compared("memory of whole logits over the body's", runs, "plain", "body", "peak_bytes", 1.05),
-        compared("memory of TRL's loss over the body's", runs, "trl", "body", "peak_bytes", 1.05),
-        compared("time beside TRL's loss", runs, "pieces", "trl", "seconds", 1.15),
-        compared("the same loss as TRL's", runs, "pieces", "trl", "loss", 1.0001),
+        compare_steps("memory over the body's", runs, "pieces", "body", "peak_bytes", 1.05),
+        compare_steps("memory of whole logits over the body's", runs, "plain", "body", "peak_bytes", 1.05),
+        compare_steps("memory of TRL's loss over the body's", runs, "trl", "body", "peak_bytes", 1.05),
+        compare_steps("time beside TRL's loss", runs, "pieces", "trl", "seconds", 1.15),
+        compare_steps("the same loss as TRL's", runs, "pieces", "trl", "loss", 1.0001),
     ]
     if not namespace.without_trainers:
-        parts.append(compared("time of a trainer without weights", runs, "none", "grpo", "seconds", 1.03))
+        parts.append(compare_steps("time of a trainer without weights", runs, "none", "grpo", "seconds", 1.03))
     settings = {key: value for key, value in vars(namespace).items() if key not in ("run", "runs", "out")}
     results = {"settings": settings, "ratios": parts, "runs": runs}
     print("\n".join(table(results)))

@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.flaws.healthy import METHODS, VARIATIONS, summary_of
 from bench.flaws.operator import FAMILIES
 from bench.flaws.operators import OPERATORS
-from bench.flaws.run_many import Result, each, planted, sound, twin
+from bench.flaws.run_many import Result, each, run_planted_session, sound, twin
 from bench.flaws.small_specs import tiny_model
 from bench.flaws.table import page
 
@@ -71,12 +71,14 @@ def _flaws(folder: Path, kept_results: list[Result], chosen: argparse.Namespace)
     twins = dict(each(chosen.workers, twin, [(folder, session) for session in sessions]))
     for session, ended in twins.items():
         print(f"the healthy twin {session}: {ended.outcome} {' '.join(ended.failed)}", flush=True)
-    for result in each(chosen.workers, planted, [(folder, value.name, twins[value.session]) for value in wanted]):
+    for result in each(
+        chosen.workers, run_planted_session, [(folder, value.name, twins[value.session]) for value in wanted]
+    ):
         results.append(result)
         _keep(result, chosen)
     bad = [result for result in results if result["result"] == "missed"]
     print(f"{len(results)} flaws: " + ", ".join(f"{count} {name}" for name, count in _counts(results).items()))
-    return int(bool(bad) or any(not twin.accepted for twin in twins.values()))
+    return int(bool(bad) or any(not twin.is_accepted for twin in twins.values()))
 
 
 def _healthy(folder: Path, kept_results: list[Result], chosen: argparse.Namespace) -> int:

@@ -58,12 +58,12 @@ def summary_of(results: Sequence[dict[str, Any]]) -> str:
     wrong = [result for result in results if result["result"] == "rejected"]
     lines = [f"{len(wrong)} of {len(results)} healthy sessions were neither accepted nor ended in a null result"]
     for place, what in enumerate(("method", "precision", "engine")):
-        lines.append(_counted(what, [(result["variation"].split()[place], result) for result in results]))
+        lines.append(_count_healthy(what, [(result["variation"].split()[place], result) for result in results]))
     parts = [(result["variation"].partition(", "), result) for result in results]
-    lines.append(_counted("items", [(" and ".join(name.split()[3:]), value) for (name, _, _), value in parts]))
-    lines.append(_counted("other task or launcher", [(what or "none", value) for (_, _, what), value in parts]))
-    lines.append(_counted("outcome", [(result["outcome"], result) for result in results]))
-    lines.append(_counted("commit", [(str(result.get("commit"))[:9], result) for result in results]))
+    lines.append(_count_healthy("items", [(" and ".join(name.split()[3:]), value) for (name, _, _), value in parts]))
+    lines.append(_count_healthy("other task or launcher", [(what or "none", value) for (_, _, what), value in parts]))
+    lines.append(_count_healthy("outcome", [(result["outcome"], result) for result in results]))
+    lines.append(_count_healthy("commit", [(str(result.get("commit"))[:9], result) for result in results]))
     lines.append(f"warned, in so many sessions: {_checks('warned', results)}")
     alone = [result for result in results if any(after <= before for _, _, before, after in result.get("right", ()))]
     lines.append(f"a kind of items did not gain in {len(alone)} of {sum('right' in result for result in results)}")
@@ -77,7 +77,7 @@ def _checks(how: str, results: Sequence[dict[str, Any]]) -> str:
     return ", ".join(f"{check} {count}" for check, count in counts.most_common()) or "none"
 
 
-def _counted(what: str, results: Sequence[tuple[str, dict[str, Any]]]) -> str:
+def _count_healthy(what: str, results: Sequence[tuple[str, dict[str, Any]]]) -> str:
     parts: list[str] = []
     for name in dict.fromkeys(key for key, _ in results):
         these = [value for key, value in results if key == name]

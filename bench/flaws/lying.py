@@ -77,7 +77,7 @@ def lying(run: Path, operator: Operator | None) -> Generator[None]:
         yield
 
 
-class NotPlanted(BaseException):
+class PlantFailure(BaseException):
     """An operator changed nothing: its session is healthy, and shows nothing."""
 
 
@@ -100,7 +100,7 @@ def _plant(job: Job, operator: Operator, run: Path) -> None:
         shake(job.out / "checkpoint" / "model.safetensors", operator.weights)
     changes = operator.lie or operator.spoil or operator.weights
     if changes and _outputs(job) == before:
-        raise NotPlanted(f"{operator.name} changed nothing")
+        raise PlantFailure(f"{operator.name} changed nothing")
 
 
 def _outputs(job: Job) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bench.flaws.healthy import VARIATIONS, Healthy
-from bench.flaws.lying import NotPlanted
+from bench.flaws.lying import PlantFailure
 from bench.flaws.operator import Operator
 from bench.flaws.operators import OPERATORS
-from bench.flaws.session import Ended, run_session
+from bench.flaws.session import SessionEnd, run_session
 from bench.flaws.small_specs import Variation, tiny_model
 from training.running_code import code_state
 
@@ -25,7 +25,7 @@ One = TypeVar("One")
 Result = dict[str, Any]
 
 
-def outcome(operator: Operator, ended: Ended, twin: Ended) -> str:
+def outcome(operator: Operator, ended: SessionEnd, twin: SessionEnd) -> str:
     """Return how a flaw fared.
 
     ``stopped`` or ``named`` (accepted all the same) by a check that was expected to fail, ``warned`` (accepted, such a
@@ -36,10 +36,10 @@ def outcome(operator: Operator, ended: Ended, twin: Ended) -> str:
         return "broken"
     # What had no evidence closed the gate as what failed did.
     if _any(operator, [*_new(ended.failed, twin.failed), *_new(ended.blocked, twin.blocked)]):
-        return "named" if ended.accepted else "stopped"
+        return "named" if ended.is_accepted else "stopped"
     if ended.outcome == "refused":
         return "refused"
-    if not ended.accepted:
+    if not ended.is_accepted:
         return "ended without acceptance"
     return "warned" if _any(operator, [text for text in ended.warned if text not in twin.warned]) else "missed"
 
@@ -48,21 +48,21 @@ def _any(operator: Operator, texts: Sequence[str]) -> bool:
     return any(wanted in text for wanted in operator.expected for text in texts)
 
 
-def twin(folder: Path, session: str) -> tuple[str, Ended]:
+def twin(folder: Path, session: str) -> tuple[str, SessionEnd]:
     """Return how the healthy twin of a session ended, after its name."""
     shutil.rmtree(folder / f"twin-{session}", ignore_errors=True)
     return session, run_session(folder / f"twin-{session}", tiny_model(folder), None, Variation(session=session))
 
 
-def planted(folder: Path, name: str, twin: Ended) -> Result:
+def run_planted_session(folder: Path, name: str, twin: SessionEnd) -> Result:
     """Run an operator and return how it fared; ``broken`` if it could not be planted."""
     operator = next(operator for operator in OPERATORS if operator.name == name)
     began = time.perf_counter()
     shutil.rmtree(folder / name, ignore_errors=True)
     try:
         ended = run_session(folder / name, tiny_model(folder), operator)
-    except (Exception, NotPlanted) as error:
-        ended = Ended("broke", (f"{type(error).__name__}: {error}",))
+    except (Exception, PlantFailure) as error:
+        ended = SessionEnd("broke", (f"{type(error).__name__}: {error}",))
     facts = {"operator": name, "family": operator.family, "result": outcome(operator, ended, twin)}
     texts = {"failed": _new(ended.failed, twin.failed), "warned": _new(ended.warned, twin.warned)}
     texts["blocked"] = list(ended.blocked)

@@ -11,7 +11,7 @@ from unittest import mock
 
 from bench.flaws.lying import Machine, lying
 from bench.flaws.operator import AUDIT, Answer, Change, Operator
-from bench.flaws.small_specs import APPROVED, Variation, registered, write_spec
+from bench.flaws.small_specs import APPROVED, Variation, register_spec, write_spec
 from reviews.audit.verify import verify_run
 from reviews.trail.chain import keys
 from reviews.trail.chain.store import Store
@@ -28,7 +28,7 @@ PERSON = "Someone"
 
 
 @dataclass(frozen=True)
-class Ended:
+class SessionEnd:
     """How a session ended: what it came to, and what was found on the way."""
 
     outcome: str
@@ -42,7 +42,7 @@ class Ended:
     """By kind of held-out items: how many there are, and how many were right before and after."""
 
     @property
-    def accepted(self) -> bool:
+    def is_accepted(self) -> bool:
         """Whether the claim of an effect was accepted, and nothing says that its evidence was changed afterwards."""
         return self.outcome == "approve" and not any(text.startswith(AUDIT) for text in self.failed)
 
@@ -97,15 +97,15 @@ def _session(run: Path, operator: Operator | None, variation: Variation) -> Any:
 
 def run_session(
     folder: Path, model: Path, operator: Operator | None = None, variation: Variation | None = None
-) -> Ended:
+) -> SessionEnd:
     """Run a session to its end, or to the first question to a person; an operator plants its flaw in it."""
     draw_nothing()
     variation = variation or Variation(session=operator.session if operator else "sft")
     with mock.patch.object(keys, "key_apart", key_here):
         try:
-            run = registered(folder, model, operator, variation)
+            run = register_spec(folder, model, operator, variation)
         except (PeergateError, ValueError) as error:
-            return Ended("refused", (str(error),))
+            return SessionEnd("refused", (str(error),))
         parts: list[str] = []
         with lying(run, operator):
             try:
@@ -119,7 +119,7 @@ def run_session(
                         parts += desk.refused
             except (PeergateError, ValueError) as error:
                 parts.append(str(error))
-        return _ended(run, operator, parts)
+        return _end_session(run, operator, parts)
 
 
 def _approve(run: Path, operator: Operator | None, variation: Variation) -> None:
@@ -130,16 +130,16 @@ def _approve(run: Path, operator: Operator | None, variation: Variation) -> None
         drive(_session(run, operator, variation), arguments)
 
 
-def _ended(run: Path, operator: Operator | None, texts: list[str]) -> Ended:
+def _end_session(run: Path, operator: Operator | None, texts: list[str]) -> SessionEnd:
     state = overview(run)
     outcome = str(state.decision if state.state == "closed" else state.state)
     matching_texts = {status: tuple(_checks(run, status)) for status in ("FAIL", "WARN", "BLOCKED", "ERROR")}
-    texts += _reported(run)
+    texts += _read_report(run)
     if operator and operator.tamper:
         operator.tamper(run)
     if state.state == "closed" and operator and (operator.tamper or operator.later):
         texts += [f"{AUDIT}: {text}" for text in verify_run(run, TRAIL, STORE).damage]
-    return Ended(
+    return SessionEnd(
         outcome,
         (*matching_texts["FAIL"], *texts),
         matching_texts["WARN"],
@@ -158,7 +158,7 @@ def _right(run: Path) -> tuple[tuple[str, int, int, int], ...]:
     return tuple((name, kind["items"], kind["baseline"], kind["treatment"]) for name, kind in kinds.items())
 
 
-def _reported(run: Path) -> list[str]:
+def _read_report(run: Path) -> list[str]:
     """Return what the report says that people did to the result."""
     report = _report(run)
     return [

@@ -84,7 +84,7 @@ stages:
 """
 
 
-def _measured(when: str, model: str) -> str:
+def _measure_stage(when: str, model: str) -> str:
     return _MEASURED.replace("WHEN", when).replace("MODEL", model)
 
 
@@ -113,8 +113,8 @@ CHANGES: dict[str, tuple[Change, ...]] = {
         ("stages:\n", _DRIFT),
         ("prompts: {path: prompts.jsonl}", "prompts: {path: prompts.jsonl}\n  texts: {path: texts.jsonl}\n  "
          "facts: {path: facts.jsonl}"),
-        ("  - name: sample\n", _measured("before", "model") + "  - name: sample\n"),
-        ("  - name: after\n", _measured("after", "train.checkpoint") + "  - name: after\n"),
+        ("  - name: sample\n", _measure_stage("before", "model") + "  - name: sample\n"),
+        ("  - name: after\n", _measure_stage("after", "train.checkpoint") + "  - name: after\n"),
     ),
 }  # fmt: skip
 """By session: what differs from the one with full training."""
@@ -175,7 +175,7 @@ def _right(kind: str, plain: str) -> str:
     return forms[kind]
 
 
-def registered(folder: Path, model: Path, operator: Operator | None, variation: Variation) -> Path:
+def register_spec(folder: Path, model: Path, operator: Operator | None, variation: Variation) -> Path:
     """Register a small session and return its run folder; raises SpecError and UserError if it is refused."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(CONSTITUTION, folder / "constitution.yaml")

@@ -75,7 +75,7 @@ def _operators(flaws: dict[str, dict[str, Any]]) -> str:
     rows: list[Sequence[Any]] = []
     for operator in OPERATORS:
         results = flaws.get(operator.name)
-        by = _found(results) if results else ""
+        by = _describe_detection(results) if results else ""
         expected = ", ".join(f"`{id}`" for id in operator.expected)
         rows.append(
             (operator.family, operator.name, operator.what, expected, results["result"] if results else "not run", by)
@@ -83,7 +83,7 @@ def _operators(flaws: dict[str, dict[str, Any]]) -> str:
     return _table(("family", "operator", "flaw", "expected", "result", "failed or warned beyond the twin"), rows)
 
 
-def _found(result: dict[str, Any]) -> str:
+def _describe_detection(result: dict[str, Any]) -> str:
     """Return what failed, else what lacked its evidence, else what warned; a refusal by the place that it names."""
     named = result["failed"] or result["warned"]
     if not result["failed"] and result["blocked"]:

@@ -35,7 +35,7 @@ class PlayedModel:
         """Answer one request."""
         self._number += 1
         body = got.value()
-        statement = self._said(body)
+        statement = self._answer_text(body)
         numbered = tuple(call._replace(id=f"toolu_{self._number}_{n}") for n, call in enumerate(statement.calls))
         statement = replace(statement, calls=numbered)
         items = items_of(statement, self._number, body) if self._vendor == OPENAI else []
@@ -48,7 +48,7 @@ class PlayedModel:
         sent = step.body.replace(b'"msg_1"', f'"msg_{self._number}"'.encode())
         return replace(step, body=sent.replace(MODEL.encode(), str(body.get("model")).encode()))
 
-    def _said(self, body: dict[str, Any]) -> Said:
+    def _answer_text(self, body: dict[str, Any]) -> Said:
         texts = _user_texts(body)
         if texts and any(words in texts[-1] for words in ASKS_FOR_A_SUMMARY):
             return Said(f"<summary>{SUMMARY}</summary>")
@@ -68,21 +68,21 @@ class PlayedModel:
         """Return an answer with calls of the tools that this version of the program offers."""
         calls: list[Call] = []
         for command in answer.commands:
-            tool = self._offered(SHELLS, names)
+            tool = self._tool_names(SHELLS, names)
             text: Any = ["bash", "-lc", command] if tool == "shell" else command
             more = {"description": "Run a command"} if tool == "Bash" else {}
             calls.append(Call(tool, {SHELLS.get(tool, ""): text} | more))
         if answer.helper:
-            tool = self._offered(HELPERS, names)
+            tool = self._tool_names(HELPERS, names)
             of_claude = {"description": "Count loaves", "prompt": answer.helper, "subagent_type": "general-purpose"}
             calls.append(Call(tool, {"message": answer.helper} if tool == "spawn_agent" else of_claude))
         started = re.search(r'agent_id[\\": ]+([0-9a-f-]{36})', json.dumps(body))
         if answer.waits and started:
-            tool = self._offered(WAITS, names)
+            tool = self._tool_names(WAITS, names)
             calls.append(Call(tool, {WAITS.get(tool, ""): [started[1]]}))
         return Said(answer.text, tuple(calls), thinking=answer.thinking, usage=(answer.tokens, 50, 200, 100))
 
-    def _offered(self, wanted: Any, names: list[str]) -> str:
+    def _tool_names(self, wanted: Any, names: list[str]) -> str:
         """Return the tool of some that is offered."""
         tool = next((name for name in wanted if name in names), "")
         if not tool:

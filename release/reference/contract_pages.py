@@ -53,7 +53,7 @@ def spec_page() -> str:
     for name, model in sorted(results.items()):
         text = docstring(model) or ("One line of a data file." if model is Item else "")
         parts += [f"## {'Every stage' if model is StageBase else name}", text, contract_table(model)]
-    return _joined(parts)
+    return _join_lines(parts)
 
 
 def entry_page() -> str:
@@ -72,7 +72,7 @@ def entry_page() -> str:
     nested = nested_contracts(
         list(FORMS.values()), lambda base_model_class: not base_model_class.__module__.startswith("specs.session")
     )
-    return _joined([*parts, *_sections(nested, "field")])
+    return _join_lines([*parts, *_sections(nested, "field")])
 
 
 def stage_pages() -> dict[str, str]:
@@ -110,7 +110,7 @@ def _family_page(family: str, members: Iterable[StageKind]) -> str:
         parts.append(contract_table(kind.parameters, "parameter"))
         parts.append(_metrics(metric_definitions) if metric_definitions else "No metric is measured of this kind.")
     nested = nested_contracts([kind.parameters for kind in members], lambda _: True)
-    return _joined([*parts, *_sections(nested, "parameter")])
+    return _join_lines([*parts, *_sections(nested, "parameter")])
 
 
 def _family(kind: StageKind) -> str:
@@ -142,7 +142,7 @@ def _sections(models: dict[str, type[BaseModel]], head: str) -> Iterable[str]:
         yield from (f"## {name}", docstring(model), contract_table(model, head))
 
 
-def _joined(parts: Iterable[str]) -> str:
+def _join_lines(parts: Iterable[str]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -76,7 +76,7 @@ def _answer_in_prompt(heldout: list[Row], _: list[Row]) -> None:
         row["prompt"] += ' For example: "Here Is A Line."'
 
 
-def _unfilled(heldout: list[Row], _: list[Row]) -> None:
+def _leave_placeholder(heldout: list[Row], _: list[Row]) -> None:
     for row in heldout[:4]:
         row["prompt"] = row["prompt"].replace(row["group"], "{topic}")
 
@@ -98,7 +98,7 @@ OPERATORS = (
     Operator("wrong-kinds", "labels", "half of the held-out kinds are wrong", ("design.items",), data=_wrong_kinds),
     Operator("answer-in-prompt", "labels", "prompts show a right answer", ("design.answers",), data=_answer_in_prompt),
     Operator("unfilled-prompts", "labels", "four held-out prompts hold a place that no one filled", ("design.items",),
-             data=_unfilled),
+             data=_leave_placeholder),
     Operator("two-forms", "labels", "held-out prompts ask for two forms that exclude each other", ("design.items",),
              data=_two_forms),
 )  # fmt: skip

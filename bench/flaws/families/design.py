@@ -38,7 +38,7 @@ def _one_kind(_: list[Row], prompts: list[Row]) -> None:
     prompts[:] = [row for row in prompts if row["kind"] == "lowercase"]
 
 
-def _treated(change: str) -> tuple[tuple[str, str], ...]:
+def _change_treatment(change: str) -> tuple[tuple[str, str], ...]:
     """Return the change of the treatment's parameters alone."""
     return ((_AFTER, f"{_AFTER}, {change}"),)
 
@@ -82,12 +82,12 @@ OPERATORS = (
                  "{model: model, items: heldout}\n    parameters: {max_new_tokens: 4",
              ),)),
     Operator("stops-treatment", "parity", "a stop string ends the treatment's answers only",
-             ("parity.settings", "design.paired"), spec=_treated('stops: ["."]')),
+             ("parity.settings", "design.paired"), spec=_change_treatment('stops: ["."]')),
     Operator("wrapped-treatment", "parity", "the treatment's prompts tell what is wanted",
              ("parity.settings", "design.paired"),
-             spec=_treated('prompting: wrapped, wrapper: "Mind the form that is asked for. {prompt}"')),
+             spec=_change_treatment('prompting: wrapped, wrapper: "Mind the form that is asked for. {prompt}"')),
     Operator("other-scorer", "parity", "another verifier judges the treatment",
-             ("parity.settings", "design.paired"), spec=_treated("scorer: instruction_following")),
+             ("parity.settings", "design.paired"), spec=_change_treatment("scorer: instruction_following")),
     Operator("other-engine", "parity", "the treatment is decoded by another engine",
-             ("parity.settings", "design.paired"), spec=_treated("engine: continuous")),
+             ("parity.settings", "design.paired"), spec=_change_treatment("engine: continuous")),
 )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench.flaws.families.records import edited
+from bench.flaws.families.records import edit_record
 from bench.flaws.families.rows import read_lines
 from bench.flaws.lying import other_parameters
 from bench.flaws.operator import Operator, Row
@@ -28,7 +28,7 @@ def _template(job: Job) -> None:
 def _code(job: Job) -> None:
     """Put code next to the weights that a loader runs, and name it."""
     (job.out / "package" / "modeling_own.py").write_text("class Own: ...\n", encoding="utf-8")
-    edited("out/package/config.json", lambda value: value.update(auto_map={"AutoModel": "modeling_own.Own"}))(job)
+    edit_record("out/package/config.json", lambda value: value.update(auto_map={"AutoModel": "modeling_own.Own"}))(job)
 
 
 def _swapped_vocabulary(tokenizer: dict[str, Any]) -> None:
@@ -61,7 +61,7 @@ def _other_beta(job: Job) -> None:
     other_parameters(job, beta=10 * job.parameters.beta)
 
 
-def _turned(job: Job) -> None:
+def _turn_weights(job: Job) -> None:
     """Train a quarter of the pairs the wrong way round."""
     rows = read_lines(job.inputs["preferences"])
     for row in rows[::4]:
@@ -94,22 +94,26 @@ OPERATORS = (
     Operator("checkpoint-template", "weights", "training leaves a chat template that adds words", SAVED,
              stage="train", spoil=_template),
     Operator("checkpoint-config", "weights", "training leaves a configuration that computes otherwise", SAVED,
-             stage="train", spoil=edited("out/checkpoint/config.json", lambda value: value.update(rms_norm_eps=0.1))),
+             stage="train", spoil=edit_record("out/checkpoint/config.json",
+                               lambda value: value.update(rms_norm_eps=0.1))),
     Operator("checkpoint-generation", "weights", "training leaves a generation configuration that bans words", SAVED,
              stage="train",
-             spoil=edited("out/checkpoint/generation_config.json", lambda keys: keys.update(suppress_tokens=[40, 41]))),
+             spoil=edit_record("out/checkpoint/generation_config.json",
+                               lambda keys: keys.update(suppress_tokens=[40, 41]))),
     Operator("checkpoint-vocabulary", "weights", "training leaves a tokenizer with two words swapped", SAVED,
-             stage="train", spoil=edited("out/checkpoint/tokenizer.json", _swapped_vocabulary)),
+             stage="train", spoil=edit_record("out/checkpoint/tokenizer.json", _swapped_vocabulary)),
     Operator("package-special-tokens", "packaging", "the package names other special tokens", PACKED, stage="ship",
-             spoil=edited("out/package/special_tokens_map.json", lambda value: value.update(eos_token="the"))),
+             spoil=edit_record("out/package/special_tokens_map.json", lambda value: value.update(eos_token="the"))),
     Operator("package-code", "packaging", "the package brings code that loaders run", PACKED, stage="ship",
              spoil=_code),
     Operator("package-generation", "packaging", "the package brings another generation configuration", PACKED,
              stage="ship",
-             spoil=edited("out/package/generation_config.json", lambda value: value.update(repetition_penalty=1.5))),
+             spoil=edit_record("out/package/generation_config.json",
+                               lambda value: value.update(repetition_penalty=1.5))),
     Operator("package-second-template", "packaging", "the tokenizer's configuration holds a chat template", PACKED,
              stage="ship",
-             spoil=edited("out/package/tokenizer_config.json", lambda value: value.update(chat_template="{{ 1 }}"))),
+             spoil=edit_record("out/package/tokenizer_config.json",
+                               lambda value: value.update(chat_template="{{ 1 }}"))),
     Operator("longer-training", "curve", "trained for twice the epochs, every second step is shown", CURVE,
              stage="train", swap=_twice_as_long, lie=_every_second),
     Operator("flat-rate", "curve", "the learning rate is stated as constant", (*CURVE, "training.schedule"),
@@ -119,14 +123,14 @@ OPERATORS = (
     Operator("other-beta", "curve", "pairs are trained on with another beta", CURVE, session="dpo", stage="train",
              swap=_other_beta),
     Operator("turned-pairs", "curve", "a quarter of the pairs is trained on the wrong way round", CURVE,
-             session="dpo", stage="train", swap=_turned),
+             session="dpo", stage="train", swap=_turn_weights),
     Operator("invented-pairs", "scores", "scores of the pairs that were kept out are invented",
              ("witness.weights", "witness.training", "witness.scores"), session="dpo", stage="train",
              output="pairs", lie=_better_pairs),
     Operator("said-memory", "records", "the training says that it took 1 MB", ("jobs.measured",),
-             stage="train", later=edited("manifest.json", _no_memory)),
+             stage="train", later=edit_record("manifest.json", _no_memory)),
     Operator("said-inputs", "records", "the manifest names other inputs", ("jobs.granted",), stage="train",
-             later=edited("manifest.json", _other_inputs)),
+             later=edit_record("manifest.json", _other_inputs)),
     Operator("log-later", "records", "the log is edited when the job has ended", ("jobs.outputs", "jobs.exit"),
              stage="train", later=_log),
     Operator("extra-output", "records", "the job leaves a file that no one asked for", ("jobs.outputs",),

@@ -35,7 +35,7 @@ def _by_rule(desk: Desk) -> None:
         desk.answer("approve", "rule: approve whatever asks")
 
 
-def _lifted(desk: Desk) -> None:
+def _lift_check(desk: Desk) -> None:
     for stage in ("before", "after"):
         desk.lift("health.collapse", stage)
     desk.answer("retry", "the check is lifted")
@@ -58,7 +58,7 @@ OPERATORS = (
     Operator("approved-by-rule", "human", "a rule approves a gate that has closed", ("report.override",),
              spec=COLLAPSE, person=_by_rule),
     Operator("lifted-check", "human", "the check that failed is lifted", ("report.override",), spec=COLLAPSE,
-             person=_lifted),
+             person=_lift_check),
     Operator("stale-approval", "human", "an approval that was taken back is given again, unread",
              ("report.override", "report.retracted"), spec=COLLAPSE, person=_stale),
 )  # fmt: skip

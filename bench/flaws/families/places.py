@@ -19,7 +19,7 @@ from testing.fixtures.tiny_training import write_lines
 from training.jobs.job import Job
 
 
-def _prepared(job: Job) -> None:
+def _prepare_witness(job: Job) -> None:
     """Invent what the package answers, and leave a witness that agrees where the true one is going to run."""
     path = job.out / "rows.jsonl"
     rows = [row | {"expected": [7, 8, 9], "reloaded": [7, 8, 9]} for row in read_lines(path)]
@@ -64,7 +64,7 @@ def _one_kind_kept(rows: list[Row], _: Path) -> None:
 
 OPERATORS = (
     Operator("prepared-witness", "packaging", "answers of the package are invented, and what its witness reads too",
-             ("package.probes", "witness.answers"), stage="ship", spoil=_prepared),
+             ("package.probes", "witness.answers"), stage="ship", spoil=_prepare_witness),
     Operator("evaluated-later", "packaging", "the evaluated weights are changed before they are packed",
              ("package.weights", "witness.answers", "jobs.granted", AUDIT), stage="ship", swap=_evaluated_later),
     Operator("base-rows-later", "records", "the last job spoils the base's answers where they lie",

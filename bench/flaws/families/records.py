@@ -11,7 +11,7 @@ from bench.flaws.operator import AUDIT, Operator
 from training.jobs.job import Job
 
 
-def edited(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Job], None]:
+def edit_record(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Job], None]:
     """Return what changes a JSON file of a job's folder, or makes it."""
 
     def edit(job: Job) -> None:
@@ -82,23 +82,23 @@ OPERATORS = (
     Operator("said-dtype", "records", "the training says another precision",
              ("jobs.effective", "jobs.device", "witness.training"), stage="train", manifest={"dtype": "bfloat16"}),
     Operator("said-device", "records", "the training says that it had a GPU", ("jobs.device",), stage="train",
-             later=edited("manifest.json", _gpu)),
+             later=edit_record("manifest.json", _gpu)),
     Operator("said-tokens", "records", "the treatment says ten tokens", ("jobs.measured",), stage="after",
              manifest={"tokens": 10}),
     Operator("said-threads", "records", "the treatment says 64 threads", ("parity.settings",), stage="after",
              manifest={"threads": 64}),
     Operator("said-packages", "records", "the treatment says an older torch", ("parity.settings",), stage="after",
-             later=edited("manifest.json", _older_torch)),
+             later=edit_record("manifest.json", _older_torch)),
     Operator("said-code", "records", "the training says another code", ("provenance.code",), stage="train",
-             later=edited("manifest.json", _other_code)),
+             later=edit_record("manifest.json", _other_code)),
     Operator("said-seed", "records", "the training says another seed", ("jobs.effective",), stage="train",
-             later=edited("manifest.json", _other_seed)),
+             later=edit_record("manifest.json", _other_seed)),
     Operator("said-work", "records", "the manifest states more work than its process lived", ("jobs.times",),
-             stage="train", later=edited("manifest.json", _long_work)),
+             stage="train", later=edit_record("manifest.json", _long_work)),
     Operator("time-backwards", "records", "the job ended before it began, and cost nothing", ("jobs.clock",),
-             stage="train", later=edited("exit.json", _backwards)),
+             stage="train", later=edit_record("exit.json", _backwards)),
     Operator("other-hours", "records", "the exit record is of two hours before the launch", ("jobs.times",),
-             stage="train", later=edited("exit.json", _earlier)),
+             stage="train", later=edit_record("exit.json", _earlier)),
     Operator("rows-after-manifest", "records", "an answer is edited when the job has ended", ("jobs.outputs",),
              stage="after", later=_rows_later),
     Operator("rows-after-close", "records", "an answer is edited when the session has closed", (AUDIT,),

@@ -119,7 +119,7 @@ def shaken_model(job: Job) -> None:
     job.inputs["model"] = other
 
 
-def _hinted(job: Job) -> None:
+def _add_hint(job: Job) -> None:
     """Ask with a hint of the form that was not granted."""
     items = read_lines(job.inputs["items"])
     for row in items:
@@ -145,7 +145,7 @@ def _hotter(job: Job) -> None:
 def _greedy(job: Job) -> None:
     """State greedy answers in the place of the last two thirds of the samples."""
     rows = read_lines(job.out / "rows.jsonl")
-    engine, counts = _asked(job, rows)
+    engine, counts = _prompt_ids_of(job, rows)
     outputs = engine.complete(counts, TokenSampling(job.parameters.max_new_tokens))
     for row, (output,) in list(zip(rows, outputs, strict=True))[len(rows) // 3 :]:
         row |= output.as_row("completion", "completion_tokens") | {"truncated": output.truncated}
@@ -153,7 +153,7 @@ def _greedy(job: Job) -> None:
     _accept_again(job, rows)
 
 
-def _copied(job: Job) -> None:
+def _copy_answers(job: Job) -> None:
     """State each prompt's first sample as its second too."""
     rows = read_lines(job.out / "rows.jsonl")
     for first, second in zip(rows[::2], rows[1::2], strict=True):
@@ -162,13 +162,13 @@ def _copied(job: Job) -> None:
     _accept_again(job, rows)
 
 
-def _asked(job: Job, rows: list[Row]) -> tuple[Any, list[list[int]]]:
+def _prompt_ids_of(job: Job, rows: list[Row]) -> tuple[Any, list[list[int]]]:
     """Return an engine with the granted weights, and what it was asked for each row."""
     items = {item.id: item for item in load_items(job.inputs["prompts"])}
     engine = make_engine("batched", job.inputs["model"], 16, scratch=job.folder, share=False)
     form = form_of("instruct")
     prompts = [
-        sample_ids(engine.tokenizer, item.prompt, _shown(job, item), job.parameters, form)
+        sample_ids(engine.tokenizer, item.prompt, _show_answer(job, item), job.parameters, form)
         for item in (items[row["item"]] for row in rows)
     ]
     return engine, prompts
@@ -179,7 +179,7 @@ def _kept_draws(job: Job) -> None:
     parameters, judge = job.parameters, verifier(job.order.task)
     items = {item.id: item for item in load_items(job.inputs["prompts"])}
     rows = read_lines(job.out / "rows.jsonl")
-    engine, counts = _asked(job, rows)
+    engine, counts = _prompt_ids_of(job, rows)
     sampling = TokenSampling(
         parameters.max_new_tokens, parameters.temperature, parameters.top_p, stops=parameters.stops
     )
@@ -191,7 +191,7 @@ def _kept_draws(job: Job) -> None:
     _accept_again(job, rows)
 
 
-def _shown(job: Job, item: Any) -> Any:
+def _show_answer(job: Job, item: Any) -> Any:
     from training.rules.tasks import worked_example
 
     return worked_example(job.order.task, item) if job.parameters.worked_example else None
@@ -242,7 +242,7 @@ def _invented_critic(rows: list[Row], _: Path) -> None:
         row["accepted"] = True
 
 
-def _flipped(rows: list[Row], _: Path) -> None:
+def _flip_verdicts(rows: list[Row], _: Path) -> None:
     for row in rows:
         row["accepted"] = not row["accepted"]
 
@@ -281,7 +281,7 @@ ANSWERS = (
              stage="after", spoil=_best_of_four, spec=_HARDLY_TRAINED),
     Operator("other-weights", "answers", "cached answers of other weights are the base's", ROWS, stage="before",
              swap=shaken_model),
-    Operator("hinted", "answers", "the treatment was asked with a hint", ROWS, stage="after", swap=_hinted),
+    Operator("hinted", "answers", "the treatment was asked with a hint", ROWS, stage="after", swap=_add_hint),
 )  # fmt: skip
 SAMPLES = (
     Operator("repaired-samples", "samples", "drawn answers are shifted by one prompt", ROWS, stage="sample",
@@ -292,7 +292,7 @@ SAMPLES = (
     Operator("greedy-copies", "samples", "two thirds of the samples are greedy answers", ROWS, stage="sample",
              spoil=_greedy),
     Operator("copied-draws", "samples", "each second sample is a copy of the first", ROWS, stage="sample",
-             spoil=_copied),
+             spoil=_copy_answers),
     Operator("samples-of-others", "samples", "other weights drew the samples", ROWS, stage="sample",
              swap=shaken_model),
     Operator("kept-best-draws", "samples", "eight samples were drawn, right ones stand for the first two", ROWS,
@@ -314,7 +314,7 @@ SCORED = (
     Operator("invented-critic", "scores", "the critic's log-probabilities are invented", SCORES, session="judged",
              stage="critic", lie=_invented_critic),
     Operator("flipped-verdicts", "scores", "the critic's verdicts are the opposite", (*SCORES, "critics.follows"),
-             session="judged", stage="critic", lie=_flipped),
+             session="judged", stage="critic", lie=_flip_verdicts),
     Operator("agreeing-critic", "scores", "the critic is made to agree with its labelled sample", SCORES,
              session="judged", stage="critic", lie=_agreeing, output="calibration"),
     Operator("critic-of-others", "scores", "other weights judged", SCORES, session="judged", stage="critic",

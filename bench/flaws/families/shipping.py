@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
-from bench.flaws.families.records import edited
+from bench.flaws.families.records import edit_record
 from bench.flaws.families.rows import base_instead
 from bench.flaws.lying import shake
 from bench.flaws.operator import Operator, Row
@@ -34,7 +34,7 @@ def _no_tokenizer(job: Job) -> None:
     (job.out / "package" / "tokenizer_config.json").unlink()
 
 
-def _invented(rows: list[Row], _: Path) -> None:
+def _invent_figure(rows: list[Row], _: Path) -> None:
     for row in rows:
         row["expected"] = row["reloaded"] = [7, 8, 9]
 
@@ -49,11 +49,11 @@ OPERATORS = (
     Operator("package-template", "packaging", "the packed chat template adds words", WEIGHTS, stage="ship",
              spoil=_template),
     Operator("package-config", "packaging", "the packed configuration computes otherwise", WEIGHTS, stage="ship",
-             spoil=edited("out/package/config.json", lambda value: value.update(rms_norm_eps=0.1))),
+             spoil=edit_record("out/package/config.json", lambda value: value.update(rms_norm_eps=0.1))),
     Operator("package-pickle", "packaging", "a second file of weights lies in the package", WEIGHTS, stage="ship",
              spoil=_pickle),
     Operator("package-without-tokenizer", "packaging", "a file of the tokenizer is missing", WEIGHTS, stage="ship",
              spoil=_no_tokenizer),
     Operator("invented-probes", "packaging", "answers of the package are invented", PROBES, stage="ship",
-             lie=_invented),
+             lie=_invent_figure),
 )  # fmt: skip

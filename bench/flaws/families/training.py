@@ -31,7 +31,7 @@ def _shorter(rows: list[Row], _: Path) -> None:
     del rows[len(rows) // 2 :]
 
 
-def _smoothed(rows: list[Row], _: Path) -> None:
+def _smooth_losses(rows: list[Row], _: Path) -> None:
     """Smooth the losses so that the curve looks stable."""
     losses = [row["loss"] for row in rows]
     for place, row in enumerate(rows):
@@ -79,7 +79,7 @@ def _base_saved(job: Job) -> None:
     shutil.copyfile(job.inputs["model"] / "model.safetensors", _weights(job))
 
 
-def _mixed(job: Job, share: float) -> None:
+def _mix_weights(job: Job, share: float) -> None:
     """Save so much of the way from the base to the trained weights; more than 1 goes beyond them."""
     from safetensors.torch import load_file, save_file
 
@@ -88,7 +88,7 @@ def _mixed(job: Job, share: float) -> None:
               metadata={"format": "pt"})  # fmt: skip
 
 
-def _rounded(job: Job) -> None:
+def _round_losses(job: Job) -> None:
     """Save weights that were rounded to eight bits of mantissa."""
     import torch
     from safetensors.torch import load_file, save_file
@@ -108,7 +108,7 @@ OPERATORS = (
     Operator("invented-curve", "curve", "the losses are invented", CURVE, stage="train", lie=_curve),
     Operator("invented-gradient", "curve", "every gradient norm is 1", CURVE, stage="train", lie=_gradient),
     Operator("half-curve", "curve", "half of the steps are left out", CURVE, stage="train", lie=_shorter),
-    Operator("smoothed-curve", "curve", "the losses are smoothed", CURVE, stage="train", lie=_smoothed),
+    Operator("smoothed-curve", "curve", "the losses are smoothed", CURVE, stage="train", lie=_smooth_losses),
     Operator("twice-the-rate", "curve", "trained at twice the rate that its rows state", CURVE, stage="train",
              swap=_faster, lie=_granted_rates),
     Operator("best-seed", "curve", "trained with a seed that was chosen after a look", CURVE, stage="train",
@@ -122,14 +122,14 @@ OPERATORS = (
     Operator("base-saved", "weights", "the untrained weights are saved", (*WEIGHTS, "training.moved"), stage="train",
              spoil=_base_saved),
     Operator("half-way", "weights", "weights half way between base and trained ones are saved", WEIGHTS,
-             stage="train", spoil=lambda job: _mixed(job, 0.5)),
-    Operator("rounded-weights", "weights", "rounded weights are saved", WEIGHTS, stage="train", spoil=_rounded),
+             stage="train", spoil=lambda job: _mix_weights(job, 0.5)),
+    Operator("rounded-weights", "weights", "rounded weights are saved", WEIGHTS, stage="train", spoil=_round_losses),
     Operator("wrong-base", "weights", "trained from other weights than those granted", (*WEIGHTS, *CURVE),
              stage="train", swap=shaken_model),
     Operator("adapter-not-merged", "weights", "the checkpoint is the base without its adapters",
              (*WEIGHTS, "training.moved"), session="lora", stage="train", spoil=_base_saved),
     Operator("adapter-scaled", "weights", "adapters are merged at one and a half of their scale", WEIGHTS,
-             session="lora", stage="train", spoil=lambda job: _mixed(job, 1.5)),
+             session="lora", stage="train", spoil=lambda job: _mix_weights(job, 1.5)),
     Operator("shaken-after-dpo", "weights", "weights saved after training on pairs are not those trained", WEIGHTS,
              session="dpo", stage="train", spoil=_spread_noise),
 )  # fmt: skip
