@@ -161,7 +161,7 @@ def _ordinal(test: PairedTest, before: Sequence[float], after: Sequence[float]) 
     symmetry = ""
     if len(scores) > 1:
         of_table = bowker([[table[was, now] for now in scores] for was in scores])
-        symmetry = f"; next to it Bowker: chi-square {of_table.chi2:.3g} on {of_table.df}, p = {of_table.p:.3g}"
+        symmetry = f"; Bowker: chi-square {of_table.chi2:.3g} on {of_table.df}, p = {of_table.p:.3g}"
     effect = Fraction(tally.rose - tally.fell, n)
     message = (
         f"sign test: {tally.rose} rose, {tally.fell} fell, {tally.tied} stayed of {n}, difference {float(effect):+.3f} "

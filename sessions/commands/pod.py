@@ -78,7 +78,7 @@ def _read(wanted: PodOptions) -> tuple[Path, ResolvedSpec, Bundle, PodFile]:
     resolved = load_spec(path, wanted.profile)
     if resolved.spec.builder.vendor == "external":
         hint = "a builder of another vendor, or `peergate mcp` on the machine itself"
-        raise UserError("an external builder is a client next to the session, and no one is on the pod", hint=hint)
+        raise UserError("an external builder is a client on the session's machine, and no one is on the pod", hint=hint)
     rented = [stage.name for stage in resolved.spec.stages if resolved.spec.launcher_of(stage.name) == "skypilot"]
     if rented:
         raise UserError(

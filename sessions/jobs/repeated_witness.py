@@ -167,7 +167,7 @@ class Repetition:
                     shown_at, last = time.monotonic(), line
                     self.say(f"{name}: {line}")
         except BaseException:
-            launcher.cancel(folder, "anyone who repeated it ended it")
+            launcher.cancel(folder, "its repetition was ended")
             while launcher.poll(folder).state == "running":
                 time.sleep(POLL_S)
             raise

@@ -92,7 +92,7 @@ def cost(spec: SessionSpec, pod: PodFile) -> dict[str, Any]:
     facts: dict[str, Any] = {"session_usd": budget.max_cost_usd, "session_hours": budget.max_hours}
     notes: list[str] = []
     if price is None:
-        notes.append("no usd_per_hour is stated: what the machine costs next to the session is not bounded here")
+        notes.append("no usd_per_hour is stated: what the machine costs besides the session is not bounded here")
     elif price != budget.machine_usd_per_hour:
         notes.append(f"the spec counts {budget.machine_usd_per_hour:g} USD an hour for jobs, the pod file {price:g}")
     if pod.max_cost_usd is not None:

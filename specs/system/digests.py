@@ -92,12 +92,12 @@ def _written_alike(value: Any, small: list[float]) -> Any:
     Those numbers are added to ``small``.
 
     Raises:
-        ValueError: it might write something else: a large number, a subclass, a key that is not string.
+        ValueError: it might write something else: a large number, a subclass, a key that is not a string.
     """
     kind = type(value)
     if kind is dict:
         if not all(type(key) is str for key in value):
-            raise ValueError("a key is not string")
+            raise ValueError("a key is not a string")
         return {
             key: element if type(element) in _LEAVES else _written_alike(element, small)
             for key, element in value.items()

@@ -17,7 +17,7 @@ RESULTS, PAGE = HOME / "bench" / "results", HOME / "docs" / "reference" / "figur
 Lines = Callable[[Any], list[str]]
 QUOTED: dict[str, Lines] = {
     "learning.json": learning.table,
-    "diloco.json": lambda rows: [*diloco.table(rows), *diloco.fitted(rows).splitlines()],
+    "diloco.json": lambda rows: [*diloco.table(rows), *diloco.fit_costs(rows).splitlines()],
     "composer_step.json": step.table,
     "composer_step_adapters.json": step.table,
 }
@@ -58,7 +58,7 @@ def test_nothing_is_concluded_where_the_interval_of_a_ratio_covers_the_limit(
     seconds: list[float], interval: list[float], said: str
 ) -> None:
     runs = {"ours": [{"seconds": one} for one in seconds], "theirs": [{"seconds": 1.0}] * len(seconds)}
-    found = step.compared("time", runs, "ours", "theirs", "seconds", 1.03)
+    found = step.compare_steps("time", runs, "ours", "theirs", "seconds", 1.03)
     assert (found["interval"], found["said"]) == (interval, said)
 
 
@@ -74,7 +74,7 @@ def trainings(right: int, other: int, seeds: int = 3, items: int = 40) -> list[d
 
 def test_a_channel_is_shown_only_where_every_seed_and_all_items_together_say_so() -> None:
     def status(*given: dict[str, Any]) -> str:
-        return learning.concluded(given)["status"]
+        return learning.conclude(given)["status"]
 
     assert status(*trainings(36, 20)) == "shown"
     assert status(*trainings(20, 36)) == status(*trainings(21, 20)) == "not shown"
@@ -82,7 +82,7 @@ def test_a_channel_is_shown_only_where_every_seed_and_all_items_together_say_so(
     # One seed that gains nothing.
     assert status(*trainings(40, 10)[:4], *trainings(20, 20)[4:]) == "not shown"
     # A control whose training was cut off does not count.
-    assert len(learning.concluded(trainings(36, 20)[:5])["seeds"]) == 2
+    assert len(learning.conclude(trainings(36, 20)[:5])["seeds"]) == 2
 
 
 @pytest.mark.parametrize("channel", learning.CHANNELS)

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from release import set_up
-from release.sbom import EXTRAS, declared
+from release.sbom import EXTRAS, read_declared
 
 HOME = Path(__file__).parents[2]
 AGAIN = "run `make -f more.mk requirements`"
@@ -74,13 +74,13 @@ def lacking(asked: list[Requirement], versions: dict[str, str]) -> set[str]:
 def test_all_that_is_asked_for_is_among_them() -> None:
     makefile = (HOME / "more.mk").read_text(encoding="utf-8")
     assert tuple(re.findall(r"--extra ([\w-]+)", makefile)) == EXTRAS
-    missing = lacking(declared(HOME / "pyproject.toml"), VERSIONS)
+    missing = lacking(read_declared(HOME / "pyproject.toml"), VERSIONS)
     assert not missing, f"requirements.txt does not have {sorted(missing)}: {AGAIN}"
 
 
 def test_a_dependency_without_hashes_is_found() -> None:
     without = {name: version for name, version in VERSIONS.items() if name != "pydantic-core"}
-    assert any(line.startswith("pydantic-core") for line in lacking(declared(HOME / "pyproject.toml"), without))
+    assert any(line.startswith("pydantic-core") for line in lacking(read_declared(HOME / "pyproject.toml"), without))
     assert lacking([Requirement("numpy>999")], VERSIONS) == {"numpy>999"}
 
 

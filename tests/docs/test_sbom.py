@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from release.sbom import NO_HASH, WEIGHTS, Needs, complete, declared, needs_in
+from release.sbom import NO_HASH, WEIGHTS, Needs, complete, needs_in, read_declared
 from tests.docs.test_requirements import HOME, TEXT, hashed, pinned
 
 TORCH = re.findall(r"^torch==.*", (HOME / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)[0]
@@ -44,7 +44,7 @@ def listed() -> dict[str, Any]:
 
 
 def completed(document: dict[str, Any]) -> dict[str, Any]:
-    direct = [*declared(HOME / "pyproject.toml"), Requirement(WEIGHTS)]
+    direct = [*read_declared(HOME / "pyproject.toml"), Requirement(WEIGHTS)]
     return complete(document, direct, installed())
 
 
@@ -89,7 +89,7 @@ def test_a_missing_component_is_refused() -> None:
 
 
 def test_a_component_that_nothing_needs_is_refused() -> None:
-    direct = [one for one in declared(HOME / "pyproject.toml") if one.name != "datasketch"]
+    direct = [one for one in read_declared(HOME / "pyproject.toml") if one.name != "datasketch"]
     with pytest.raises(ValueError, match=r"nothing needs \['datasketch'\]"):
         complete(listed(), [*direct, Requirement(WEIGHTS)], installed())
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bench.flaws.run_many import planted, twin
-from bench.flaws.session import Ended
+from bench.flaws.run_many import run_planted_session, twin
+from bench.flaws.session import SessionEnd
 from bench.flaws.small_specs import CHANGES, tiny_model
 from reviews.trail.chain.store import Store
 from sessions.jobs.machine_capacity import gpus
@@ -110,10 +110,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.timeout(900)
 def test_lies_of_a_job_on_a_gpu_are_stopped_and_its_healthy_twins_are_not(model: Path) -> None:
-    twins: dict[str, Ended] = {session: twin(model, session)[1] for session in ("sft", "lora")}
+    twins: dict[str, SessionEnd] = {session: twin(model, session)[1] for session in ("sft", "lora")}
     assert {name: one.outcome for name, one in twins.items()} == {"sft": "approve", "lora": "approve"}
     for name in FLAWS:
         session = "lora" if name == "adapter-scaled" else "sft"
-        assert planted(model, name, twins[session])["result"] == "stopped", name
+        assert run_planted_session(model, name, twins[session])["result"] == "stopped", name
     devices = {json.loads(path.read_bytes())["device"] for path in model.glob("**/jobs/*/manifest.json")}
     assert devices == {"cuda:0"}

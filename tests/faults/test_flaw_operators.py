@@ -8,7 +8,7 @@ from bench.flaws.healthy import ENGINES, ITEMS, METHODS, OTHERS, PRECISIONS, VAR
 from bench.flaws.operator import AUDIT, FAMILIES, REFUSALS, REPORT, SESSIONS
 from bench.flaws.operators import OPERATORS
 from bench.flaws.run_many import outcome
-from bench.flaws.session import Ended
+from bench.flaws.session import SessionEnd
 from bench.flaws.table import page
 from reviews.gate import loosening_check
 from reviews.gate.check_list import CHECKS
@@ -38,20 +38,20 @@ def test_what_has_to_stop_an_operator_is_a_check() -> None:
 
 def test_a_flaw_is_stopped_by_what_was_expected_only() -> None:
     operator = next(one for one in OPERATORS if one.expected == ("witness.answers",))
-    twin = Ended("approve", ("critics.swap",), ("health.near",))
+    twin = SessionEnd("approve", ("critics.swap",), ("health.near",))
     fared = {
-        Ended("reject", ("witness.answers",)): "stopped",
-        Ended("approve", ("witness.answers",)): "named",
-        Ended("approve", (), ("witness.answers",)): "warned",
-        Ended("waiting", ("health.kept",), ("witness.answers",)): "ended without acceptance",
-        Ended("waiting", (), (), ("witness.answers",)): "stopped",
-        Ended("waiting", (), (), ("jobs.measured",)): "ended without acceptance",
-        Ended("refused", ("spec.yaml:1:1: no",)): "refused",
-        Ended("approve", ("critics.swap",)): "missed",
-        Ended("broke", ("NotPlanted",)): "broken",
+        SessionEnd("reject", ("witness.answers",)): "stopped",
+        SessionEnd("approve", ("witness.answers",)): "named",
+        SessionEnd("approve", (), ("witness.answers",)): "warned",
+        SessionEnd("waiting", ("health.kept",), ("witness.answers",)): "ended without acceptance",
+        SessionEnd("waiting", (), (), ("witness.answers",)): "stopped",
+        SessionEnd("waiting", (), (), ("jobs.measured",)): "ended without acceptance",
+        SessionEnd("refused", ("spec.yaml:1:1: no",)): "refused",
+        SessionEnd("approve", ("critics.swap",)): "missed",
+        SessionEnd("broke", ("NotPlanted",)): "broken",
     }
     assert {ended: outcome(operator, ended, twin) for ended in fared} == fared
-    known = Ended("waiting", ("witness.answers",))
+    known = SessionEnd("waiting", ("witness.answers",))
     assert outcome(operator, known, known) == "ended without acceptance"
 
 

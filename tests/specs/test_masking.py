@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from bench.attack.planted import Plants, squeezed
+from bench.attack.planted import Plants, squeeze_text
 from specs.system import masking
 from specs.system.masking import Masker, forms_only
 
@@ -25,25 +25,25 @@ def masker() -> Masker:
 
 @pytest.mark.parametrize("planted", PLANTS.all, ids=lambda one: one.name)
 def test_every_planted_form_is_masked(masker: Masker, planted: object) -> None:
-    from bench.attack.planted import Planted
+    from bench.attack.planted import PlantedSecret
 
-    assert isinstance(planted, Planted)
+    assert isinstance(planted, PlantedSecret)
     for text in (planted.text, f"a line\n{planted.text}\nanother", f"({planted.text})"):
-        assert planted.is_in(text, squeezed(text)), "it is not even planted"
+        assert planted.is_in(text, squeeze_text(text)), "it is not even planted"
         masked = masker.text(text)
-        assert not planted.is_in(masked, squeezed(masked)), masked
+        assert not planted.is_in(masked, squeeze_text(masked)), masked
         assert masker.text(masked) == masked
         assert masked.count("\n") == text.count("\n")
     for value in ({"note": planted.text}, [[planted.text]], {planted.text: 1}):
         told = json.dumps(masker.value(value))
-        assert not planted.is_in(told, squeezed(told)), told
+        assert not planted.is_in(told, squeeze_text(told)), told
         told = masker.json(json.dumps(value))
-        assert not planted.is_in(told, squeezed(told)), told
+        assert not planted.is_in(told, squeeze_text(told)), told
         assert json.loads(told) != value
         told = masker.json(json.dumps({"text": json.dumps(value)}))
-        assert not planted.is_in(told, squeezed(told)), told
+        assert not planted.is_in(told, squeeze_text(told)), told
         told = masker.text(f"note: {json.dumps(value)}")
-        assert not planted.is_in(told, squeezed(told)), told
+        assert not planted.is_in(told, squeeze_text(told)), told
 
 
 def test_forms_of_secrets_are_found_without_any_known_value() -> None:
@@ -60,7 +60,7 @@ def test_every_seed_is_masked() -> None:
         masker = Masker(plants.environ, {plants.bearer: "the bearer token"})
         for one in plants.all:
             masked = masker.text(one.text)
-            assert not one.is_in(masked, squeezed(masked)), (seed, one.name, one.text)
+            assert not one.is_in(masked, squeeze_text(masked)), (seed, one.name, one.text)
 
 
 def test_nothing_of_what_ships_is_a_secret_and_masking_is_quick() -> None:

@@ -122,7 +122,7 @@ class CompletionServer:
 
     def _parse_request(self, request: Any) -> _QueuedRequest:
         if not isinstance(request, dict):
-            raise RequestRefusal("the request is not JSON object")
+            raise RequestRefusal("the request is not a JSON object")
         for name, value in request.items():
             if name not in _KNOWN and value not in _ONLY.get(name, (None,)):
                 raise RequestRefusal(f"'{str(name)[:40]}' is not served here")

@@ -132,7 +132,7 @@ def _rows(path: Path, mask: Callable[[str], str]) -> list[QuestionLine] | None:
 
 def _question(row: Any) -> str:
     if not isinstance(row, dict):
-        raise ValueError("a line is not JSON object")
+        raise ValueError("a line is not a JSON object")
     for key in _TEXT_KEYS:
         if isinstance(row.get(key), str) and row[key].strip():
             return row[key]

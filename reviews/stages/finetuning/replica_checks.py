@@ -223,7 +223,7 @@ def _bytes(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
 @CHECKS.add(
     "replicas.single",
     "What it is compared with trained on as many tokens",
-    source="replicas praised, or blamed, next to a training in one process that saw more or less",
+    source="replicas praised, or blamed, compared with a training in one process that saw more or less",
     blocking=False,
     limits=(CheckLimit("<=", "thresholds.lost_sequences"),),
 )

@@ -96,7 +96,9 @@ def cancel_job(work: PhaseWork, arguments: CancelJob) -> str:
     """End the job of the attempt; its rows so far stay evidence of what happened."""
     session = work.session
     if sees_heldout(session.resolved.spec, work.stage):
-        message = f"stage '{work.stage.name}' sees held-out items: anyone who is judged by them cannot end it half-way"
+        message = (
+            f"stage '{work.stage.name}' sees held-out items: a builder that is judged by them cannot end it half-way"
+        )
         raise ToolCallRefusal(message)
     folder = job_folder(session.run, work.key)
     session.launcher.cancel(folder, f"{session.builder.name}: {plain(arguments.reason, REASON)}")

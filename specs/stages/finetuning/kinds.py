@@ -34,7 +34,7 @@ SFT = StageKind(
         "the loss: does it fall as data and rate let it, without a jump, and not to nothing",
         "learning rate and schedule: as granted, decayed by the end, no step that moved too far",
         "rows seen against rows given: epochs, rows that were cut or dropped, repeats",
-        "what the training text teaches next to the task: length, format, answers to held-out prompts",
+        "what the training text teaches besides the task: length, format, answers to held-out prompts",
     ),
 )
 
@@ -54,7 +54,7 @@ DPO = StageKind(
     conditional_ports=(_SNAPSHOTS, _REPLICAS),
     review_focus=(
         "margins: do they grow, and for most pairs or for a few",
-        "pairs: what sets chosen and rejected apart next to quality, above all their length",
+        "pairs: what sets chosen and rejected apart from quality, above all their length",
         "the reference: the granted weights, with log-probabilities that do not move",
         "rate and steps: as granted, without a collapse of both log-probabilities",
     ),

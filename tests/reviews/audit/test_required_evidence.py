@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from bench.attack import exports
 from bench.attack.evidence import complete_export, delete, deletions, edits, stored_files
 from bench.attack.exports import build_verifier, go_codes, original, python_code
-from bench.attack.forged_trail import Original, copied
+from bench.attack.forged_trail import Original, copy_trail
 from specs.system.digests import Digest
 from specs.trail.bodies import FORMS
 from specs.trail.stored_evidence import EVIDENCE, stored_evidence, table_text
@@ -144,6 +144,6 @@ def test_a_table_that_asks_for_less_is_noticed(complete: Original, tmp_path: Pat
         pytest.skip("needs Debian's golang-go and golang-golang-x-mod-dev")
     witness = next(entry for entry in complete.entries if entry.kind == "witness")
     digest = witness.body["rows"]
-    folder = copied(complete, tmp_path / "out")
+    folder = copy_trail(complete, tmp_path / "out")
     delete(folder / "store" / digest[7:9] / digest[9:])
     assert (python_code(folder), go_codes(build_verifier(tmp_path, source), [folder])) == (1, [0])

@@ -10,7 +10,7 @@ import pytest
 
 from bench.attack import exports, forged_policies, forgeries
 from bench.attack.exports import attack, build_verifier, go_codes, original, python_code
-from bench.attack.forged_trail import Original, copied, forged, rewrite
+from bench.attack.forged_trail import Original, copy_trail, forge_trail, rewrite
 from bench.attack.outcome import Outcome
 from reviews.audit.export import verify_export
 
@@ -48,7 +48,7 @@ def test_both_verifiers_give_one_answer(whole: Original, verifier: Path, tmp_pat
 def test_an_export_as_it_is_holds_for_both(whole: Original, verifier: Path, tmp_path: Path) -> None:
     """The control, also of the code that forges: signing everything again changes no answer."""
     assert answers(verifier, whole.folder) == (0, 0)
-    again = forged(whole, forgeries.control(whole, random.Random(1)).steps, tmp_path / "again")
+    again = forge_trail(whole, forgeries.control(whole, random.Random(1)).steps, tmp_path / "again")
     assert answers(verifier, again) == (0, 0)
 
 
@@ -65,14 +65,14 @@ def test_a_forgery_with_keys_is_refused_by_both(
     whole: Original, verifier: Path, tmp_path: Path, maker: forgeries.Maker
 ) -> None:
     made = [one for one in (maker(whole, random.Random(seed)) for seed in range(4)) if one.harmful]
-    folders = [forged(whole, one.steps, tmp_path / str(n), policy=one.policy) for n, one in enumerate(made)]
+    folders = [forge_trail(whole, one.steps, tmp_path / str(n), policy=one.policy) for n, one in enumerate(made)]
     assert folders and go_codes(verifier, folders) == [1] * len(folders), [one.what for one in made]
     assert [python_code(one) for one in folders] == [1] * len(folders), [one.what for one in made]
 
 
 @pytest.mark.parametrize("name", ["store", "proofs", "keys", "policy.json", "log.vkey", "report.html", "tile/0"])
 def test_what_is_gone_is_missed_by_both(whole: Original, verifier: Path, tmp_path: Path, name: str) -> None:
-    path = copied(whole, tmp_path / "out") / name
+    path = copy_trail(whole, tmp_path / "out") / name
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert answers(verifier, tmp_path / "out") == (1, 1)
 
@@ -81,13 +81,13 @@ def test_what_is_gone_is_missed_by_both(whole: Original, verifier: Path, tmp_pat
 def test_what_is_no_part_of_an_export_is_found_by_both(
     whole: Original, verifier: Path, tmp_path: Path, name: str
 ) -> None:
-    rewrite(copied(whole, tmp_path / "out") / name, b"x")
+    rewrite(copy_trail(whole, tmp_path / "out") / name, b"x")
     assert answers(verifier, tmp_path / "out") == (1, 1)
 
 
 def test_an_open_session_is_open_for_both(whole: Original, verifier: Path, tmp_path: Path) -> None:
     made = forgeries.cut(whole, random.Random(3))
-    forged(whole, made.steps, tmp_path / "out", size=made.size)
+    forge_trail(whole, made.steps, tmp_path / "out", size=made.size)
     assert answers(verifier, tmp_path / "out") == (2, 2)
 
 
@@ -98,7 +98,7 @@ def test_what_entries_mean_is_for_peergate_alone_and_both_say_so(
     steps = forgeries.steps_of(whole)
     number = next(one.seq for one in whole.entries if one.kind == "spend")
     steps[number] = steps[number]._replace(entry=whole.entries[number].model_copy(update={"body": {"usd": "much"}}))
-    forged(whole, steps, tmp_path / "out")
+    forge_trail(whole, steps, tmp_path / "out")
     assert answers(verifier, tmp_path / "out") == (0, 0)
     audit = verify_export(tmp_path / "out")
     assert (audit.exit_code, audit.integrity) == (1, "holds") and "does not have its form" in audit.damage[0]

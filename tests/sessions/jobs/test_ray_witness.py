@@ -45,7 +45,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("cluster")
 def test_a_session_on_ray_is_accepted_and_witnesses_read_every_stage_there(tmp_path: Path, model: Path) -> None:
     ended = run_session(tmp_path, model, variation=Variation(launcher="ray"))
-    assert ended.accepted, ended
+    assert ended.is_accepted, ended
     run = tmp_path / "runs" / "small"
     asked, read, store = entries(run, "challenge"), entries(run, "witness"), Store(run / "store")
     assert {one.body["launcher"] for one in asked} == {"ray"}
@@ -90,5 +90,5 @@ def test_rows_that_the_weights_did_not_write_fail_on_ray(
     ended = run_session(tmp_path, model, variation=Variation(launcher="ray"))
     run = tmp_path / "runs" / "small"
     assert (run / "jobs" / "small.before.1" / "lied").exists()
-    assert not ended.accepted and "witness.answers" in ended.failed, ended
+    assert not ended.is_accepted and "witness.answers" in ended.failed, ended
     assert not entries(run, "witness")[0].body["why"]

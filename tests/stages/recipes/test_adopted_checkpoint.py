@@ -246,7 +246,7 @@ REFUSED: list[tuple[str, Callable[[Path], None], str]] = [
         setting("config.json", model_type="gpt2"),
         "not that of the base: 'model_type'; leave it",
     ),
-    ("a configuration that is none", text("config.json", "[1]"), "config.json is not JSON object"),
+    ("a configuration that is none", text("config.json", "[1]"), "config.json is not a JSON object"),
     (
         "a long configuration",
         text("config.json", " " * 4_200_000),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from bench.witness_plan import LIBRARY, LIMIT, PROFILES, Planned, main, planned, share_of
+from bench.witness_plan import LIBRARY, LIMIT, PROFILES, WitnessPlan, main, plan_witness, share_of
 from specs.loading.loading import load_spec
 
 
-def plans(name: str, profile: str) -> list[Planned]:
+def plans(name: str, profile: str) -> list[WitnessPlan]:
     spec = load_spec(LIBRARY / f"{name}.yaml", profile).spec
-    return [one for stage in spec.stages if (one := planned(spec, stage)) is not None]
+    return [one for stage in spec.stages if (one := plan_witness(spec, stage)) is not None]
 
 
 def test_the_witnesses_of_every_gpu_profile_stay_within_a_tenth(capsys: pytest.CaptureFixture[str]) -> None:

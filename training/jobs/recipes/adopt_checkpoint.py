@@ -138,7 +138,7 @@ def _configuration(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise NotTaken(f"{path.name} is not JSON") from error
     if not isinstance(data, dict):
-        raise NotTaken(f"{path.name} is not JSON object")
+        raise NotTaken(f"{path.name} is not a JSON object")
     return data
 
 

@@ -49,7 +49,7 @@ def parse_json(text: bytes, name: str) -> Any:
     except RecursionError as error:
         raise WrongFile(name, "is nested too deeply") from error
     except ValueError as error:
-        raise WrongFile(name, f"is not a valid JSON: {one_line(error, 120)}") from error
+        raise WrongFile(name, f"is not valid JSON: {one_line(error, 120)}") from error
 
 
 def parse_object(text: bytes, name: str) -> dict[str, Any]:

@@ -65,7 +65,7 @@ KIND = StageKind(
     job="acme_reward.job:run",
     replay_job="acme_reward.job:replay",
     judge="acme_reward.judge",
-    review_focus=("margins: do they grow for most pairs", "what sets better and worse apart next to quality"),
+    review_focus=("margins: do they grow for most pairs", "what sets better and worse apart from quality"),
     trains="pairs",
     resumable=True,
 )
