@@ -36,12 +36,11 @@ COMPARED = {
 }
 """Keys of config.json that a rule compares, here or beside."""
 NEUTRAL = {
-    *("transformers_version", "torch_dtype", "dtype", "use_cache", "initializer_range", "_name_or_path"),
+    *("transformers_version", "torch_dtype", "dtype", "use_cache", "initializer_range"),
     *("attention_dropout", "pretraining_tp", "pad_token_id", "max_window_layers", "name_or_path", "tokenizer_class"),
     *("return_dict", "output_attentions", "output_hidden_states", "id2label", "label2id", "problem_type"),
     *("finetuning_task", "chunk_size_feed_forward", "is_encoder_decoder", "is_llama_config", "rope_interleaved"),
     *(
-        "_attn_implementation",
         "attn_implementation",
         "unsloth_version",
         "unsloth_fixed",
@@ -100,11 +99,17 @@ def settings(folder: CheckpointFolder, file: str, header: GgufHeader, name: str)
     for key in _FORCED:
         if generation.get(key):
             yield Flaw("gguf", "forced", file, f"does not carry {key} of generation_config.json", "generate without it")
-    unknown = sorted(
-        key for key, value in config.items() if value not in (None, False) and key not in COMPARED | NEUTRAL
-    )
-    if unknown:
+    if unknown := unknown_settings(config):
         raise NotRun(f"whether the export carries {quote_name(unknown[0])} of config.json is not known here")
+
+
+def unknown_settings(config: dict[str, Any]) -> list[str]:
+    """Return the keys of a config.json that are set and that no rule here knows, sorted.
+
+    Keys that begin with an underscore are notes of the library that wrote the file, such as where weights came from.
+    """
+    set_keys = {key for key, value in config.items() if value not in (None, False) and not key.startswith("_")}
+    return sorted(set_keys - COMPARED - NEUTRAL)
 
 
 def rope_of(config: dict[str, Any]) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
+from testing.fixtures.real_model import smollm2_checkpoint
 from testing.fixtures.tiny_training import tiny_checkpoint
 from training.jobs.recipes.adopt_checkpoint import NotTaken, take_checkpoint
 from training.rules.code_files import runs_code
 from training.rules.packaging.checkpoint_folder import CheckpointFolder
 from training.rules.packaging.flaw import NotRun
 from training.rules.packaging.gguf_header import BLOCKS, GgufHeader, GgufTensor, read_header
-from training.rules.packaging.gguf_settings import COMPARED, NEUTRAL, SIZES, rope_of, settings
+from training.rules.packaging.gguf_settings import SIZES, rope_of, settings, unknown_settings
 from training.rules.packaging.ship_rules import apply, check_files
 
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "original_max_position_embeddings": 64}
@@ -135,11 +136,24 @@ def test_what_is_forced_and_what_is_unknown_is_named(good: Path, tmp_path: Path)
         flaws_of(folder)
 
 
+def test_notes_of_the_library_change_nothing(good: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "model"))
+    written(folder, "config.json", _model_name_or_path="SmolLM2", _commit_hash="0" * 40, _attn_implementation="sdpa")
+    assert flaws_of(folder) == set()
+
+
+@pytest.mark.model
+def test_every_key_of_the_demos_model_is_known() -> None:
+    """The demo exports it: an unknown key would stop its last gate."""
+    config = CheckpointFolder(smollm2_checkpoint()).config
+    assert unknown_settings(config) == []
+    assert unknown_settings(config | {"logit_scale": 0.5}) == ["logit_scale"]
+
+
 @pytest.mark.parametrize("kind", ["Llama", "Mistral", "Qwen2", "Qwen3"])
 def test_every_key_that_the_library_writes_is_compared_or_changes_nothing(kind: str) -> None:
     transformers = pytest.importorskip("transformers")
-    written_keys = getattr(transformers, f"{kind}Config")().to_dict()
-    assert {key for key, value in written_keys.items() if value not in (None, False)} - COMPARED - NEUTRAL == set()
+    assert unknown_settings(getattr(transformers, f"{kind}Config")().to_dict()) == []
 
 
 def test_a_type_that_is_not_known_is_unknown_and_not_broken(tmp_path: Path) -> None:
