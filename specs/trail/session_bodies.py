@@ -10,7 +10,7 @@ from specs.jobs.code_state import CodeState
 from specs.jobs.job_records import MachineClock, ObservedRuntime, ResumeStep
 from specs.session.session_spec import Analysis
 from specs.system.digests import Contract, Count, Digest
-from specs.trail.entry import OfAttempt
+from specs.trail.entry import AttemptBody, Body, OfAttempt
 from specs.trail.key_policy import Hex, Role
 from specs.trail.verdict import Outcome
 
@@ -58,8 +58,10 @@ class SpecSignature(Contract):
     """Over the registration, ``by`` and ``time_ns`` (``reviews/audit/spec_signature.py``)."""
 
 
-class Open(Contract):
+class OpenEntry(Body):
     """``open``: what was registered, before anything else happened."""
+
+    KIND = "open"
 
     registration: Digest
     spec: Digest
@@ -85,14 +87,18 @@ class Open(Contract):
     """Of a spec that a person signed with ``peergate spec sign``."""
 
 
-class Workspace(Contract):
+class WorkspaceEntry(Body):
     """``workspace``: the first entry of a trail of requested reviews."""
+
+    KIND = "workspace"
 
     what: str = ""
 
 
-class ModelEntry(Contract):
+class ModelEntry(Body):
     """``model``: the weights the session starts from."""
+
+    KIND = "model"
 
     source: str
     kind: Literal["base", "instruct"]
@@ -102,12 +108,20 @@ class ModelEntry(Contract):
     """The commit of the hub that ``hub:`` weights were taken from."""
 
 
-class _OfJob(OfAttempt):
+class _JobBody(AttemptBody):
     key: str
+    """The key of the job."""
 
 
-class LaunchEntry(_OfJob):
+class _LaunchedBody(_JobBody):
+    def entry_key(self) -> str:
+        return self.key_of(self.key)
+
+
+class LaunchEntry(_LaunchedBody):
     """``launch``: the intent to run a job, written before the job exists."""
+
+    KIND = "launch"
 
     grant: Digest
     order: Digest
@@ -145,8 +159,10 @@ class HeldoutUse(Contract):
     counts."""
 
 
-class Exit(_OfJob):
+class ExitEntry(_LaunchedBody):
     """``exit``: how a job ended and what it left."""
+
+    KIND = "exit"
 
     exit: Digest
     manifest: Digest | None
@@ -164,8 +180,10 @@ class Exit(_OfJob):
     """Of a job that evaluated the held-out split."""
 
 
-class LostJobEntry(_OfJob):
+class LostJobEntry(_LaunchedBody):
     """``lost``: a job that is gone and left no exit record, or that never began."""
+
+    KIND = "lost"
 
     why: str = ""
     """Why it was given up, in words of what was to run it, which are untrusted."""
@@ -173,8 +191,10 @@ class LostJobEntry(_OfJob):
     """What it left in its folder."""
 
 
-class ChallengeEntry(_OfJob):
+class ChallengeEntry(_JobBody):
     """``challenge``: the intent to have a witness read rows of a job that has ended."""
+
+    KIND = "challenge"
 
     order: Digest
     launcher: str
@@ -182,8 +202,10 @@ class ChallengeEntry(_OfJob):
     """As of a launch."""
 
 
-class WitnessEntry(_OfJob):
+class WitnessEntry(_JobBody):
     """``witness``: how a witness ended, and what it read."""
+
+    KIND = "witness"
 
     exit: Digest | None
     """None for one that is lost."""
@@ -196,8 +218,10 @@ class WitnessEntry(_OfJob):
     """Of a lost one, in untrusted words; empty otherwise."""
 
 
-class Spend(Contract):
+class SpendEntry(Body):
     """``spend``: money set aside for a job, what it leaves, a review or a turn, or what that took in the end."""
+
+    KIND = "spend"
 
     what: Literal["reserve", "settle"]
     job: str
@@ -212,9 +236,25 @@ class Spend(Contract):
     task: str = ""
     """A helper's."""
 
+    @staticmethod
+    def reservation_key(job: str) -> str:
+        """Return the key of the entry that sets money aside for a job, review or turn."""
+        return f"reserve/{job}"
 
-class Shortage(Contract):
+    @staticmethod
+    def settlement_key(job: str) -> str:
+        """Return the key of the entry of what a job, review or turn took in the end."""
+        return f"settle/{job}"
+
+    def entry_key(self) -> str:
+        """Return the key of the reservation or of the settlement."""
+        return f"{self.what}/{self.job}"
+
+
+class BudgetEntry(Body):
     """``budget``: what comes next does not fit in the budget, so a person is asked."""
+
+    KIND = "budget"
 
     stage: str | None
     """None is the design gate."""
@@ -224,10 +264,15 @@ class Shortage(Contract):
     reasons: tuple[str, ...]
 
 
-class By(Contract):
+class _PersonalBody(Body):
+    by: str
+    """Who did it."""
+
+
+class PauseEntry(_PersonalBody):
     """``pause``: who did it."""
 
-    by: str
+    KIND = "pause"
 
 
 class PrunedWeights(OfAttempt):
@@ -239,19 +284,23 @@ class PrunedWeights(OfAttempt):
     bytes: int
 
 
-class PruningEntry(By):
+class PruningEntry(_PersonalBody):
     """``pruned``: what was deleted from the folder of a closed session; written before anything is."""
+
+    KIND = "pruned"
 
     weights: tuple[PrunedWeights, ...]
     leftovers: tuple[str, ...]
     """Folders with saved steps of interrupted trainings, which no entry names."""
 
 
-class ReplicationEntry(By):
+class ReplicationEntry(_PersonalBody):
     """``replication``: the further seeds that a person registered for a closed session, before any of them ran.
 
     The rule is :func:`reviews.comparison.seed_comparison.combine_seeds`: a seed that fails counts as no gain.
     """
+
+    KIND = "replication"
 
     design: Digest
     """Of everything registered but the session's name and its seed."""
@@ -262,8 +311,10 @@ class ReplicationEntry(By):
     """The names of the sessions, a seed each, next to the closed one."""
 
 
-class ReplicationResultEntry(By):
+class ReplicationResultEntry(_PersonalBody):
     """``replicated``: what came of the further seeds."""
+
+    KIND = "replicated"
 
     plan: Digest
     """Of the ``replication`` entry."""
@@ -273,8 +324,10 @@ class ReplicationResultEntry(By):
     """By session, the newest entry that the figures were computed from."""
 
 
-class Resume(By):
+class ResumeEntry(_PersonalBody):
     """``resume``: who did it, and on what kind of machine, which may be another one."""
+
+    KIND = "resume"
 
     reviewer_confined: bool
     """As in ``open``."""
@@ -284,8 +337,10 @@ class Resume(By):
     """Which code resumes it."""
 
 
-class Keys(Contract):
+class KeysEntry(Body):
     """``keys``: a key that was replaced; the policy is next to the body."""
+
+    KIND = "keys"
 
     role: Role
     old: Hex
@@ -295,8 +350,10 @@ class Keys(Contract):
     reason: str
 
 
-class Report(Contract):
+class ReportEntry(Body):
     """``report``: the files of the report, by path in the run folder."""
+
+    KIND = "report"
 
     files: dict[str, Digest]
     entries: int
@@ -304,8 +361,10 @@ class Report(Contract):
     outcome: Ending
 
 
-class Close(Contract):
+class CloseEntry(Body):
     """``close``: the end."""
+
+    KIND = "close"
 
     decision: Ending
     report: Digest
