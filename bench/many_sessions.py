@@ -247,7 +247,7 @@ def lengthen(trail: Trail, pattern: list[RecordedEntry], times: int) -> None:
         with trail.alone():
             for recorded in pattern:
                 key = f"{recorded.key}#{number}"
-                trail.append(recorded.kind, key, dict(recorded.raw))  # pyright: ignore[reportArgumentType]
+                trail.append_raw(recorded.kind, key, dict(recorded.raw))  # pyright: ignore[reportArgumentType]
 
 
 def trail_kb(server: Server) -> float:

@@ -143,9 +143,9 @@ class Trail(TrailReader):
         owner = "another process"
         if newest and isinstance(newest.body, (OpenEntry, ResumeEntry)):
             by, lease = newest.body.by, newest.body.lease
-            owner = f"{plain(by, 60)} (process {lease.pid} on {plain(lease.host, 60)}, epoch {lease.epoch})"
+            owner = f"{plain(by, 60)} (process {lease.pid} on {plain(lease.host, 60)}, epoch {lease.epoch}; this is epoch {self.fence})"
         return LeaseLost(
-            f"the session was taken over by {owner}; this process has epoch {self.fence}; nothing was recorded",
+            f"the session was taken over by {owner}; nothing was recorded",
             where=self.session,
             hint="this process stops; `peergate status` shows the session's state",
         )

@@ -54,7 +54,7 @@ def closed(folder: Path, further: int, anchored: tuple[int, ...]) -> Session:
     trail = Trail(run / "trail.sqlite", "demo_leaky")
     lenient(trail)
     for one in before:
-        trail.append(one.kind, one.key, one.raw)  # pyright: ignore[reportArgumentType]
+        trail.append_raw(one.kind, one.key, one.raw)  # pyright: ignore[reportArgumentType]
     kept = {one.kind: one.raw for one in before}
     with trail.alone():
         for n in range(further):

@@ -89,7 +89,7 @@ def test_signatures_are_counted_by_role_and_those_of_verdicts_again(tmp_path: Pa
     trail = Trail(tmp_path / "trail.sqlite", "small")
     lenient(trail)
     for kind, key in (("open", "o"), ("verdict", "v/1"), ("verdict", "v/2"), ("spend", "s")):
-        trail.append(kind, key, body_of(kind))  # pyright: ignore[reportArgumentType]
+        trail.append_raw(kind, key, body_of(kind))  # pyright: ignore[reportArgumentType]
     trail.close()
     walk = walk_trail(read_trail(trail.path))
     (reviewer,) = (one for one in walk.signed if one[0] == "reviewer")

@@ -88,7 +88,7 @@ def test_hours_are_those_of_the_orchestrator(tmp_path: Path, monkeypatch: pytest
     budget = Budget(max_cost_usd=1, machine_usd_per_hour=0, max_hours=24)
     for hours, kind, key in ((0, "open", "open"), (2, "plan", "plan/a.1")):
         clock[0] = hours * hour
-        trail.append(kind, key, body_of(kind))  # type: ignore[arg-type]
+        trail.append_raw(kind, key, body_of(kind))  # type: ignore[arg-type]
     clock[0] = 10 * hour
     trail.append_raw("asked", "asked/1", body_of("asked"))
     key = f"{REQUESTED}1"
