@@ -96,7 +96,7 @@ def many_samples(run: Path, folder: Path, count: int) -> None:
     """Measure pages of many samples next to a plain read of their files."""
     entries = read_entries(run / "trail.sqlite")
     place = Scope(run.parent).place(run.name)
-    read = Read(run.name, place, entries)
+    read = Read(run.name, place, place.history())
     time_call(f"verifying a trail of {len(entries)} entries", lambda: checked_trail(place))
     evidence = gather(run, entries, read.store, "tuned", 1)
     items = [evidence.heldout[number % len(evidence.heldout)] for number in range(count)]

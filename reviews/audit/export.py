@@ -13,6 +13,7 @@ from pathlib import Path
 
 from reviews.audit.audit_files import FileComparison, FileTree, format_path, tree_of
 from reviews.audit.verify import Audit, check_meaning, read_walk
+from reviews.history.history import History
 from reviews.trail.anchors import Anchor
 from reviews.trail.chain import tree as merkle
 from reviews.trail.chain.envelope import RecordedEntry
@@ -38,7 +39,7 @@ NOT_REDERIVED = "the numbers: an export holds no jobs, so metrics, checks and de
 
 
 def export_run(
-    run: Path, trail_name: str, store_name: str, target: Path, page: Callable[[list[RecordedEntry], Store], str]
+    run: Path, trail_name: str, store_name: str, target: Path, page: Callable[[History], str]
 ) -> tuple[TrailVerification, int]:
     """Write the export of a run folder; returns the walk through its trail and the number of files.
 
@@ -64,7 +65,7 @@ def export_run(
             store = Store(partial / STORE)
             count = sum(_write(partial / name, data) for name, data in _files(trail, walk))
             count += _copy_store(run, evidence, store)
-            text = page(walk.entries, store)
+            text = page(History(walk.entries, store))
             count += _write(partial / PAGE, text.encode())
     except FileExistsError as error:
         raise _target_error(target) from error

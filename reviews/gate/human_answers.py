@@ -8,23 +8,34 @@ from typing import Any
 from reviews.evidence.gather import find, is_in_force
 from reviews.gate.conditions import open_for
 from reviews.gate.grants import opened_by
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.chain.envelope import RecordedEntry, as_entry_of, entries_of
 from reviews.trail.retractions import next_attempt, standing
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import PeergateError
+from specs.trail.builder_bodies import PlanEntry
 from specs.trail.entry import DESIGN, EntryKind
+from specs.trail.gate_bodies import AmendmentEntry, DecisionEntry, HumanAnswerEntry, OverrideEntry, RetractionEntry
+from specs.trail.session_bodies import BudgetEntry
+
+Question = DecisionEntry | PlanEntry | BudgetEntry | RetractionEntry
+"""What a person is asked about."""
+ByPerson = HumanAnswerEntry | OverrideEntry | AmendmentEntry
+"""By which a person decides instead of a gate."""
 
 
-def last_question(entries: Sequence[RecordedEntry], session: str) -> RecordedEntry:
+def last_question(entries: Sequence[RecordedEntry], session: str) -> RecordedEntry[Question]:
     """Return the entry a person is asked about: the newest escalation of gate or builder, a budget, or a retraction.
 
     Raises:
         PeergateError: there is no such entry.
     """
-    for recorded in reversed(standing(entries)):
-        kind, body = recorded.kind, recorded.raw
-        escalated = (kind == "decision" and body["outcome"] == "escalate") or (kind == "plan" and body["escalate"])
-        if kind in ("retraction", "budget") or escalated:
+    for recorded in reversed(entries_of(standing(entries), DecisionEntry, PlanEntry, BudgetEntry, RetractionEntry)):
+        body = recorded.body
+        if isinstance(body, DecisionEntry):
+            asks = body.outcome == "escalate"
+        else:
+            asks = not isinstance(body, PlanEntry) or body.escalate
+        if asks:
             return recorded
     raise PeergateError("nothing was escalated", where=session)
 
@@ -49,17 +60,26 @@ BY_PEOPLE: tuple[EntryKind, ...] = ("decision", "human", "override", "amendment"
 
 def is_override(value: RecordedEntry) -> bool:
     """Return whether an entry records that a person decided instead of the gate."""
-    kind, body = value.kind, value.raw
-    return (
-        kind == "override"
-        or (kind == "human" and body.get("answer") == "approve")
-        or (kind == "amendment" and bool(body.get("overridden")))
-    )
+    match value.body:
+        case OverrideEntry():
+            return True
+        case HumanAnswerEntry() as answer:
+            return answer.answer == "approve"
+        case AmendmentEntry() as amendment:
+            return amendment.overridden
+        case _:
+            return False
 
 
-def overrides(entries: Sequence[RecordedEntry]) -> list[RecordedEntry]:
+def count_overrides(entries: Sequence[RecordedEntry]) -> int:
+    """Return how often a person decided instead of a gate, answers that were taken back included."""
+    return sum(map(is_override, entries_of(entries, HumanAnswerEntry, OverrideEntry, AmendmentEntry)))
+
+
+def overrides(entries: Sequence[RecordedEntry]) -> list[RecordedEntry[ByPerson]]:
     """Return the entries by which a person decided instead of a gate, without answers that were taken back."""
-    return [value for value in standing(entries) if is_override(value)]
+    by_people = entries_of(standing(entries), HumanAnswerEntry, OverrideEntry, AmendmentEntry)
+    return [entry for entry in by_people if is_override(entry)]
 
 
 def is_without_verdict(judged: RecordedEntry | None) -> bool:
@@ -77,12 +97,12 @@ def is_design_again(answer: dict[str, Any]) -> bool:
     return answer["stage"] is None and answer["answer"] == "retry"
 
 
-def waits_for_budget(entries: Sequence[RecordedEntry]) -> RecordedEntry | None:
+def waits_for_budget(entries: Sequence[RecordedEntry]) -> RecordedEntry[BudgetEntry] | None:
     """Return the entry that says what does not fit in the budget, unless an answer or an amendment followed it."""
     for recorded in reversed(entries):
         kind = recorded.kind
-        if kind == "budget":
-            return recorded
+        if kind == BudgetEntry.KIND:
+            return as_entry_of(recorded, BudgetEntry)
         if kind in ("human", "retraction", "close") or is_in_force(recorded):
             return None
     return None

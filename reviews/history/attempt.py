@@ -7,7 +7,7 @@ from functools import cached_property
 from pydantic import ValidationError
 
 from reviews.history.entry_index import EntryIndex
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.chain.envelope import RecordedEntry, as_entry_of
 from reviews.trail.chain.store import Store
 from specs.jobs.job_records import ExitRecord, JobOrder, Manifest
 from specs.stages.base.metric import MetricSet
@@ -22,7 +22,7 @@ from specs.trail.gate_bodies import (
     PacketEntry,
     VerdictEntry,
 )
-from specs.trail.session_bodies import ChallengeEntry, ExitEntry, LaunchEntry, LostJobEntry, WitnessEntry
+from specs.trail.session_bodies import ChallengeEntry, ExitEntry, LaunchEntry, LostJobEntry, SpendEntry, WitnessEntry
 from specs.trail.verdict import CheckResult, Packet, Verdict
 
 
@@ -75,6 +75,18 @@ class Attempt:
     def end(self) -> RecordedEntry[ExitEntry] | RecordedEntry[LostJobEntry] | None:
         """The entry that ends its job."""
         return self.exit or self.lost
+
+    @property
+    def job_state(self) -> str:
+        """How far its job is, in a word or two."""
+        states = ((self.exit, "ended"), (self.lost, "lost"), (self.launch, "launched"))
+        return next((state for entry, state in states if entry is not None), "not launched")
+
+    @cached_property
+    def settlement(self) -> SpendEntry | None:
+        """What its job took in the end."""
+        entry = self._entries.find_key(SpendEntry.settlement_key(self.job))
+        return as_entry_of(entry, SpendEntry).body if entry else None
 
     @cached_property
     def challenge(self) -> RecordedEntry[ChallengeEntry] | None:

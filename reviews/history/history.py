@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TypeGuard, cast
+from pathlib import Path
+from typing import Self, TypeGuard, cast
 
 from reviews.history.attempt import Attempt
 from reviews.history.entry_index import EntryIndex
 from reviews.trail.chain.envelope import FormT, RecordedEntry
+from reviews.trail.chain.store import Store
+from reviews.trail.tables.open_table import read_entries
 from specs.loading.loading import read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import EvidenceMissing
@@ -21,6 +24,11 @@ Judgement = DecisionEntry | HumanAnswerEntry
 
 class History(EntryIndex):
     """The entries of a session's trail, with what follows from them."""
+
+    @classmethod
+    def read(cls, trail: Path, store: Path) -> Self:
+        """Read the trail of a session, unverified, and name its content store; raises AuditDamage if that fails."""
+        return cls(read_entries(trail), Store(store))
 
     # ---- what is registered
 
@@ -51,6 +59,11 @@ class History(EntryIndex):
     def measured_by(self) -> str:
         """The digest of the measuring code that is registered at the end of these entries."""
         return self.newest_amendment.code if self.newest_amendment else self.opening.measured_by
+
+    @property
+    def is_exploratory(self) -> bool:
+        """Whether the design was changed after data had been seen."""
+        return any(is_in_force(entry) and entry.body.exploratory for entry in self.of(AmendmentEntry))
 
     # ---- judgements
 

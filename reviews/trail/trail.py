@@ -143,7 +143,8 @@ class Trail(TrailReader):
         owner = "another process"
         if newest and isinstance(newest.body, (OpenEntry, ResumeEntry)):
             by, lease = newest.body.by, newest.body.lease
-            owner = f"{plain(by, 60)} (process {lease.pid} on {plain(lease.host, 60)}, epoch {lease.epoch}; this is epoch {self.fence})"
+            owner = f"{plain(by, 60)} (process {lease.pid} on {plain(lease.host, 60)}, epoch {lease.epoch}; "
+            owner += f"this is epoch {self.fence})"
         return LeaseLost(
             f"the session was taken over by {owner}; nothing was recorded",
             where=self.session,

@@ -30,9 +30,9 @@ def cost(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> N
     Amounts are listed by party and by stage. Can be called while the session runs.
     """
     place = session_at(run, runs)
-    entries = place.entries()
+    entries = place.history()
     resolved, _ = registered_spec(entries, place.store)
-    costs = told_of(place.folder.resolve().name, entries, resolved)
+    costs = told_of(place.folder.resolve().name, list(entries), resolved)
     if as_json:
         print_json(costs)
     else:

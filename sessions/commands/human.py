@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from reviews.evidence.gather import registered_spec
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -78,9 +78,8 @@ def retract(
             "the session is closed and stays so; its state is now *retracted*, in `list`, `status` and the report"
         )
         return
-    resolved, _ = registered_spec(entries, store)
     print_line("what you can do:")
-    print_ways_out(waiting_for(entries, run, store, resolved)["answers"])
+    print_ways_out(waiting_for(History(entries, store), run)["answers"])
 
 
 @app.command()

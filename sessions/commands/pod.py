@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from reviews.history.history import History
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.options import (
     HERE,
@@ -217,7 +218,7 @@ def _report_end(ended: WatchOutcome, place: PodPlace, pods: Path) -> ExitCode:
     if status.ending is not None:
         say(f"the pod was ended ({masked_line(status.ending, 300)}); the session is paused and everything was pulled")
         return ExitCode.INTERRUPTED
-    if ended.pulled is not None and is_waiting(read_entries(place.run / TRAIL)):
+    if ended.pulled is not None and is_waiting(History(read_entries(place.run / TRAIL))):
         for reason in overview(place.run).reasons:
             say(f"  - {masked_line(reason, 2000)}")
         say(f"it waits for a person: {again} --answer retry|approve|stop --reason WHY")

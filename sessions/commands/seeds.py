@@ -39,7 +39,7 @@ def seeds(
 ) -> None:
     """Compare sessions of one design: the gain with seeds and items both as samples."""
     read = [
-        compare_seed(place.folder, place.entries(), place.store)
+        compare_seed(place.folder, place.history(), place.store)
         for place in (session_at(session, runs) for session in sessions)
     ]
     over, items = together(read), len(read[0].pairs)

@@ -17,6 +17,7 @@ from reviews.acceptance.criterion_state import acceptance_of
 from reviews.evidence.gather import registered_spec
 from reviews.gate.conditions import obligations
 from reviews.gate.human_answers import waits_for_budget
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -133,8 +134,8 @@ def status(
     builder = builder_status(entries, budget)
     conditions = obligations(entries, time.time_ns())
     acceptance = acceptance_of(entries, Store(run / STORE))
-    scorecard = page_scorecard(entries, Store(run / STORE))
-    job = running_job(run, entries)
+    scorecard = page_scorecard(History(entries, Store(run / STORE)))
+    job = running_job(run, History(entries))
     if as_json:
         places = {"spent_usd": 6, "reserved_usd": 6, "left_usd": 6, "hours": 4, "left_hours": 4}
         visible = [
@@ -150,12 +151,12 @@ def status(
         whole |= {"decisions": decisions, "conditions": visible, "builder": builder, "acceptance": acceptance.as_json()}
         whole |= {"scorecard": scorecard}
         whole |= {"job": job and {name: value for name, value in job.items() if name != "losses"}}
-        whole |= {"further_seeds": further_seeds(entries, Store(run / STORE))}
+        whole |= {"further_seeds": further_seeds(History(entries, Store(run / STORE)))}
         print_json(state.as_json() | whole)
         return
     print_line(f"{state.name}: {state.state}" + (f", {state.decision}" if state.decision else ""))
     if state.state == "closed":
-        result = page_result(entries, Store(run / STORE))
+        result = page_result(History(entries, Store(run / STORE)))
         print_line(masked_line(result["sentence"] if result else "its result cannot be read", 2000))
     else:
         _print_now(state, job, builder)
@@ -164,7 +165,7 @@ def status(
     for reason in state.reasons:
         print_line(f"    - {masked_line(reason, 2000)}")
     print_line(f"spent {spent.spent_usd:.4f} USD, left {spent.left_usd:.4f} USD and {spent.left_hours * 60:.0f} min")
-    if seeds := further_seeds(entries, Store(run / STORE)):
+    if seeds := further_seeds(History(entries, Store(run / STORE))):
         print_line(f"  {masked_line(seeds, 2000)}")
     for obligation in conditions:
         text = masked_line(obligation.condition.text, 500)
@@ -244,7 +245,7 @@ def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
         # A report is not written again: later retractions, and further seeds, are shown above it.
         if overview(run).decision == "retracted":
             taken_back = [line for entry in entries if entry.kind == "retraction" for line in entry.raw["reasons"]]
-    elif (request := question(entries)) is not None:
+    elif (request := question(History(entries))) is not None:
         print_line(result_of(request), err=True)
         data, text = told_so_far(run, TRAIL, STORE)
     else:
@@ -253,9 +254,11 @@ def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
     if as_json:
         data = data or json.loads(text)
         data.pop("schema_version", None)
-        print_json(data | {"retracted": taken_back, "further_seeds": further_seeds(entries, Store(run / STORE))})
+        print_json(
+            data | {"retracted": taken_back, "further_seeds": further_seeds(History(entries, Store(run / STORE)))}
+        )
         return
-    seeds = further_seeds(entries, Store(run / STORE))
+    seeds = further_seeds(History(entries, Store(run / STORE)))
     for what, line in (*(("Taken back.", line) for line in taken_back), *([("Seeds:", seeds)] if seeds else [])):
         print_line(f"> **{what}** {markdown.line(line, 2000)}")
         print_line()
@@ -331,7 +334,7 @@ def transcript(
     Turns, calls, their results and costs, attempt by attempt.
     """
     place = session_at(run, runs)
-    attempts = list(Transcript(place.store).attempts(place.entries()))
+    attempts = list(Transcript(place.store).attempts(place.history()))
     if attempt is not None:
         stage, number = _place(attempt)
         chosen = [attempt for attempt in attempts if attempt.stage == stage and number in (None, attempt.attempt)]
@@ -366,7 +369,7 @@ def print_summary(run: Path) -> None:
         print_line(f"{state.name}: {masked_line(data['result'], 2000)}")
         for line in data["why"]:
             print_line(f"  {masked_line(line, 2000)}")
-        if seeds := further_seeds(read_entries(run / TRAIL), Store(run / STORE)):
+        if seeds := further_seeds(History(read_entries(run / TRAIL), Store(run / STORE))):
             print_line(f"  {masked_line(seeds, 2000)}")
         _print_remedies(data.get("remedies", []))
         print_line(f"report: {where}/{REPORT_MARKDOWN}")
@@ -380,7 +383,7 @@ def print_summary(run: Path) -> None:
     if waits_for_budget(entries) is not None:
         print_line(f"interim report: {where}/{INTERIM}/report.md")
     if state.state == "waiting":
-        if question(entries) is not None:
+        if question(History(entries)) is not None:
             print_line(f"report so far: peergate report {session_words(run)}")
         _print_next_steps(entries, run)
 
@@ -400,14 +403,13 @@ def _print_next_steps(entries: list[RecordedEntry], run: Path) -> None:
     """Print what a person can do, as the report says it, with the session named as it is from here."""
     named = session_words(run)
     print_line("what you can do:")
-    request = question(entries)
-    store = Store(run / STORE)
-    resolved, _ = registered_spec(entries, store)
-    if waits_for_verdict(entries) is not None or request is None:
-        print_ways_out(waiting_for(entries, run, store, resolved)["answers"])
+    history = History(entries, Store(run / STORE))
+    request = question(history)
+    if waits_for_verdict(history) is not None or request is None:
+        print_ways_out(waiting_for(history, run)["answers"])
         return
-    print_ways_out(answers_to(entries, request, named, store, resolved))
-    _print_remedies([each._asdict() for each in remedies(entries, store)])
+    print_ways_out(answers_to(history, request, named))
+    _print_remedies([each._asdict() for each in remedies(history)])
 
 
 def print_ways_out(ways: Sequence[WayOut]) -> None:

@@ -12,9 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from reviews.trail.chain.store import Store
+from reviews.history.history import History
 from reviews.trail.integrity import walk_trail
-from reviews.trail.tables.open_table import read_entries, read_trail
+from reviews.trail.tables.open_table import read_trail
 from sessions.exports.source import ExportSource
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from specs.system.errors import AuditDamage, EvidenceMissing, PeergateError, UserError
@@ -124,7 +124,7 @@ def _source(name: str, run: Path) -> ExportSource:
     if walk_trail(read_trail(path)).damage:
         hint = "`peergate audit verify` lists all damage"
         raise AuditDamage("the trail is damaged, so nothing is exported", where=str(run), hint=hint)
-    return ExportSource(run, read_entries(path), Store(run / STORE))
+    return ExportSource(run, History.read(path, run / STORE))
 
 
 def _write_format(name: str, source: ExportSource, folder: Path, **how: bool) -> list[str]:

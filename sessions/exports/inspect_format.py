@@ -20,6 +20,7 @@ from sessions.exports.source import ExportSource
 from specs.stages.registry import kind_of
 from specs.system.errors import EvidenceMissing
 from specs.system.masking import current
+from specs.trail.session_bodies import ExitEntry
 from training.rules.evaluation.inspect_log import write_log
 from training.rules.tasks.conversation import said_in
 from training.rules.tasks.exact_answer import named_answers
@@ -29,10 +30,10 @@ SCORER = "registered_verifier"
 
 def write(source: ExportSource, folder: Path) -> list[str]:
     """Write a log for each evaluation; returns a line for each, and for each that is left out."""
-    newest = {entry.raw["stage"]: entry.raw["attempt"] for entry in source.entries if entry.kind == "exit"}
+    newest = {entry.body.stage: entry.body.attempt for entry in source.history.of(ExitEntry)}
     lines: list[str] = []
     for stage, attempt in newest.items():
-        evidence = gather(source.run, source.entries, source.store, stage, attempt)
+        evidence = gather(source.run, source.history, source.history.store, stage, attempt)
         kind = kind_of(evidence.stage)
         name = f"{stage}.{attempt}.eval"
         if kind.arm is None:
@@ -111,8 +112,8 @@ def _turns(value: Answered) -> list[tuple[str, str]]:
 
 
 def _header(source: ExportSource, evidence: Evidence, answers: Sequence[Answered]) -> dict[str, Any]:
-    stage, entries = evidence.stage, source.entries
-    session, key = entries[0].session, f"{stage.name}.{evidence.attempt}"
+    stage, history = evidence.stage, source.history
+    session, key = history.session, f"{stage.name}.{evidence.attempt}"
     started, ended = (_moment(at) for at in (evidence.launched or 0.0, evidence.ended or 0.0))
     registered = evidence.manifest.outputs if evidence.manifest else {}
     accuracy = sum(answer.passed for answer in answers) / len(answers)
@@ -144,7 +145,7 @@ def _header(source: ExportSource, evidence: Evidence, answers: Sequence[Answered
                 "attempt": evidence.attempt,
                 "registration": evidence.registered,
                 "rows": registered.get("rows"),
-                "newest_entry": entries[-1].digest,
+                "newest_entry": history[-1].digest,
             },
         },
         "plan": {"name": "plan", "steps": [{"solver": "generate", "params": {}}], "config": config},

@@ -2,51 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from reviews.evidence.gather import find
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
+from reviews.history.history import History
 from sessions.run.money.accounts import Accounts
 from specs.session.session_spec import Budget
-from specs.stages.base.metric import MetricSet
+from specs.trail.gate_bodies import MetricsEntry
 
 
-class History(NamedTuple):
+class MetricHistory(NamedTuple):
     """The attempts that have a metric, and the names of all metrics that were measured."""
 
     attempts: list[dict[str, Any]]
     known: set[str]
 
 
-def history_of(
-    entries: Sequence[RecordedEntry], store: Store, budget: Budget, metric: str, stage: str | None = None
-) -> History:
+def history_of(history: History, budget: Budget, metric: str, stage: str | None = None) -> MetricHistory:
     """Return a metric of every measured attempt, with what the attempt changed, how it ended and what it cost."""
-    name = entries[0].session if entries else ""
-    spent = {line.key: line.usd for line in Accounts(entries, budget).select("job")}
+    spent = {line.key: line.usd for line in Accounts(history, budget).select("job")}
     parts: list[dict[str, Any]] = []
     known: set[str] = set()
-    for entry in entries:
-        body = entry.raw
-        if entry.kind != "metrics" or not body["metrics"] or stage not in (None, body["stage"]):
+    for body in (entry.body for entry in history.of(MetricsEntry)):
+        attempt = history.attempt(body.stage, body.attempt)
+        if attempt.metric_set is None or stage not in (None, body.stage):
             continue
-        measured = MetricSet.model_validate(store.get_value(body["metrics"]))
-        known |= measured.metrics.keys()
-        if (matching_metric := measured.metrics.get(metric)) is None:
+        known |= attempt.metric_set.metrics.keys()
+        if (measured := attempt.metric_set.metrics.get(metric)) is None:
             continue
-        key = f"{body['stage']}.{body['attempt']}"
-        plan, decided = find(entries, f"plan/{key}"), find(entries, f"decision/{key}")
         parts.append(
             {
-                "attempt": key,
-                "value": matching_metric.value,
-                "interval_95": matching_metric.interval,
-                "n": matching_metric.n,
-                "changes": plan.raw["changes"] if plan else {},
-                "outcome": decided.raw["outcome"] if decided else "open",
-                "job_usd": spent.get(f"{name}.{key}", 0.0),
+                "attempt": attempt.name,
+                "value": measured.value,
+                "interval_95": measured.interval,
+                "n": measured.n,
+                "changes": attempt.plan.body.changes if attempt.plan else {},
+                "outcome": attempt.decision.body.outcome if attempt.decision else "open",
+                "job_usd": spent.get(attempt.job, 0.0),
             }
         )
-    return History(parts, known)
+    return MetricHistory(parts, known)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import get_args
 
+from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.exports.formats import FORMATS
@@ -25,6 +26,7 @@ from sessions.run.terminal import masked_line
 from specs.notices.trackers import TrackerName
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import EvidenceMissing
+from specs.trail.session_bodies import CloseEntry
 
 FOLDER = "trackers"
 """In the run folder: no evidence."""
@@ -72,13 +74,13 @@ class Mirrors:
         if not self._mirrors:
             return
         try:
-            entries = list(self._trail.iterate())
-            ends = entries[-1].kind == "close" or is_waiting(entries)
-            count = sum(entry.kind in _TOLD_BY for entry in entries)
+            history = History(self._trail.iterate(), self._store)
+            ends = history.newest(CloseEntry) is not None or is_waiting(history)
+            count = sum(entry.kind in _TOLD_BY for entry in history)
             if count == self._mirrored_count and not ends:
                 return
             self._mirrored_count = count
-            run = make_tracked_run(ExportSource(self._run, entries, self._store))
+            run = make_tracked_run(ExportSource(self._run, history))
             deadline = time.monotonic() + AT_AN_END_S
             for mirror in self._mirrors:
                 if ends:

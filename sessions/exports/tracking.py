@@ -5,7 +5,6 @@ Trackers send what they get to servers, so nothing in it quotes an item, an answ
 
 from __future__ import annotations
 
-from reviews.evidence.gather import registered_spec
 from sessions.exports.source import ExportSource
 from sessions.exports.tracked_run import TrackedRun
 from sessions.pages.report.page_result import page_result
@@ -13,6 +12,8 @@ from sessions.pages.report.report import steps_of
 from sessions.pages.report.trail_page import gates_of
 from specs.system.errors import EvidenceMissing
 from specs.system.masking import current
+from specs.trail.gate_bodies import MetricsEntry
+from specs.trail.session_bodies import CloseEntry, ReportEntry
 
 
 def make_tracked_run(source: ExportSource) -> TrackedRun:
@@ -21,43 +22,36 @@ def make_tracked_run(source: ExportSource) -> TrackedRun:
     Raises:
         EvidenceMissing: nothing was measured yet, or what was is not in the store.
     """
-    entries, store = source.entries, source.store
-    resolved, _ = registered_spec(entries, store)
+    history = source.history
     metrics: dict[str, float] = {}
-    for entry in entries:
-        if entry.kind == "metrics" and entry.raw["metrics"]:
-            matching_metrics = store.get_value(entry.raw["metrics"])["metrics"]
-            metrics |= {
-                f"{entry.raw['stage']}.{entry.raw['attempt']}/{id}": each["value"]
-                for id, each in matching_metrics.items()
-            }
+    for body in (entry.body for entry in history.of(MetricsEntry)):
+        if metric_set := history.attempt(body.stage, body.attempt).metric_set:
+            metrics |= {f"{body.stage}.{body.attempt}/{id}": metric.value for id, metric in metric_set.metrics.items()}
     if not metrics:
         raise EvidenceMissing("nothing was measured yet", where=str(source.run))
     curves = {
         f"{stage}.{attempt}/{name}": values
         for name in ("loss", "learning_rate")
-        for (stage, attempt), values in steps_of(entries, store, name).items()
+        for (stage, attempt), values in steps_of(history, name).items()
         if values
     }
-    gates = [
-        (value["stage"], value["attempt"], value["outcome"], value["reviewer"]) for value in gates_of(entries, store)
-    ]
-    opened, spec = entries[0], resolved.spec
-    result = page_result(list(entries), store)
+    gates = [(gate["stage"], gate["attempt"], gate["outcome"], gate["reviewer"]) for gate in gates_of(history)]
+    opened, spec = history[0], history.resolved.spec
+    result, closed, report = page_result(history), history.newest(CloseEntry), history.newest(ReportEntry)
     config = {
         "session": opened.session,
-        "registration": opened.raw["registration"],
+        "registration": history.opening.registration,
         "task": spec.task,
         "model": spec.model.source,
         "analysis": spec.analysis.model_dump(mode="json"),
         "verify": f"peergate audit verify {opened.session}",
     }
     state = {
-        "decision": next((entry.raw["decision"] for entry in entries if entry.kind == "close"), "open"),
+        "decision": closed.body.decision if closed else "open",
         "result": result["sentence"] if result else "",
-        "entries": len(entries),
-        "newest_entry": entries[-1].digest,
-        "report": next((entry.raw["files"] for entry in entries if entry.kind == "report"), {}),
+        "entries": len(history),
+        "newest_entry": history[-1].digest,
+        "report": report.body.files if report else {},
     }
     return TrackedRun(
         name=opened.session,

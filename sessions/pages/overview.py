@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from reviews.gate.human_answers import waits_for_budget
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.retractions import newest_judgement
 from reviews.trail.tables.open_table import read_entries
 from sessions.run.lease import is_running
 from sessions.run.run_layout import TRAIL, is_run
 from specs.system.errors import BlockedError, ExitCode, PeergateError
-from specs.trail.entry import EntryKind
+from specs.trail.builder_bodies import PlanEntry
+from specs.trail.entry import DESIGN, EntryKind
+from specs.trail.gate_bodies import DecisionEntry, HumanAnswerEntry, PacketEntry, RetractionEntry, VerdictEntry
+from specs.trail.session_bodies import CloseEntry, LaunchEntry, OpenEntry, PauseEntry, ResumeEntry, SpendEntry
 
 SessionState = Literal["running", "waiting", "paused", "closed", "damaged"]
 
@@ -64,11 +67,11 @@ class Overview:
 def overview(run: Path) -> Overview:
     """Read the state of the session in a run folder; a damaged trail is a state, not an error."""
     try:
-        entries = read_entries(run / TRAIL)
+        history = History(read_entries(run / TRAIL))
+        result = summary(run.name, run, history, len(history))
     except (PeergateError, OSError) as error:
         return make_damaged_overview(run.name, run, error)
-    matching_overview = summary(run.name, run, entries, len(entries))
-    return running(matching_overview) if matching_overview.state in OPEN and is_running(run) else matching_overview
+    return running(result) if result.state in OPEN and is_running(run) else result
 
 
 def running(overview_of: Overview) -> Overview:
@@ -81,10 +84,8 @@ def spent_nothing(run: Path) -> bool:
     """Return whether a session ended, or waits for a person, before it launched a job or paid anybody."""
     if overview(run).state not in ("closed", "waiting"):
         return False
-    return not any(
-        entry.kind == "launch" or (entry.kind == "spend" and entry.raw["usd"] > 0)
-        for entry in read_entries(run / TRAIL)
-    )
+    history = History(read_entries(run / TRAIL))
+    return not history.of(LaunchEntry) and not any(entry.body.usd > 0 for entry in history.of(SpendEntry))
 
 
 def make_damaged_overview(name: str, path: Path, error: Exception) -> Overview:
@@ -92,90 +93,85 @@ def make_damaged_overview(name: str, path: Path, error: Exception) -> Overview:
     return Overview(name, path, "damaged", None, None, None, None, None, None, (str(error),), 0)
 
 
-def summary(name: str, path: Path, entries: list[RecordedEntry], count: int) -> Overview:
+def summary(name: str, path: Path, history: History, count: int) -> Overview:
     """Return the state that a trail of ``count`` entries shows.
 
     ``entries`` has those of :data:`TOLD_BY`.
     """
-    closed = next((entry for entry in entries if entry.kind == "close"), None)
-    last_plan = next((entry for entry in reversed(entries) if entry.kind == "plan"), None)
-    judged = newest_judgement(entries)
-    taken_back = closed is not None and judged is not None and judged.kind == "retraction"
-    decision = closed.raw["decision"] if closed else None
-    state: SessionState = "closed" if closed else "waiting" if is_waiting(entries) else "paused"
-    gate = next((entry.raw for entry in reversed(entries) if entry.kind == "decision"), None)
+    closed, last_plan, gate = history.newest(CloseEntry), history.newest(PlanEntry), history.newest(DecisionEntry)
+    judged = history.newest_judgement
+    taken_back = closed is not None and judged is not None and isinstance(judged.body, RetractionEntry)
+    decision = closed.body.decision if closed else None
+    state: SessionState = "closed" if closed else "waiting" if is_waiting(history) else "paused"
     return Overview(
         name=name,
         path=path,
         state=state,
         decision="retracted" if taken_back else decision,
-        stage=last_plan.raw["stage"] if last_plan else None,
-        attempt=last_plan.raw["attempt"] if last_plan else None,
-        gate=f"{gate['stage'] or 'design'}.{gate['attempt']} {gate['outcome']}" if gate else None,
-        started=when(entries[0]) if entries else None,
+        stage=last_plan.body.stage if last_plan else None,
+        attempt=last_plan.body.attempt if last_plan else None,
+        gate=f"{gate.body.stage or DESIGN}.{gate.body.attempt} {gate.body.outcome}" if gate else None,
+        started=when(history[0]) if history else None,
         ended=when(closed) if closed else None,
-        reasons=_reasons(entries, judged, state, decision),
+        reasons=_reasons(history, state, decision),
         entries=count,
     )
 
 
-def _reasons(
-    entries: list[RecordedEntry], judged: RecordedEntry | None, state: SessionState, decision: str | None
-) -> tuple[str, ...]:
+def _reasons(history: History, state: SessionState, decision: str | None) -> tuple[str, ...]:
     """Return why a session is in its state."""
-    if decision == "cancelled":
-        return (_paused_by(entries, "cancelled"),)
-    if state == "paused":
-        return (_paused_by(entries, "paused"),)
-    if state == "waiting" and (packet := waits_for_verdict(entries)) is not None:
+    if decision == "cancelled" or state == "paused":
+        return (_paused_by(history, "cancelled" if decision == "cancelled" else "paused"),)
+    if state == "waiting" and (packet := waits_for_verdict(history)) is not None:
         return (f"gate {packet.key.partition('/')[2]} waits for a person's verdict",)
-    if state == "waiting" and (short := waits_for_budget(entries)) is not None:
-        return tuple(short.raw.get("reasons", ()))
-    if state == "waiting" and (plan := _stopped_builder(entries)) is not None:
-        return (f"{plan.raw['stage']}.{plan.raw['attempt']}: {plan.raw['reason']}",)
-    return tuple(judged.raw.get("reasons", ())) if judged else ()
+    if state == "waiting" and (short := waits_for_budget(history)) is not None:
+        return short.body.reasons
+    if state == "waiting" and (plan := _stopped_builder(history)) is not None:
+        return (f"{plan.stage}.{plan.attempt}: {plan.reason}",)
+    judged = history.newest_judgement
+    return judged.body.reasons if judged and not isinstance(judged.body, HumanAnswerEntry) else ()
 
 
-def _paused_by(entries: list[RecordedEntry], what: str) -> str:
+def _paused_by(history: History, what: str) -> str:
     """Return who paused or cancelled a session; a process that was killed leaves no entry of it."""
-    stop = next((entry for entry in reversed(entries) if entry.kind in ("pause", "resume")), None)
-    if stop is not None and stop.kind == "pause":
-        return f"{what} by {stop.raw['by']}, {when(stop)[:16].replace('T', ' ')} UTC"
+    stop = history.newest(PauseEntry, ResumeEntry)
+    if stop is not None and isinstance(stop.body, PauseEntry):
+        return f"{what} by {stop.body.by}, {when(stop)[:16].replace('T', ' ')} UTC"
     if what == "cancelled":
         return what
     return "its process ended without a pause: it was killed, or its machine stopped"
 
 
-def _stopped_builder(entries: list[RecordedEntry]) -> RecordedEntry | None:
+def _stopped_builder(history: History) -> PlanEntry | None:
     """Return the plan with which the builder handed over to a person, if nothing was answered since."""
-    last = next((entry for entry in reversed(entries) if entry.kind in ("plan", "human", "decision")), None)
-    return last if last is not None and last.kind == "plan" and last.raw["escalate"] else None
+    last = history.newest(PlanEntry, HumanAnswerEntry, DecisionEntry)
+    return last.body if last is not None and isinstance(last.body, PlanEntry) and last.body.escalate else None
 
 
-def waits_for_verdict(entries: list[RecordedEntry]) -> RecordedEntry | None:
+def waits_for_verdict(history: History) -> RecordedEntry[PacketEntry] | None:
     """Return the newest packet if a person reviews and has not judged it."""
-    opened = entries[0].raw.get("reviewer", "") if entries else ""
-    packet = next((entry for entry in reversed(entries) if entry.kind == "packet"), None)
-    if packet is None or "person" not in opened:
+    opened, packet = history.find(OpenEntry), history.newest(PacketEntry)
+    if packet is None or opened is None or "person" not in opened.body.reviewer:
         return None
-    at = packet.key.partition("/")[2]
-    return None if any(entry.key == f"verdict/{at}" for entry in entries) else packet
+    return None if history.find(VerdictEntry, packet.key.partition("/")[2]) else packet
 
 
-def is_waiting(entries: list[RecordedEntry]) -> bool:
+def is_waiting(history: History) -> bool:
     """Return whether the session waits for a person: to answer, or to give a verdict."""
-    if waits_for_verdict(entries) is not None or waits_for_budget(entries) is not None:
+    if waits_for_verdict(history) is not None or waits_for_budget(history) is not None:
         return True
-    for recorded in reversed(entries):
-        kind, body = recorded.kind, recorded.raw
-        if kind == "retraction":
-            return True
-        if kind == "human":
-            return False
-        if kind == "decision":
-            return body["outcome"] == "escalate"
-        if kind == "plan" and body["escalate"]:
-            return True
+    for entry in reversed(history.of(RetractionEntry, HumanAnswerEntry, DecisionEntry, PlanEntry)):
+        match entry.body:
+            case RetractionEntry():
+                return True
+            case HumanAnswerEntry():
+                return False
+            case DecisionEntry() as decision:
+                return decision.outcome == "escalate"
+            case PlanEntry() as plan if plan.escalate:
+                return True
+            case _:
+                continue
     return False
 
 

@@ -6,40 +6,52 @@ from collections.abc import Sequence
 from typing import Any
 
 from reviews.acceptance.scorecard import scorecard_of
-from reviews.evidence.gather import find, is_in_force
-from reviews.gate.human_answers import last_question, overrides, waits_for_budget
+from reviews.gate.human_answers import Question, last_question, overrides, waits_for_budget
+from reviews.history.attempt import read_order
+from reviews.history.history import History, is_in_force
 from reviews.stages.evaluation.benchmark_checks import SCORES
 from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
 from sessions.pages.overview import is_waiting, waits_for_verdict
-from specs.jobs.job_records import WITNESS, JobOrder
-from specs.session.session_spec import ResolvedSpec, SessionSpec
+from specs.jobs.job_records import WITNESS
+from specs.session.session_spec import SessionSpec
 from specs.stages.base.metric import Metric
 from specs.stages.metric_catalog import metrics_of
 from specs.stages.registry import kind_of
 from specs.system.exact import holds
 from specs.system.text import plain
+from specs.trail.builder_bodies import PlanEntry
+from specs.trail.entry import DESIGN
+from specs.trail.gate_bodies import (
+    AmendmentEntry,
+    ChecksEntry,
+    DecisionEntry,
+    HumanAnswerEntry,
+    MetricsEntry,
+    OverrideEntry,
+    RetractionEntry,
+)
+from specs.trail.session_bodies import (
+    BudgetEntry,
+    ExitEntry,
+    ReplicationEntry,
+    ReplicationResultEntry,
+    SpendEntry,
+    WitnessEntry,
+)
 from specs.trail.verdict import CheckResult
 
 
-def result_in_words(
-    entries: Sequence[RecordedEntry],
-    store: Store,
-    resolved: ResolvedSpec,
-    outcome: str,
-    comparison: dict[str, Any] | None,
-) -> str:
+def result_in_words(history: History, outcome: str, comparison: dict[str, Any] | None) -> str:
     """Return one sentence on how the session ended."""
-    last = next((entry for entry in reversed(entries) if entry.kind == "decision"), None)
-    stage = (last.raw["stage"] or "design") if last else "design"
-    amended = any(is_in_force(entry) and entry.raw["exploratory"] for entry in entries)
-    exploratory = " (exploratory: amended after data had been seen)" if amended else ""
+    last = history.newest(DecisionEntry)
+    stage = (last.body.stage if last else None) or DESIGN
+    exploratory = " (exploratory: amended after data had been seen)" if history.is_exploratory else ""
     match outcome:
         case "approve":
-            accepted = f"accepted{_describe_limits(entries, store)}{exploratory}{_form(comparison)}"
+            accepted = f"accepted{_describe_limits(history)}{exploratory}{_form(comparison)}"
             return f"{accepted}: {_sentence(comparison)}" if comparison else accepted
         case "overridden":
-            lifted = f"not accepted by every gate, {_describe_overrides(entries)}{exploratory}"
+            lifted = f"not accepted by every gate, {_describe_overrides(history)}{exploratory}"
             return f"{lifted}: {_sentence(comparison)}" if comparison else lifted
         case "null":
             none = f"{_nothing(comparison)}{exploratory}"
@@ -55,9 +67,9 @@ def result_in_words(
             return f"{outcome} after the gate of '{stage}'"
 
 
-def _describe_limits(entries: Sequence[RecordedEntry], store: Store) -> str:
+def _describe_limits(history: History) -> str:
     """Return how many limits keep the registered comparison from being shown whole; empty where none do."""
-    limits = next((row.limits for row in scorecard_of(entries, store).rows if row.id == "H-1"), ())
+    limits = next((row.limits for row in scorecard_of(history, history.store).rows if row.id == "H-1"), ())
     return f", with {len(limits)} limit{'' if len(limits) == 1 else 's'} that the scorecard names" if limits else ""
 
 
@@ -72,10 +84,10 @@ def _form(comparison: dict[str, Any] | None) -> str:
     )
 
 
-def _describe_overrides(entries: Sequence[RecordedEntry]) -> str:
+def _describe_overrides(history: History) -> str:
     """Return who decided instead of the gates, and how often."""
-    results = overrides(entries)
-    people = ", ".join(dict.fromkeys(plain(str(value.raw["by"]), 100) for value in results))
+    results = overrides(history)
+    people = ", ".join(dict.fromkeys(plain(value.body.by, 100) for value in results))
     return f"{people} decided {len(results)} time{'' if len(results) == 1 else 's'} over a gate or check"
 
 
@@ -126,41 +138,42 @@ def _describe_witnesses(comparison: dict[str, Any]) -> str:
     return "".join(f"; {part}" for part in parts)
 
 
-def further_seeds(entries: Sequence[RecordedEntry], store: Store) -> str:
+def further_seeds(history: History) -> str:
     """Return what came of the further seeds of a closed session, or which session's seed this is; empty without any."""
-    if (counted := find(entries, "replicated")) is not None:
-        return str(store.get_value(counted.raw["result"])["told"])
-    if (planned := find(entries, "replication")) is not None:
-        return f"{len(planned.raw['seeds'])} further seeds are registered and not yet counted"
-    opened = find(entries, "open")
-    of = opened.raw.get("replicates") if opened else None
-    return f"one of the further seeds of '{plain(of['session'], 100)}'" if of else ""
+    if (counted := history.find(ReplicationResultEntry)) is not None:
+        return str(history.store.get_value(counted.body.result)["told"])
+    if (planned := history.find(ReplicationEntry)) is not None:
+        return f"{len(planned.body.seeds)} further seeds are registered and not yet counted"
+    of = history.opening.replicates
+    return f"one of the further seeds of '{plain(of.session, 100)}'" if of else ""
 
 
-def why_it_ended(entries: Sequence[RecordedEntry], store: Store, outcome: str) -> list[str]:
+def why_it_ended(history: History, outcome: str) -> list[str]:
     """Return the reasons of the last judgement, with the rows that show them where a check failed.
 
     Of a session in which people decided instead of gates: what each of them decided.
     """
     if outcome == "overridden":
         lifted = (
-            (plain(override.raw["by"], 100), done_by_person(override), override.raw["reason"])
-            for override in overrides(entries)
+            (plain(override.body.by, 100), done_by_person(override), override.body.reason)
+            for override in overrides(history)
         )
         return [f"{by} {what}: {plain(reason, 500)}" for by, what, reason in lifted]
-    last = next((entry for entry in reversed(entries) if entry.kind in ("decision", "human", "budget")), None)
-    if last is None:
-        return []
-    if last.kind == "budget":
-        return [plain(reason, 500) for reason in last.raw["reasons"]]
-    if last.kind == "human":
-        return [f"{plain(last.raw['by'], 100)} answered '{last.raw['answer']}': {plain(last.raw['reason'], 500)}"]
-    lines = told_once(last.raw["reasons"])
-    if last.raw["outcome"] == "reject":
-        for check in checks_of(entries, store, last.raw["stage"] or "design", last.raw["attempt"]):
-            if check.status == "FAIL" and check.blocking:
-                lines += [f"{check.id}: {_row(row)}" for row in check.shown]
-    return lines
+    newest = history.newest(DecisionEntry, HumanAnswerEntry, BudgetEntry)
+    match newest.body if newest else None:
+        case BudgetEntry() as short:
+            return [plain(reason, 500) for reason in short.reasons]
+        case HumanAnswerEntry() as answer:
+            return [f"{plain(answer.by, 100)} answered '{answer.answer}': {plain(answer.reason, 500)}"]
+        case DecisionEntry() as decision:
+            lines = told_once(decision.reasons)
+            if decision.outcome == "reject":
+                for check in history.attempt(decision.stage or DESIGN, decision.attempt).check_results:
+                    if check.status == "FAIL" and check.blocking:
+                        lines += [f"{check.id}: {_row(row)}" for row in check.shown]
+            return lines
+        case None:
+            return []
 
 
 def told_once(reasons: Sequence[str]) -> list[str]:
@@ -175,20 +188,22 @@ def told_once(reasons: Sequence[str]) -> list[str]:
 
 def done_by_person(value: RecordedEntry) -> str:
     """Return what a person did by an entry: an answer, an override, an amendment or a retraction."""
-    kind, body = value.kind, value.raw
-    match kind:
-        case "human":
-            what = f"answered '{body['answer']}' at {body['stage'] or 'design'}.{body['attempt']}"
-            what += f", waiving {', '.join(body['waives'])}" if body["waives"] else ""
-        case "override":
-            lifted = f"check {body['check']} of {body['stage']}" if body["check"] else f"condition {body['condition']}"
+    match value.body:
+        case HumanAnswerEntry() as answer:
+            what = f"answered '{answer.answer}' at {answer.stage or DESIGN}.{answer.attempt}"
+            what += f", waiving {', '.join(answer.waives)}" if answer.waives else ""
+        case OverrideEntry() as override:
+            is_check = override.check is not None
+            lifted = f"check {override.check} of {override.stage}" if is_check else f"condition {override.condition}"
             what = f"lifted {lifted}"
-        case "amendment":
-            status = "in force" if is_in_force(value) else f"not in force ({body['outcome']})"
-            what = f"amended {', '.join(change['pointer'] for change in body['changes'])}: {status}"
-            what += ", over its review" if body["overridden"] else ""
+        case AmendmentEntry() as amendment:
+            status = "in force" if is_in_force(value) else f"not in force ({amendment.outcome})"
+            what = f"amended {', '.join(change.pointer for change in amendment.changes)}: {status}"
+            what += ", over its review" if amendment.overridden else ""
+        case RetractionEntry() as retraction:
+            what = f"took back {', '.join(retraction.judgements)}"
         case _:
-            what = f"took back {', '.join(body['judgements'])}"
+            what = value.kind
     return plain(what, 1000)
 
 
@@ -201,22 +216,16 @@ def _row(row: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in row.items())
 
 
-def checks_of(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> list[CheckResult]:
-    """Return the recorded results of the checks of an attempt."""
-    recorded = find(entries, f"checks/{stage}.{attempt}")
-    return [CheckResult.model_validate(value) for value in store.get_value(recorded.raw["checks"])] if recorded else []
-
-
-def comparison_of(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> dict[str, Any] | None:
+def comparison_of(history: History) -> dict[str, Any] | None:
     """Return the registered comparison from the metric sets of the two arms; None if it was not reached."""
-    analysis = resolved.spec.analysis
-    baseline, treatment = (_latest_metrics(entries, store, arm) for arm in (analysis.baseline, analysis.treatment))
+    analysis = history.resolved.spec.analysis
+    baseline, treatment = (_latest_metrics(history, arm) for arm in (analysis.baseline, analysis.treatment))
     if baseline is None or treatment is None or "mcnemar_p" not in treatment[1]:
         return None
     claimed = {
         arm: claims
         for arm in (analysis.baseline, analysis.treatment)
-        if (claims := _count_claimed_scores(entries, store, arm))
+        if (claims := _count_claimed_scores(history, arm))
     }
     names = ("accuracy_gain", "mcnemar_p", "gained", "lost", "cohens_h", *metrics_of("rule"))
     return {
@@ -226,31 +235,31 @@ def comparison_of(entries: Sequence[RecordedEntry], store: Store, resolved: Reso
         "metrics": {name: treatment[1][name] for name in names if name in treatment[1]},
         "baseline_metrics": baseline[0],
         "treatment_metrics": treatment[0],
-        "without_kind": _without_kind(entries, store, analysis.treatment),
-        "witnessed": count_witnessed_rows(entries, store, (analysis.baseline, analysis.treatment)),
-        "replayed": count_witnessed_rows(entries, store, list_replayed_stages(resolved.spec)),
-        "not_replayed": not_replayed(entries, resolved.spec),
+        "without_kind": _without_kind(history, analysis.treatment),
+        "witnessed": count_witnessed_rows(history, (analysis.baseline, analysis.treatment)),
+        "replayed": count_witnessed_rows(history, list_replayed_stages(history.resolved.spec)),
+        "not_replayed": not_replayed(history, history.resolved.spec),
         "registered": {"alpha": analysis.alpha, "minimum_effect": analysis.minimum_effect, "n": analysis.n},
         **({"claimed": claimed} if claimed else {}),
-        **({"form": form} if (form := _form_in(entries, store, analysis.treatment)) else {}),
+        **({"form": form} if (form := _form_in(history, analysis.treatment)) else {}),
     }
 
 
-def _form_in(entries: Sequence[RecordedEntry], store: Store, treatment: str) -> dict[str, Any] | None:
+def _form_in(history: History, treatment: str) -> dict[str, Any] | None:
     """Return how many wrong answers hold the right one, where `scorer.length` warns of it."""
-    checks = _newest_checks(entries, store, treatment)
+    checks = _newest_checks(history, treatment)
     return next((check.shown[0] for check in checks if check.id == "scorer.length" and check.shown), None)
 
 
-def _without_kind(entries: Sequence[RecordedEntry], store: Store, treatment: str) -> dict[str, Any] | None:
+def _without_kind(history: History, treatment: str) -> dict[str, Any] | None:
     """Return the least gain that is left without a kind of items, where it is less than the registered effect."""
-    checks = _newest_checks(entries, store, treatment)
+    checks = _newest_checks(history, treatment)
     return next((check.shown[0] for check in checks if check.id == "strata.sensitivity" and check.shown), None)
 
 
-def _count_claimed_scores(entries: Sequence[RecordedEntry], store: Store, stage: str) -> int:
+def _count_claimed_scores(history: History, stage: str) -> int:
     """Return how many scores of a stage's newest attempt are what a benchmark's own scorer says."""
-    check_results = _newest_checks(entries, store, stage)
+    check_results = _newest_checks(history, stage)
     return next(
         (
             int(check_result.figure or 0)
@@ -261,21 +270,20 @@ def _count_claimed_scores(entries: Sequence[RecordedEntry], store: Store, stage:
     )
 
 
-def _newest_checks(entries: Sequence[RecordedEntry], store: Store, stage: str) -> Sequence[CheckResult]:
+def _newest_checks(history: History, stage: str) -> Sequence[CheckResult]:
     """Return the checks of a stage's newest attempt; none before its first gate."""
-    gates = [entry.raw["attempt"] for entry in entries if entry.kind == "checks" and entry.raw["stage"] == stage]
-    return checks_of(entries, store, stage, gates[-1]) if gates else []
+    attempts = [entry.body.attempt for entry in history.of(ChecksEntry) if entry.body.stage == stage]
+    return history.attempt(stage, attempts[-1]).check_results if attempts else ()
 
 
-def count_witnessed_rows(entries: Sequence[RecordedEntry], store: Store, stages: Sequence[str]) -> dict[str, list[int]]:
+def count_witnessed_rows(history: History, stages: Sequence[str]) -> dict[str, list[int]]:
     """Return for each stage how many rows of its latest attempt a witness read, and of how many."""
     counts: dict[str, list[int]] = {}
-    for entry in entries:
-        if entry.kind == "witness" and entry.raw["stage"] in stages and entry.raw["rows"]:
-            request = find(entries, f"challenge/{entry.raw['stage']}.{entry.raw['attempt']}")
-            order = JobOrder.model_validate_json(store.get(request.raw["order"])) if request else None
+    for entry in history.of(WitnessEntry):
+        if entry.body.stage in stages and entry.body.rows:
+            order = read_order(history.attempt(entry.body.stage, entry.body.attempt).challenge, history.store)
             if order is not None and order.challenge is not None:
-                counts[entry.raw["stage"]] = list(order.challenge.counts())
+                counts[entry.body.stage] = list(order.challenge.counts())
     return {stage: counts[stage] for stage in stages if stage in counts}
 
 
@@ -284,58 +292,58 @@ def list_replayed_stages(spec: SessionSpec) -> list[str]:
     return [stage.name for stage in spec.stages if kind_of(stage).replay_job]
 
 
-def not_replayed(entries: Sequence[RecordedEntry], spec: SessionSpec) -> list[str]:
+def not_replayed(history: History, spec: SessionSpec) -> list[str]:
     """Return the stages that have trained and that no witness can repeat."""
-    ended = {entry.raw["stage"] for entry in entries if entry.kind == "exit"}
+    ended = {entry.body.stage for entry in history.of(ExitEntry)}
     return [stage.name for stage in spec.stages if stage.witness == "weights_only" and stage.name in ended]
 
 
-def not_witnessed(entries: Sequence[RecordedEntry], store: Store, spec: SessionSpec) -> list[str]:
+def not_witnessed(history: History, spec: SessionSpec) -> list[str]:
     """Return the stages whose jobs ended and of which no witness made anything again; :func:`not_replayed` apart."""
-    ended = {entry.raw["stage"] for entry in entries if entry.kind == "exit"}
+    ended = {entry.body.stage for entry in history.of(ExitEntry)}
     others = [stage.name for stage in spec.stages if stage.name in ended and stage.witness != "weights_only"]
-    counts = count_witnessed_rows(entries, store, others)
+    counts = count_witnessed_rows(history, others)
     return [name for name in others if name not in counts]
 
 
-def witness_time(entries: Sequence[RecordedEntry]) -> float:
+def witness_time(history: History) -> float:
     """Return the share of the wall time of all jobs that witnesses took; 0 without jobs."""
-    settled = [entry for entry in entries if entry.kind == "spend" and entry.raw.get("seconds") is not None]
-    seconds = {value.key: value.raw["seconds"] for value in settled}
+    seconds = {entry.key: entry.body.seconds for entry in history.of(SpendEntry) if entry.body.seconds is not None}
     return sum(value for key, value in seconds.items() if key.endswith(WITNESS)) / (sum(seconds.values()) or 1.0)
 
 
-def _latest_metrics(entries: Sequence[RecordedEntry], store: Store, stage: str) -> tuple[str, dict[str, Any]] | None:
-    for entry in reversed(entries):
-        if entry.kind == "metrics" and entry.raw["stage"] == stage and entry.raw["metrics"]:
-            return entry.raw["metrics"], store.get_value(entry.raw["metrics"])["metrics"]
+def _latest_metrics(history: History, stage: str) -> tuple[str, dict[str, Any]] | None:
+    for entry in reversed(history.of(MetricsEntry)):
+        if entry.body.stage == stage and entry.body.metrics:
+            return entry.body.metrics, history.store.get_value(entry.body.metrics)["metrics"]
     return None
 
 
-def question(entries: Sequence[RecordedEntry]) -> RecordedEntry | None:
+def question(history: History) -> RecordedEntry[Question] | None:
     """Return the entry a person is asked about; None if no one is asked, or only for a verdict."""
-    every = list(entries)
-    if not is_waiting(every) or waits_for_verdict(every) is not None:
+    if not is_waiting(history) or waits_for_verdict(history) is not None:
         return None
-    return waits_for_budget(every) or last_question(every, "")
+    return waits_for_budget(history) or last_question(history, "")
 
 
-def result_of(request: RecordedEntry) -> str:
+def result_of(request: RecordedEntry[Question]) -> str:
     """Return in one sentence why the session waits."""
-    stage = request.raw.get("stage") or "design"
-    match request.kind:
-        case "budget":
+    stage = request.body.stage or DESIGN
+    match request.body:
+        case BudgetEntry():
             return f"interim, after the gate of '{stage}': the session waits for a larger budget"
-        case "retraction":
+        case RetractionEntry():
             return "interim: a judgement was taken back, and a person is asked how to continue"
-        case "plan":
+        case PlanEntry():
             return f"interim: at '{stage}' the builder asks a person how to continue"
-        case _:
+        case DecisionEntry():
             return f"interim: the gate of '{stage}' stays closed, and a person is asked how to continue"
 
 
-def reasons_of(request: RecordedEntry) -> list[str]:
+def reasons_of(request: RecordedEntry[Question]) -> list[str]:
     """Return why a person is asked."""
-    return [
-        plain(str(reason), 500) for reason in request.raw.get("reasons") or [request.raw.get("reason", "")] if reason
-    ]
+    body = request.body
+    reasons = (body.reason,) if isinstance(body, PlanEntry) else body.reasons
+    if isinstance(body, RetractionEntry) and not reasons:
+        reasons = (body.reason,)
+    return [plain(reason, 500) for reason in reasons if reason]

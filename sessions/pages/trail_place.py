@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.query import QueryResult, TrailQuery, select
 from sessions.run.run_layout import STORE
 from specs.system.errors import UserError
+from specs.trail.entry import DESIGN
 
 
 class TrailPlace(NamedTuple):
@@ -32,12 +33,13 @@ class TrailPlace(NamedTuple):
         """The content store next to the trail."""
         return Store(self.folder / STORE)
 
-    def entries(self) -> list[RecordedEntry]:
+    def history(self) -> History:
         """Return every entry for display; raises AuditDamage if the trail or an entry cannot be read."""
-        return self.find(TrailQuery()).entries if self.is_export else read_entries(self.trail)
+        entries = self.find(TrailQuery()).entries if self.is_export else read_entries(self.trail)
+        return History(entries, self.store)
 
     def find(self, wanted: TrailQuery, limit: int | None = None) -> QueryResult:
-        """Return the newest entries that fit; raises what :meth:`entries` raises."""
+        """Return the newest entries that fit; raises what :meth:`history` raises."""
         return select(self.trail, wanted, limit)
 
     def value(self, digest: str) -> Any:
@@ -52,9 +54,9 @@ class TrailPlace(NamedTuple):
         except (ValueError, RecursionError):
             return data.decode("utf-8", "replace")
 
-    def entry_named(self, entries: Sequence[RecordedEntry], wanted: str) -> RecordedEntry:
+    def entry_named(self, history: History, wanted: str) -> RecordedEntry:
         """Return the entry with a number or key; raises UserError if the trail has no such entry."""
-        result = next((entry for entry in entries if wanted in (str(entry.seq), entry.key)), None)
+        result = next((entry for entry in history if wanted in (str(entry.seq), entry.key)), None)
         if result is None:
             hint = "`peergate audit list` shows numbers; keys look like decision/sft.1"
             if "/" not in wanted and not wanted.isdecimal():
@@ -66,14 +68,14 @@ class TrailPlace(NamedTuple):
 _WAY = ("plan", "grant", "launch", "exit", "metrics", "checks", "packet", "verdict", "decision")
 
 
-def way_of(result: RecordedEntry, entries: Sequence[RecordedEntry]) -> list[dict[str, Any]]:
+def way_of(result: RecordedEntry, history: History) -> list[dict[str, Any]]:
     """Return the entries of an attempt from plan and grant to the decision, with every digest in them."""
     stage, attempt = result.raw.get("stage"), result.raw.get("attempt")
     if attempt is None:
         return []
-    at = f"{stage or 'design'}.{attempt}"
+    at = f"{stage or DESIGN}.{attempt}"
     way: list[dict[str, Any]] = []
-    for entry in entries:
+    for entry in history:
         kind, key = entry.kind, entry.key
         # Grants and jobs are named SESSION.STAGE.ATTEMPT, everything else STAGE.ATTEMPT.
         if kind in _WAY and (key.partition("/")[2] == at or key.endswith(f".{at}")):

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from reviews.audit.verify import verify_run
+from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.integrity import walk_trail
 from reviews.trail.tables.open_table import read_entries, read_trail
@@ -215,13 +216,13 @@ def test_a_session_whose_disk_is_full_pauses_and_goes_on(tmp_path: Path, house: 
         for room in rooms:
             if not resize(begun + room):
                 continue
-            waits = is_waiting(read_entries(run / "trail.sqlite"))
+            waits = is_waiting(History(read_entries(run / "trail.sqlite")))
             done = go_on(run, house, answer=RETRY if waits else None)
             assert resize(64 * 1024), "reading takes room too"
             entries = read_entries(run / "trail.sqlite")
             if entries[-1].kind == "close":
                 break
-            if is_waiting(entries) and done.returncode == 0:
+            if is_waiting(History(entries)) and done.returncode == 0:
                 asked += 1
                 assert house.jobs is not None, "a quick job has nothing of its own to write"
             else:
@@ -230,7 +231,7 @@ def test_a_session_whose_disk_is_full_pauses_and_goes_on(tmp_path: Path, house: 
         assert paused
         before = keys(run)
         while read_entries(run / "trail.sqlite")[-1].kind != "close":
-            house.go_on(run, answer=RETRY if is_waiting(read_entries(run / "trail.sqlite")) else None)
+            house.go_on(run, answer=RETRY if is_waiting(History(read_entries(run / "trail.sqlite"))) else None)
         check_finished(run, before)
         assert house.jobs is None or effects(tmp_path / "disk") >= jobs_that_ended_well(run)
         print(f"{house.name}: paused {paused} times, asked a person {asked} times")

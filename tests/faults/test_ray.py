@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from reviews.history.history import History
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.engine_launcher import EngineLauncher, EngineUnavailable
 from sessions.jobs.launcher import JobState, Launcher
@@ -152,7 +153,7 @@ def test_a_job_that_fills_the_disk_is_waited_for_and_judged_by_its_own_end(tmp_p
         filling = Filling(house.launcher(), "small.sample.1")
         house.go_on(run, filling)
         entries = read_entries(run / "trail.sqlite")
-        assert filling.full_for > 6 and is_waiting(entries)
+        assert filling.full_for > 6 and is_waiting(History(entries))
         (end,) = [one.raw for one in entries if one.key == "exit/small.sample.1"]
         assert end["manifest"] is None
         before = keys(run)
@@ -175,7 +176,7 @@ def test_a_lost_training_goes_on_from_its_last_step_to_the_same_weights(tmp_path
         house.go_on(run)
         if name == "lost":
             watch.join(60)
-            assert is_waiting(read_entries(run / "trail.sqlite")), "the wrapper was not killed in time"
+            assert is_waiting(History(read_entries(run / "trail.sqlite"))), "the wrapper was not killed in time"
             house.go_on(run, answer=RETRY)
         check_finished(run, [])
         entries = read_entries(run / "trail.sqlite")
@@ -258,7 +259,7 @@ def test_a_cluster_that_is_killed_under_a_job_loses_the_job_and_nothing_else(tmp
         try:
             house.go_on(run, killing)
             entries = read_entries(run / "trail.sqlite")
-            assert killing.was and is_waiting(entries)
+            assert killing.was and is_waiting(History(entries))
             assert [one.raw["key"] for one in entries if one.kind == "lost"] == ["small.sample.1"]
             before = keys(run)
             house.go_on(run, launcher(), RETRY)

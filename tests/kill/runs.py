@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.evidence.gather import accepted_attempt
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.pages.overview import is_waiting
 from specs.jobs.job_records import WITNESS
@@ -117,7 +118,7 @@ def run(
             assert code == ExitCode.DONE, f"it closed with exit code {code}: {_told(ran)}"
             break
         assert code == ExitCode.BLOCKED, f"exit code {code}: {_told(ran)}"
-        assert is_waiting(entries), f"it neither ends nor asks, and exit code is {code}: {_told(ran)}"
+        assert is_waiting(History(entries)), f"it neither ends nor asks, and exit code is {code}: {_told(ran)}"
     ran.seconds = time.monotonic() - begun
     return ran
 
@@ -134,7 +135,7 @@ def _go_on(site: Site, house: House, ran: Ran, environ: dict[str, str]) -> Comma
         return site.peergate(ran.ground, house, "start", "spec.yaml", "--name", NAME, *where, **environ)
     entries = house.entries(ran.run)
     answer: tuple[str, ...] = ()
-    if is_waiting(entries):
+    if is_waiting(History(entries)):
         answer = ("--answer", "retry", "--reason", "a process was killed")
         ran.answers += 1
     return site.peergate(ran.ground, house, "resume", NAME, *where, *answer, **environ)

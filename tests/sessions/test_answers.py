@@ -13,6 +13,7 @@ from reviews.audit.event_order import order_damage
 from reviews.audit.verify import verify_run
 from reviews.evidence.gather import registered_spec
 from reviews.gate.human_answers import answer_effect, last_question
+from reviews.history.history import History
 from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import reviewer_proxy
 from reviews.trail.chain.envelope import RecordedEntry
@@ -75,7 +76,7 @@ def test_a_design_without_a_verdict_is_judged_again(tmp_path: Path) -> None:
     reviewer = Away(2)
     drive(quick_session(run, reviewer=reviewer))
     drive(quick_session(run, reviewer=reviewer), answer("retry"))
-    assert is_waiting(entries_of(run))
+    assert is_waiting(History(entries_of(run)))
     drive(quick_session(run, reviewer=reviewer), answer("retry"))
     assert entries_of(run)[-1].raw["decision"] == "approve"
     found = outcomes(run)
@@ -94,7 +95,7 @@ def test_the_question_about_a_design_opens_nothing_by_itself(tmp_path: Path) -> 
     entries = entries_of(run)
     resolved, _ = registered_spec(entries, Store(run / "store"))
     asked = last_question(entries, "small")
-    told = answers_to(entries, asked, "small", Store(run / "store"), resolved)
+    told = answers_to(History(entries, Store(run / "store")), asked, "small")
     assert told[0].effect.startswith("has the design reviewed once more") and len(told) == 3
     # As older trails have it too, where such an answer ended the session.
     assert answer_effect(resolved, entries, asked, "retry") == {"opens": None, "waives": []}
@@ -107,7 +108,7 @@ def test_a_design_that_was_judged_is_not_judged_again(tmp_path: Path) -> None:
     assert outcomes(run) == {"decision/design.1": "escalate"}
     before = keys(run)
     entries, store = entries_of(run), Store(run / "store")
-    told = answers_to(entries, last_question(entries, "small"), "small", store, registered_spec(entries, store)[0])
+    told = answers_to(History(entries, store), last_question(entries, "small"), "small")
     assert not [one for one in told if "retry" in one.commands[0]]
     with pytest.raises(UserError, match=r"'retry' is not an answer here: the design was judged"):
         drive(quick_session(run, reviewer=Unwilling()), answer("retry"))
@@ -198,7 +199,7 @@ def test_a_process_that_is_killed_while_a_verdict_is_repeated_is_replaced(
         drive(quick_session(run, launcher=Lost("base", 2)))
     else:
         drive(quick_session(run, launcher=Lost("base", 2)), answer("retry"))
-    assert repeated(run) == {"verdict/base.2": 1} and is_waiting(entries_of(run))
+    assert repeated(run) == {"verdict/base.2": 1} and is_waiting(History(entries_of(run)))
     assert verify_run(run, "trail.sqlite", "store").damage == []
 
 
@@ -225,7 +226,7 @@ def killed_after_the_answer(run: Path, word: str) -> None:
 def test_an_answer_on_record_is_carried_out_by_the_next_resume(tmp_path: Path, word: str, closed: str) -> None:
     run = open_quick(tmp_path)
     killed_after_the_answer(run, word)
-    assert not is_waiting(entries_of(run))
+    assert not is_waiting(History(entries_of(run)))
     drive(quick_session(run))
     assert entries_of(run)[-1].raw["decision"] == closed
     assert keys(run).count("human/decision/design.1") == 1

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from reviews.history.history import History
 from reviews.reviewers.checklist import Checklist
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -80,5 +81,5 @@ def test_training_prompts_that_name_held_out_groups_end_the_session_and_it_says_
     entries = read_entries(run / "trail.sqlite")
     assert entries[-1].raw["decision"] == "reject"
     assert "design.groups: group elm, prompt Say what the elm is." in why_it_ended(
-        entries, Store(run / "store"), "reject"
+        History(entries, Store(run / "store")), "reject"
     )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from reviews.audit.verify import verify_run
+from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.pages.overview import overview
@@ -195,7 +196,7 @@ def test_what_differs_is_found(undisturbed: Callable[[str], tuple[Path, Result]]
 @pytest.mark.parametrize("name", ["cai_stage1", "cai_preferences"])
 def test_every_number_is_followed_to_its_rows(undisturbed: Callable[[str], tuple[Path, Result]], name: str) -> None:
     run, result = undisturbed(name)
-    report = ReportCheck(run, read_entries(run / "trail.sqlite"), Store(run / "store"), apart=True)
+    report = ReportCheck(run, History.read(run / "trail.sqlite", run / "store"), apart=True)
     assert report.problems == []
     for one in report.measured:
         traced = report.trace(one)

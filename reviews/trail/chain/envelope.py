@@ -22,7 +22,7 @@ from typing_extensions import TypeVar
 from specs.system.digests import canonical_bytes, digest_bytes
 from specs.system.errors import AuditDamage
 from specs.trail.bodies import read_body
-from specs.trail.entry import Body, Entry
+from specs.trail.entry import Body, Entry, UnknownBody
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 MAX_ENTRY_BYTES = 65_535
@@ -54,6 +54,14 @@ class RecordedEntry(Generic[BodyT_co]):
             raise AuditDamage(
                 f"the body of '{self.key}' does not have the form of its kind", where=self.session
             ) from error
+
+    @property
+    def fits(self) -> bool:
+        """Whether the body has the form of its kind: that of an unverified entry may not."""
+        try:
+            return not isinstance(self.body, UnknownBody)
+        except AuditDamage:
+            return False
 
     @property
     def raw(self) -> dict[str, Any]:

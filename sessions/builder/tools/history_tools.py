@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from reviews.history.history import History
 from sessions.builder.redaction import sees_heldout
 from sessions.builder.tools.tool_context import PhaseWork, ToolCallRefusal
 from sessions.exports.metric_history import history_of
@@ -19,7 +20,7 @@ def metric_history(work: PhaseWork, arguments: MetricHistory) -> str:
     """Return the metric of every measured attempt, with what the attempt changed, how it ended and what it cost."""
     session = work.session
     budget = session.resolved.spec.budget
-    history = history_of(list(session.trail.iterate()), session.store, budget, arguments.metric, arguments.stage)
+    history = history_of(History(session.trail.iterate(), session.store), budget, arguments.metric, arguments.stage)
     if not history.attempts:
         names = ", ".join(sorted(history.known)) or "nothing was measured yet"
         raise ToolCallRefusal(

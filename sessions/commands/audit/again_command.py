@@ -71,7 +71,7 @@ class RepeatOutcome:
 
 def repeat(place: TrailPlace, request: RepeatOptions) -> RepeatOutcome:
     """Repeat the witnesses of a verified session; raises Blocked for copies of weights that cannot be read."""
-    entries, seed = place.entries(), request.seed or secrets.token_hex(16)
+    entries, seed = place.history(), request.seed or secrets.token_hex(16)
     say(f"witnesses with the challenge of --seed {seed}")
     copies = copies_of(request.weights or (), say)
     repetition = Repetition(place.folder, entries, place.store, RepeatedChallenge(seed, request.rows), copies, say)

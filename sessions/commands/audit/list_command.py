@@ -85,7 +85,7 @@ def _list(run: Path | None, text: str, filters: Filters) -> None:
     )
     result = place.find(wanted, filters.limit or None)
     if filters.kind and not result.total:
-        kinds = sorted({entry.kind for entry in place.entries()})
+        kinds = sorted({entry.kind for entry in place.history()})
         missing = [text for text in filters.kind if text not in kinds]
         if missing:
             raise UserError(f"no entry of kind '{missing[0]}'", hint=f"kinds in this trail: {', '.join(kinds)}")
@@ -103,7 +103,7 @@ def _with_open_conditions(place: TrailPlace) -> tuple[int, ...]:
     # Slow: imports all code of a gate.
     from reviews.gate.conditions import obligations
 
-    obligations_result = obligations(place.entries(), time.time_ns())
+    obligations_result = obligations(place.history(), time.time_ns())
     return tuple(sorted({obligation.made for obligation in obligations_result if obligation.state == "open"}))
 
 

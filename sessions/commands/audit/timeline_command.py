@@ -31,7 +31,7 @@ app = typer.Typer()
 def log(run: TrailRun = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
     """Print the timeline of a session: gates, who judged, outcomes, costs."""
     place = place_of(run, runs)
-    steps = list(describe_entries(place.entries(), place.store))
+    steps = list(describe_entries(place.history()))
     if as_json:
         rows = [(step.entry, {"what": step.what, "lines": list(step.lines)}) for step in steps]
         log = [{"entry": value.seq, "time": when(value), "kind": value.kind} | statements for value, statements in rows]
@@ -58,7 +58,7 @@ def diff(
     Compares two attempts' checks, two verdicts or two plans, value by value.
     """
     place = place_of(run, runs)
-    entries = place.entries()
+    entries = place.history()
     bodies = (place.entry_named(entries, name).raw for name in (first, second))
     value, two = (dict(_leaves("", {name: _value(place, value) for name, value in body.items()})) for body in bodies)
     changed = [

@@ -12,6 +12,7 @@ import typer
 
 from reviews.audit.export import verify_export
 from reviews.audit.verify import Audit, verify_run
+from reviews.history.history import History
 from reviews.trail.anchors import read_anchor, read_policy
 from reviews.trail.chain.tiles import is_export
 from sessions.commands.audit.again_command import RepeatOptions, repeat
@@ -175,7 +176,7 @@ def show_entry(
         else:
             print_block(store.get(entry).decode("utf-8", "replace"), 1_000_000)
         return
-    entries = place.entries()
+    entries = place.history()
     result = place.entry_named(entries, entry)
     data = as_data(result)
     data["points_to"] = {
@@ -184,7 +185,7 @@ def show_entry(
         if name in _POINTING.get(result.kind, _POINTS) and str(value).startswith("sha256:")
         if store.path(value).is_file()
     }
-    data["way"] = way_of(result, entries)
+    data["way"] = way_of(result, History(entries))
     if as_json:
         print_json(data)
     else:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.exports.notices.delivery import WITHIN_S, deliver
@@ -56,7 +57,7 @@ class Notifier:
         if not self._receivers:
             return
         try:
-            news = news_of(self._run, list(self._trail.iterate()), self._store, self._resolved)
+            news = news_of(self._run, History(self._trail.iterate(), self._store))
             for current_news in news:
                 for receiver in self._receivers:
                     if current_news.event in receiver.on and (current_news.key, receiver.env) not in self._sent:

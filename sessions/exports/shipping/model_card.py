@@ -3,39 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Template
 
-from reviews.evidence.gather import find
+from reviews.history.history import History
 from reviews.stages.finetuning.lineage_checks import LINEAGE
-from reviews.trail.chain.envelope import RecordedEntry
 from sessions.pages.report.report import REPORT_JSON
 from sessions.pages.report.template import template
 from sessions.run.final_model import FinalModel
-from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import kind_of
 from specs.system import markdown
 from specs.system.digests import digest_bytes
 from specs.system.errors import AuditDamage, EvidenceMissing
 from specs.system.masking import current
 from specs.system.regular_files import read_regular
+from specs.trail.session_bodies import ReportEntry
 
 CARD = "README.md"
 
 
-def model_card(run: Path, entries: Sequence[RecordedEntry], resolved: ResolvedSpec, model: FinalModel) -> str:
+def model_card(run: Path, history: History, model: FinalModel) -> str:
     """Return the card of a session's model: what it is, data, training, evaluation, limits, gates.
 
     Raises:
         EvidenceMissing: the session has no report.
         AuditDamage: the report is not the recorded one.
     """
-    report = _recorded_report(run, entries)
-    spec = resolved.spec
+    report = _recorded_report(run, history)
+    spec = history.resolved.spec
     treatment = next((stage for stage in report["stages"] if stage["stage"] == spec.analysis.treatment), None)
     accepted = [attempt for attempt in (treatment or {"attempts": []})["attempts"] if attempt["gate"]]
     checks: list[dict[str, Any]] = [
@@ -50,7 +48,7 @@ def model_card(run: Path, entries: Sequence[RecordedEntry], resolved: ResolvedSp
         model=model,
         source=report["model"],
         data={
-            name: {"path": data_file.path, "digest": resolved.data_digests.get(name)}
+            name: {"path": data_file.path, "digest": history.resolved.data_digests.get(name)}
             for name, data_file in spec.data.items()
         },
         trained=[_summarize_training(report, stage.name) for stage in spec.stages if kind_of(stage).trains],
@@ -65,9 +63,9 @@ def model_card(run: Path, entries: Sequence[RecordedEntry], resolved: ResolvedSp
     return current().text(text)
 
 
-def _recorded_report(run: Path, entries: Sequence[RecordedEntry]) -> dict[str, Any]:
-    written = find(entries, "report")
-    pending = written.raw["files"].get(REPORT_JSON) if written else None
+def _recorded_report(run: Path, history: History) -> dict[str, Any]:
+    written = history.find(ReportEntry)
+    pending = written.body.files.get(REPORT_JSON) if written else None
     if pending is None:
         raise EvidenceMissing("the session has no report", where=str(run))
     try:

@@ -6,22 +6,18 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from reviews.audit.export import export_run
-from reviews.evidence.gather import accepted_attempt, find, registered_spec
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.history.history import History
 from reviews.trail.chain.keys import KeyFolder
-from reviews.trail.chain.store import Store
-from reviews.trail.tables.open_table import read_entries
 from sessions.exports.shipping.model_card import CARD, model_card
 from sessions.exports.shipping.release import RELEASE, write_release
 from sessions.pages.report.trail_page import trail_page
 from sessions.run.final_model import FinalModel, copy_model
 from sessions.run.run_layout import STORE, TRAIL
-from specs.session.session_spec import SessionSpec
 from specs.stages.registry import outputs_of
 from specs.system.digests import digest_file, digest_path
 from specs.system.errors import AuditDamage, UserError
@@ -80,9 +76,8 @@ def release_run(run: Path, to: str, say: Callable[[str], None], *, dry_run: bool
 
 def _make(run: Path, made: Path, say: Callable[[str], None]) -> ReleaseResult:
     model = copy_model(run, made, say)
-    entries = read_entries(run / TRAIL)
-    resolved, registered = registered_spec(entries, Store(run / STORE))
-    for stage, path, digest in exports_of(entries, resolved.spec, model):
+    history = History.read(run / TRAIL, run / STORE)
+    for stage, path, digest in exports_of(history, model):
         say(f"copying the export of {stage}")
         for file in sorted((run / path).rglob("*.gguf")):
             shutil.copyfile(file, made / f"{stage}-{file.name}")
@@ -93,33 +88,30 @@ def _make(run: Path, made: Path, say: Callable[[str], None]) -> ReleaseResult:
         flaw for layer_outcome in check_files(made) for flaw in layer_outcome.flaws if flaw.name != "begin_twice"
     ):
         return ReleaseResult({}, "", flaws)
-    (made / CARD).write_text(model_card(run, entries, resolved, model), encoding="utf-8")
+    (made / CARD).write_text(model_card(run, history, model), encoding="utf-8")
     export_run(run, TRAIL, STORE, made / EVIDENCE, trail_page)
     about = {
-        "session": entries[0].session,
+        "session": history.session,
         "stage": f"{model.stage}.{model.attempt}",
-        "registration": registered,
-        "trail": {"entries": len(entries), "head": entries[-1].digest},
+        "registration": history.registration,
+        "trail": {"entries": len(history), "head": history[-1].digest},
     }
     release = write_release(made, about, KeyFolder.of_trail(run / TRAIL).signer("human"))
     return ReleaseResult(release.files | {RELEASE: digest_file(made / RELEASE)}, release.key_id)
 
 
-def exports_of(
-    entries: Sequence[RecordedEntry], spec: SessionSpec, model: FinalModel
-) -> Iterator[tuple[str, str, str]]:
+def exports_of(history: History, model: FinalModel) -> Iterator[tuple[str, str, str]]:
     """Yield stage, path and digest of the accepted exports of the weights that the registered treatment evaluated."""
+    spec = history.resolved.spec
     evaluated = spec.stage(spec.analysis.treatment).inputs.get("model")
     made = spec.stage(model.stage)
     of = {evaluated, *(f"{made.name}.{name}" for name in outputs_of(made.kind, made.parameters))}
     for stage in spec.stages:
-        number = accepted_attempt(entries, stage.name)
-        if number is None or stage.inputs.get("model") not in of:
+        attempt = history.accepted_attempt(stage.name)
+        if attempt is None or attempt.exit is None or stage.inputs.get("model") not in of:
             continue
-        ended = find(entries, f"exit/{entries[0].session}.{stage.name}.{number}")
-        remaining = ended.raw["outputs"].get("export") if ended else None
-        if remaining is not None:
-            yield stage.name, remaining["path"], remaining["digest"]
+        if (export := attempt.exit.body.outputs.get("export")) is not None:
+            yield stage.name, export.path, export.digest
 
 
 def _token(name: str, *, dry_run: bool) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from reviews.evidence.gather import registered_spec
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store, write_durably
 from reviews.trail.tables.open_table import read_entries
@@ -172,7 +173,7 @@ class Project:
         seen_seen_run = SeenRun(run)
         lines = [
             f"entry {value.entry.seq} {value.entry.kind}: {' | '.join((value.what, *value.lines))}"
-            for value in describe_entries(seen_seen_run.entries, seen_seen_run.store)
+            for value in describe_entries(History(seen_seen_run.entries, seen_seen_run.store))
         ]
         return self.clean_for(run, "\n".join(lines))
 

@@ -16,7 +16,6 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from pydantic import StringConstraints
 
-from reviews.evidence.gather import registered_spec
 from sessions.exports.metric_history import history_of
 from sessions.exports.source import ExportSource
 from sessions.exports.tracking import make_tracked_run
@@ -114,8 +113,8 @@ class SessionReader:
         for name in named:
             try:
                 source = self._source(name)
-                budget = registered_spec(source.entries, source.store)[0].spec.budget
-                history = history_of(source.entries, source.store, budget, metric_history.metric, metric_history.stage)
+                budget = source.history.resolved.spec.budget
+                history = history_of(source.history, budget, metric_history.metric, metric_history.stage)
             except UNREADABLE as error:
                 if metric_history.session:
                     raise
@@ -142,7 +141,7 @@ class SessionReader:
             raise UserError("this is not a session")
         if damage := self._checks.of(name).damage:
             raise AuditDamage(f"the trail is damaged: {damage[0]}", hint="`peergate audit verify` lists all damage")
-        return ExportSource(read.place.folder, read.entries, read.store)
+        return ExportSource(read.place.folder, read.history)
 
 
 def make_server(reader: SessionReader) -> Server[Any]:

@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from reviews.acceptance.criterion_state import Acceptance, CriterionState, State, acceptance_of
-from reviews.evidence.gather import accepted_attempt, registered_spec
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
+from reviews.history.history import History
 from sessions.pages.acceptance.effort import gpus_of
 from sessions.pages.acceptance.siblings import Sibling, siblings_of
 from sessions.pages.diagnosis.actions import minutes_of
 from sessions.run.money import ledger
 from specs.session.session_spec import ResolvedSpec
 from specs.system.resources import attempt_usd
+from specs.trail.session_bodies import CloseEntry
 
 LEAST_HOURS = 1 / 60
 """What a person takes to change anything."""
@@ -82,17 +81,14 @@ class Backlog(NamedTuple):
         return {"ship_percent": self.now, "ceiling_percent": self.ceiling, "items": items, "siblings": siblings}
 
 
-def backlog_of(entries: Sequence[RecordedEntry], store: Store) -> Backlog:
+def backlog_of(history: History) -> Backlog:
     """Return what is left of a session's criteria; raises EvidenceMissing as :func:`acceptance_of`."""
-    acceptance = acceptance_of(entries, store)
-    resolved, _ = registered_spec(entries, store)
+    acceptance = acceptance_of(history, history.store)
     total = sum(criterion.criterion.weight for criterion in acceptance.criteria if criterion.state != "not_applicable")
     criterion_states = [criterion for criterion in acceptance.criteria if criterion.state in ("open", "retracted")]
-    items = [_item(entries, resolved, criterion_state, total) for criterion_state in criterion_states]
+    items = [_item(history, criterion_state, total) for criterion_state in criterion_states]
     items.sort(key=lambda item: (bool(item.out_of_reach), -item.worth, item.id))
-    return Backlog(
-        acceptance.percent, _ceiling(acceptance, items), tuple(items), tuple(siblings_of(entries, store, resolved))
-    )
+    return Backlog(acceptance.percent, _ceiling(acceptance, items), tuple(items), tuple(siblings_of(history)))
 
 
 def _ceiling(acceptance: Acceptance, items: Sequence[BacklogItem]) -> float | None:
@@ -101,17 +97,15 @@ def _ceiling(acceptance: Acceptance, items: Sequence[BacklogItem]) -> float | No
     return round(acceptance.percent + sum(item.gain for item in items if not item.out_of_reach), 6)
 
 
-def _item(
-    entries: Sequence[RecordedEntry], resolved: ResolvedSpec, criterion_state: CriterionState, total: int
-) -> BacklogItem:
+def _item(history: History, criterion_state: CriterionState, total: int) -> BacklogItem:
     criterion = criterion_state.criterion
-    names = _before(resolved, criterion.stage)
+    names = _before(history.resolved, criterion.stage)
     # A stage whose approval shows nothing for the criterion has to run again itself.
-    run = [name for name in names if name == criterion.stage or accepted_attempt(entries, name) is None]
-    minutes, measured = minutes_of(entries, resolved, run)
-    spec = resolved.spec.with_resources()
+    run = [name for name in names if name == criterion.stage or history.accepted_attempt(name) is None]
+    minutes, measured = minutes_of(history, run)
+    spec = history.resolved.spec.with_resources()
     billed = [(name, gpus) for name in run if (gpus := gpus_of(spec.stage(name)))]
-    gpu_minutes = sum(minutes_of(entries, resolved, [name])[0] * gpus for name, gpus in billed)
+    gpu_minutes = sum(minutes_of(history, [name])[0] * gpus for name, gpus in billed)
     usd = sum(attempt_usd(spec.budget, spec.stage(name)) for name in run)
     stated = criterion.effort_hours
     return BacklogItem(
@@ -128,7 +122,7 @@ def _item(
         basis="stated" if stated is not None else "measured" if measured else "limit",
         usd=round(usd, 6),
         stages=tuple(run),
-        out_of_reach=_out_of_reach(entries, resolved, usd),
+        out_of_reach=_out_of_reach(history, usd),
     )
 
 
@@ -138,11 +132,11 @@ def _before(resolved: ResolvedSpec, stage: str) -> list[str]:
     return names[: names.index(stage) + 1]
 
 
-def _out_of_reach(entries: Sequence[RecordedEntry], resolved: ResolvedSpec, usd: float) -> str:
-    closed = next((entry for entry in entries if entry.kind == "close"), None)
+def _out_of_reach(history: History, usd: float) -> str:
+    closed = history.newest(CloseEntry)
     if closed is not None:
-        return f"the session is closed ({closed.raw['decision']}): another one has to show it"
-    remaining = ledger.balance_of(entries, resolved.spec.budget).left_usd
+        return f"the session is closed ({closed.body.decision}): another one has to show it"
+    remaining = ledger.balance_of(history, history.resolved.spec.budget).left_usd
     if usd > remaining + 1e-9:
         return f"its stages may cost {usd:.2f} USD, {remaining:.2f} USD are left"
     return ""

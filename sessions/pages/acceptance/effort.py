@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
+from reviews.history.history import History
 from sessions.run.money import ledger
 from specs.jobs.job_records import Manifest
-from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import Stage
+from specs.trail.session_bodies import ExitEntry, SpendEntry
 
 
 class EffortTotal(NamedTuple):
@@ -34,22 +32,21 @@ def gpus_of(stage: Stage) -> int:
     return int(getattr(stage.parameters, "device", "auto") == "cuda")
 
 
-def effort_of(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> EffortTotal:
+def effort_of(history: History) -> EffortTotal:
     """Return what the jobs of a session took, by its ledger; a GPU counts where the job's manifest names one."""
-    spec = resolved.spec.with_resources()
-    ends = (entry for entry in entries if entry.kind == "exit")
-    manifests = {entry.key.partition("/")[2]: entry.raw.get("manifest") for entry in ends}
+    spec = history.resolved.spec.with_resources()
+    manifests = {entry.body.key: entry.body.manifest for entry in history.of(ExitEntry)}
     hours = gpu_hours = 0.0
-    for entry in entries:
-        if entry.kind != "spend" or not entry.key.startswith("settle/"):
-            continue
-        seconds, key = entry.raw.get("seconds"), entry.key.partition("/")[2]
-        if seconds is None:
+    for spend in (entry.body for entry in history.of(SpendEntry)):
+        seconds, key = spend.seconds, spend.job
+        if spend.what != "settle" or seconds is None:
             continue
         hours += seconds / 3600
         digest = manifests.get(key)
-        on_gpu = digest is not None and Manifest.model_validate_json(store.get(digest)).device.startswith("cuda")
-        names = [stage for stage in spec.stages if key.startswith(f"{entries[0].session}.{stage.name}.")]
+        on_gpu = digest is not None and Manifest.model_validate_json(history.store.get(digest)).device.startswith(
+            "cuda"
+        )
+        names = [stage for stage in spec.stages if key.startswith(f"{history.session}.{stage.name}.")]
         gpus = max((gpus_of(stage) for stage in names), default=0)
         gpu_hours += seconds / 3600 * (max(1, gpus) if on_gpu else 0)
-    return EffortTotal(hours, gpu_hours, ledger.balance_of(list(entries), resolved.spec.budget).spent_usd)
+    return EffortTotal(hours, gpu_hours, ledger.balance_of(history, history.resolved.spec.budget).spent_usd)

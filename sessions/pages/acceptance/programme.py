@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.acceptance.criterion_state import CriterionState, State, acceptance_of
-from reviews.evidence.gather import registered_spec
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
-from reviews.trail.tables.open_table import read_entries
+from reviews.history.history import History
 from sessions.pages.acceptance.backlog import Backlog, BacklogItem, backlog_of
 from sessions.pages.acceptance.effort import EffortTotal, effort_of
 from sessions.run.run_layout import STORE, TRAIL, require_run
@@ -141,21 +138,17 @@ def _remaining_items(
 
 
 def _session(run: Path) -> ProgrammeSession:
-    entries, store = read_entries(run / TRAIL), Store(run / STORE)
-    acceptance, (resolved, _) = acceptance_of(entries, store), registered_spec(entries, store)
+    history = History.read(run / TRAIL, run / STORE)
+    acceptance = acceptance_of(history, history.store)
     return ProgrammeSession(
         run.name,
-        _start_ns(entries),
-        resolved.spec.model.source,
+        history[0].time_ns,
+        history.resolved.spec.model.source,
         acceptance.percent,
-        effort_of(entries, store, resolved),
+        effort_of(history),
         acceptance.criteria,
-        backlog_of(entries, store),
+        backlog_of(history),
     )
-
-
-def _start_ns(entries: Sequence[RecordedEntry]) -> int:
-    return entries[0].time_ns
 
 
 def _weight(criteria: Sequence[ProgrammeCriterion]) -> int:

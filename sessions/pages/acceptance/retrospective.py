@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from reviews.acceptance.criterion_state import Acceptance, acceptance_of
-from reviews.evidence.gather import is_in_force, registered_spec
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
+from reviews.history.history import History, is_in_force
 from sessions.pages.acceptance.siblings import Sibling, siblings_of
 from specs.system.errors import UserError
 from specs.system.text import plain
 from specs.trail.audit_file import AuditFile, AuditRecommendation
+from specs.trail.gate_bodies import AmendmentEntry
 
 Answer = Literal["adopted", "rejected", "open"]
 
@@ -55,27 +53,26 @@ class Retrospective(NamedTuple):
 _ANSWERS: tuple[Answer, ...] = ("adopted", "rejected", "open")
 
 
-def retrospective_of(entries: Sequence[RecordedEntry], store: Store, audit: AuditFile | None) -> Retrospective:
+def retrospective_of(history: History, audit: AuditFile | None) -> Retrospective:
     """Return a session in retrospect.
 
     Raises:
         UserError: the audit names a criterion that the session did not register.
         EvidenceMissing: as :func:`acceptance_of`.
     """
-    acceptance = acceptance_of(entries, store)
-    resolved, _ = registered_spec(entries, store)
+    acceptance = acceptance_of(history, history.store)
     rows = (
         tuple(
-            _reconcile_recommendation(entries, acceptance, recommendation) for recommendation in audit.recommendations
+            _reconcile_recommendation(history, acceptance, recommendation) for recommendation in audit.recommendations
         )
         if audit
         else ()
     )
-    return Retrospective(acceptance, tuple(siblings_of(entries, store, resolved)), audit.audit if audit else "", rows)
+    return Retrospective(acceptance, tuple(siblings_of(history)), audit.audit if audit else "", rows)
 
 
 def _reconcile_recommendation(
-    entries: Sequence[RecordedEntry], acceptance: Acceptance, recommendation: AuditRecommendation
+    history: History, acceptance: Acceptance, recommendation: AuditRecommendation
 ) -> RecommendationOutcome:
     states = {each.criterion.id: each for each in acceptance.criteria}
     if recommendation.criterion is not None and recommendation.criterion not in states:
@@ -84,9 +81,10 @@ def _reconcile_recommendation(
             f"recommendation '{recommendation.id}' names the criterion '{recommendation.criterion}'",
             hint=f"registered: {known}",
         )
-    amended = [each for each in entries if is_in_force(each) and _names(each.raw["reason"], recommendation.id)]
-    evidence = [f"entry {each.seq} ({each.kind})" for each in amended]
-    whys = [f"amended: {plain(each.raw['reason'], 200)}" for each in amended]
+    in_force = filter(is_in_force, history.of(AmendmentEntry))
+    amended = [entry for entry in in_force if _names(entry.body.reason, recommendation.id)]
+    evidence = [f"entry {entry.seq} ({entry.kind})" for entry in amended]
+    whys = [f"amended: {plain(entry.body.reason, 200)}" for entry in amended]
     criterion = states[recommendation.criterion] if recommendation.criterion is not None else None
     if criterion is not None and criterion.proof is not None:
         evidence += [f"entry {criterion.proof.entry} (decision)", criterion.proof.evidence]

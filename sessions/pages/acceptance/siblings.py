@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from reviews.evidence.defect_waves import defects_in, family_of
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
-from specs.session.session_spec import ResolvedSpec
+from reviews.history.history import History
 from specs.stages.registry import kind_of
+from specs.trail.gate_bodies import ChecksEntry
 
 
 class Sibling(NamedTuple):
@@ -25,17 +24,16 @@ class Sibling(NamedTuple):
     """Whether the gate of that stage opens only if it passes (:attr:`CheckResult.due`)."""
 
 
-def siblings_of(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> Iterator[Sibling]:
+def siblings_of(history: History) -> Iterator[Sibling]:
     """Yield the checks of each defect's family that have not passed at another stage, once each."""
     # Imported here: all checks together take longer to import than `peergate status` takes otherwise.
     from reviews.gate.check_list import all_checks
 
-    judged = [entry.raw for entry in entries if entry.kind == "checks" and entry.raw["stage"] is not None]
-    newest: dict[str, dict[str, str]] = {value["stage"]: value["summary"] for value in judged}
+    newest = {entry.body.stage: entry.body.summary for entry in history.of(ChecksEntry)}
     seen_pairs: set[tuple[str, str]] = set()
-    for defect in defects_in(entries, store):
-        for stage in resolved.spec.stages:
-            for other in all_checks(resolved):
+    for defect in defects_in(history, history.store):
+        for stage in history.resolved.spec.stages:
+            for other in all_checks(history.resolved):
                 at = (other.id, stage.name)
                 state = newest.get(stage.name, {}).get(other.id, "not judged")
                 same = family_of(other.id) == family_of(defect.check) and other.belongs_to(kind_of(stage))

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from reviews.checks.remedies import remedy_of_result
-from reviews.evidence.gather import find
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.history.history import History
 from sessions.pages.diagnosis.attempts import TrainingAttempt
 from sessions.pages.diagnosis.causes import binding, detector_of, has_fired
 from specs.session.session_spec import ResolvedSpec
@@ -41,7 +40,7 @@ class SuggestedAction(NamedTuple):
 
 
 def actions_for(
-    entries: Sequence[RecordedEntry], resolved: ResolvedSpec, attempt: TrainingAttempt, results: Sequence[CheckResult]
+    history: History, attempt: TrainingAttempt, results: Sequence[CheckResult]
 ) -> tuple[SuggestedAction, ...]:
     """Return an action for each detector that fired and has a remedy, the most worthwhile first."""
     first = binding(results)
@@ -52,8 +51,8 @@ def actions_for(
             continue
         same = detector_of(result).cause == detector_of(first).cause
         gain = SURE if result.closes else LIKELY if same else POSSIBLE
-        again = _again(resolved, attempt.stage, from_data=detector_of(result).cause == "data")
-        minutes, measured = minutes_of(entries, resolved, again)
+        again = _again(history.resolved, attempt.stage, from_data=detector_of(result).cause == "data")
+        minutes, measured = minutes_of(history, again)
         actions.append(SuggestedAction(remedy, result.id, gain, minutes, again, measured))
     # The cause before its symptom, where both are worth as much.
     actions.sort(key=lambda action: (-action.worth, first is None or action.against != first.id))
@@ -73,17 +72,16 @@ def _again(resolved: ResolvedSpec, stage: str, *, from_data: bool) -> tuple[str,
     return tuple(name for name in stages if name in texts)
 
 
-def minutes_of(entries: Sequence[RecordedEntry], resolved: ResolvedSpec, again: Sequence[str]) -> tuple[float, bool]:
+def minutes_of(history: History, again: Sequence[str]) -> tuple[float, bool]:
     """Return the minutes of the newest recorded attempts; of stages without one, their limits."""
-    session = entries[0].session
     total, measured = 0.0, True
     for name in again:
-        numbers = [entry.raw["attempt"] for entry in entries if entry.kind == "plan" and entry.raw["stage"] == name]
-        settled = find(entries, f"settle/{session}.{name}.{max(numbers)}") if numbers else None
-        seconds = settled.raw.get("seconds") if settled else None
+        attempts = history.attempts(name)
+        settled = attempts[-1].settlement if attempts else None
+        seconds = settled.seconds if settled else None
         if seconds is None:
             measured = False
-            total += resolved.spec.stage(name).max_minutes
+            total += history.resolved.spec.stage(name).max_minutes
         else:
             total += seconds / 60
     return round(total, 2), measured

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from reviews.evidence.gather import find
 from reviews.evidence.row_reader import read_rows
+from reviews.history.attempt import Attempt
+from reviews.history.history import History
 from reviews.stages.finetuning.measure import by_step, loss_of
-from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.jobs.untrusted_files import NotReadable, read_end
-from sessions.pages.result import checks_of
-from specs.jobs.job_records import JobOrder, JobProgress, Manifest
-from specs.session.session_spec import ResolvedSpec
+from specs.jobs.job_records import JobProgress
 from specs.stages.finetuning.rows import ValidationRow
 from specs.stages.registry import kind_of
 from specs.system.errors import EvidenceMissing, PeergateError
+from specs.trail.builder_bodies import PlanEntry
+from specs.trail.session_bodies import JobOutput
 from specs.trail.verdict import CheckResult
 
 PROGRESS_BYTES = 4 << 20
@@ -67,68 +67,53 @@ class TrainingAttempt(NamedTuple):
     """Measured values by id."""
 
 
-def newest_of(entries: Sequence[RecordedEntry], resolved: ResolvedSpec) -> list[tuple[str, int]]:
+def newest_of(history: History) -> list[tuple[str, int]]:
     """Return the newest planned attempt of each stage that trains, in the order of the spec."""
-    training = [stage.name for stage in resolved.spec.stages if kind_of(stage).trains]
-    newest = {entry.raw["stage"]: entry.raw["attempt"] for entry in entries if entry.kind == "plan"}
+    training = [stage.name for stage in history.resolved.spec.stages if kind_of(stage).trains]
+    newest = {entry.body.stage: entry.body.attempt for entry in history.of(PlanEntry)}
     return [(name, newest[name]) for name in training if name in newest]
 
 
-def attempt_of(
-    entries: Sequence[RecordedEntry],
-    store: Store,
-    resolved: ResolvedSpec,
-    stage: str,
-    number: int,
-    run: Path | None = None,
-) -> TrainingAttempt:
+def attempt_of(history: History, stage: str, number: int, run: Path | None = None) -> TrainingAttempt:
     """Return what is known of an attempt; with ``run``, also what a job that has not ended wrote on its way."""
-    key = f"{entries[0].session}.{stage}.{number}"
-    launch, ended = find(entries, f"launch/{key}"), find(entries, f"exit/{key}")
-    planned, measured = find(entries, f"plan/{stage}.{number}"), find(entries, f"metrics/{stage}.{number}")
-    curves = _read_recorded_curves(resolved, store, stage, ended)
+    attempt = history.attempt(stage, number)
+    curves = _read_recorded_curves(history, attempt)
     if not curves.steps and run is not None:
-        curves = _read_progress_curves(run / "jobs" / key / "progress.jsonl")
+        curves = _read_progress_curves(run / "jobs" / attempt.job / "progress.jsonl")
+    metric_set = attempt.metric_set
     return TrainingAttempt(
         stage=stage,
         attempt=number,
-        launched=launch is not None,
-        ended=ended is not None,
-        checks=tuple(checks_of(entries, store, stage, number)),
+        launched=attempt.launch is not None,
+        ended=attempt.exit is not None,
+        checks=attempt.check_results,
         curves=curves,
-        granted_parameters=_read_granted_parameters(store, launch),
-        changes=dict(planned.raw["changes"]) if planned else {},
-        metrics=_metrics(store, measured),
+        granted_parameters=_read_granted_parameters(attempt),
+        changes=attempt.plan.body.changes if attempt.plan else {},
+        metrics={name: metric.value for name, metric in metric_set.metrics.items()} if metric_set else {},
     )
 
 
-def _metrics(store: Store, measured: RecordedEntry | None) -> dict[str, Any]:
-    digest = measured.raw["metrics"] if measured else None
-    result = store.get_value(digest)["metrics"] if digest else {}
-    return {name: value["value"] for name, value in result.items()}
-
-
-def _read_granted_parameters(store: Store, launch: RecordedEntry | None) -> dict[str, Any]:
-    if launch is None:
-        return {}
+def _read_granted_parameters(attempt: Attempt) -> dict[str, Any]:
     try:
-        return dict(JobOrder.model_validate_json(store.get(launch.raw["order"])).parameters)
-    except (ValidationError, PeergateError):
+        return dict(attempt.order.parameters) if attempt.order else {}
+    except PeergateError:
         return {}
 
 
-def _read_recorded_curves(resolved: ResolvedSpec, store: Store, stage: str, ended: RecordedEntry | None) -> Curves:
-    if ended is None or "rows" not in ended.raw["outputs"]:
+def _read_recorded_curves(history: History, attempt: Attempt) -> Curves:
+    outputs = attempt.exit.body.outputs if attempt.exit else {}
+    if "rows" not in outputs:
         return Curves()
     rows: tuple[Any, ...] = ()
     # Rows that cannot be read were no evidence either, so they have no curve.
     with suppress(EvidenceMissing):
-        path = store.path(ended.raw["outputs"]["rows"]["digest"])
-        rows = read_rows(path, kind_of(resolved.spec.stage(stage)).rows["rows"], "steps")
+        path = history.store.path(outputs["rows"].digest)
+        rows = read_rows(path, kind_of(history.resolved.spec.stage(attempt.stage)).rows["rows"], "steps")
     rows = tuple(row for row in rows if hasattr(row, "loss") and hasattr(row, "step"))
     if not rows:
         return Curves()
-    seconds = _seconds(store, ended, len(rows))
+    seconds = _seconds(attempt, len(rows))
     timed = rows[len(rows) - len(seconds) :]
     return Curves(
         steps=tuple(row.step for row in rows),
@@ -136,28 +121,25 @@ def _read_recorded_curves(resolved: ResolvedSpec, store: Store, stage: str, ende
         rates=tuple(row.learning_rate for row in rows),
         norms=tuple(row.grad_norm for row in rows),
         speeds=tuple(row.tokens / second for row, second in zip(timed, seconds, strict=True)),
-        kept_out=_kept_out(store, ended),
+        kept_out=_kept_out(history.store, outputs),
     )
 
 
-def _kept_out(store: Store, ended: RecordedEntry) -> tuple[tuple[int, float], ...]:
+def _kept_out(store: Store, outputs: Mapping[str, JobOutput]) -> tuple[tuple[int, float], ...]:
     """Return the losses on kept examples; empty where none were kept, or their rows cannot be read."""
-    if "validation" not in ended.raw["outputs"]:
+    if "validation" not in outputs:
         return ()
     with suppress(EvidenceMissing):
-        path = store.path(ended.raw["outputs"]["validation"]["digest"])
-        points = by_step(read_rows(path, ValidationRow, "scores of examples"))
+        points = by_step(read_rows(store.path(outputs["validation"].digest), ValidationRow, "scores of examples"))
         return tuple((step, loss) for step, rows in points.items() if math.isfinite(loss := loss_of(rows)))
     return ()
 
 
-def _seconds(store: Store, ended: RecordedEntry, count: int) -> list[float]:
+def _seconds(attempt: Attempt, count: int) -> list[float]:
     """Return the times of the last steps; empty where the job recorded none."""
-    if not ended.raw.get("manifest"):
-        return []
     seconds: Any = None
     with suppress(ValidationError):
-        seconds = Manifest.model_validate_json(store.get(ended.raw["manifest"])).facts.get("step_seconds")
+        seconds = attempt.manifest.facts.get("step_seconds") if attempt.manifest else None
     if not isinstance(seconds, list) or len(seconds) > count:
         return []
     times = [float(second) for second in seconds if isinstance(second, int | float) and 0 < second < math.inf]

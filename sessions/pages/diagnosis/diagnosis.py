@@ -8,10 +8,8 @@ from typing import Any, NamedTuple
 
 from reviews.checks.definition import GateCheck, apply
 from reviews.checks.remedies import remedy_of_result
-from reviews.evidence.gather import gather, registered_spec
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
-from reviews.trail.tables.open_table import read_entries
+from reviews.evidence.gather import gather
+from reviews.history.history import History
 from sessions.pages.diagnosis.actions import SuggestedAction, actions_for
 from sessions.pages.diagnosis.attempts import Curves, TrainingAttempt, attempt_of, newest_of
 from sessions.pages.diagnosis.causes import (
@@ -110,27 +108,22 @@ def diagnose(run: Path, stage: str | None = None, number: int | None = None) -> 
     Raises:
         UserError: no such attempt of a stage that trains was planned.
     """
-    entries, store = read_entries(run / TRAIL), Store(run / STORE)
-    resolved, _ = registered_spec(entries, store)
+    history = History.read(run / TRAIL, run / STORE)
     return [
         _of(
-            entries,
-            store,
-            resolved,
+            history,
             attempt_transcript,
-            _complete_checks(run, entries, store, resolved, attempt_transcript),
+            _complete_checks(run, history, attempt_transcript),
         )
-        for attempt_transcript in (
-            attempt_of(entries, store, resolved, *place, run) for place in _chosen(entries, resolved, stage, number)
-        )
+        for attempt_transcript in (attempt_of(history, *place, run) for place in _chosen(history, stage, number))
     ]
 
 
-def diagnose_from_trail(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> list[Diagnosis]:
+def diagnose_from_trail(history: History) -> list[Diagnosis]:
     """Diagnose the newest attempts from trail and store alone: the same entries give the same diagnosis."""
-    attempt_transcripts = (attempt_of(entries, store, resolved, *place) for place in newest_of(entries, resolved))
+    attempt_transcripts = (attempt_of(history, *place) for place in newest_of(history))
     return [
-        _of(entries, store, resolved, attempt_transcript, attempt_transcript.checks)
+        _of(history, attempt_transcript, attempt_transcript.checks)
         for attempt_transcript in attempt_transcripts
         if attempt_transcript.checks or attempt_transcript.launched
     ]
@@ -138,7 +131,7 @@ def diagnose_from_trail(entries: Sequence[RecordedEntry], store: Store, resolved
 
 def nothing_begun(run: Path) -> str:
     """Return why a session without a begun training has nothing to diagnose."""
-    stages = registered_spec(read_entries(run / TRAIL), Store(run / STORE))[0].spec.stages
+    stages = History.read(run / TRAIL, run / STORE).resolved.spec.stages
     if training := [stage.name for stage in stages if kind_of(stage).trains]:
         return f"nothing to diagnose: no training was begun ({', '.join(training)})"
     scripts = [stage.name for stage in stages if kind_of(stage).runs_code]
@@ -152,16 +145,14 @@ def gate_line(stage: str, results: Sequence[CheckResult], session: str) -> str:
     return f"  diagnosis of {stage}: {message}; `peergate diagnose {session} --stage {stage}` shows why"
 
 
-def _chosen(
-    entries: Sequence[RecordedEntry], resolved: ResolvedSpec, stage: str | None, number: int | None
-) -> list[tuple[str, int]]:
-    newest = newest_of(entries, resolved)
+def _chosen(history: History, stage: str | None, number: int | None) -> list[tuple[str, int]]:
+    newest = newest_of(history)
     if number is not None and stage is None:
         raise UserError("--attempt needs --stage", hint="numbers of attempts are counted within a stage")
     if stage is None:
         return newest
-    planned = [entry.raw["attempt"] for entry in entries if entry.kind == "plan" and entry.raw["stage"] == stage]
-    training = [stage.name for stage in resolved.spec.stages if kind_of(stage).trains]
+    planned = [attempt.number for attempt in history.attempts(stage)]
+    training = [stage.name for stage in history.resolved.spec.stages if kind_of(stage).trains]
     if stage not in training:
         raise UserError(
             f"'{stage}' is not a stage that trains", hint=f"stages that do: {', '.join(training) or 'none'}"
@@ -173,20 +164,18 @@ def _chosen(
     return [(stage, number or max(planned))]
 
 
-def _complete_checks(
-    run: Path, entries: list[RecordedEntry], store: Store, resolved: ResolvedSpec, attempt: TrainingAttempt
-) -> tuple[CheckResult, ...]:
+def _complete_checks(run: Path, history: History, attempt: TrainingAttempt) -> tuple[CheckResult, ...]:
     """Return the recorded results and, of an attempt that ended, those of detectors that the gate did not run."""
     have = {check.id for check in attempt.checks}
     if not attempt.ended:
         return attempt.checks
-    missing = [gate_check for gate_check in _detectors(resolved, attempt.stage) if gate_check.id not in have]
+    missing = [gate_check for gate_check in _detectors(history.resolved, attempt.stage) if gate_check.id not in have]
     if not missing:
         return attempt.checks
     from reviews.gate.measurer import measure
 
     try:
-        evidence = gather(run, entries, store, attempt.stage, attempt.attempt)
+        evidence = gather(run, history, history.store, attempt.stage, attempt.attempt)
     except PeergateError:
         return attempt.checks
     try:
@@ -213,14 +202,8 @@ def _detectors(resolved: ResolvedSpec, stage: str) -> list[GateCheck]:
     return [check for check in all_checks(resolved) if check.id in DETECTORS and check.belongs_to(kind)]
 
 
-def _of(
-    entries: Sequence[RecordedEntry],
-    store: Store,
-    resolved: ResolvedSpec,
-    attempt: TrainingAttempt,
-    results: Sequence[CheckResult],
-) -> Diagnosis:
-    sources = {gate_check.id: gate_check.source for gate_check in _detectors(resolved, attempt.stage)}
+def _of(history: History, attempt: TrainingAttempt, results: Sequence[CheckResult]) -> Diagnosis:
+    sources = {gate_check.id: gate_check.source for gate_check in _detectors(history.resolved, attempt.stage)}
     seen_texts = {check.id for check in attempt.checks}
     every = [result for result in results if result.id in DETECTORS]
     every.sort(
@@ -231,11 +214,8 @@ def _of(
         )
     )
     first = binding(every)
-    numbers = sorted(
-        entry.raw["attempt"]
-        for entry in entries
-        if entry.kind == "plan" and entry.raw["stage"] == attempt.stage and entry.raw["attempt"] <= attempt.attempt
-    )
+    planned = sorted(each.number for each in history.attempts(attempt.stage))
+    numbers = [number for number in planned if number <= attempt.attempt]
     return Diagnosis(
         stage=attempt.stage,
         attempt=attempt.attempt,
@@ -248,11 +228,9 @@ def _of(
             for check_result in every
         ),
         absent=tuple(sorted(sources.keys() - {check_result.id for check_result in every})),
-        whys=whys_of(entries, store, resolved, attempt, every),
-        actions=actions_for(entries, resolved, attempt, every),
-        hypotheses=tuple(
-            hypotheses_of([attempt_of(entries, store, resolved, attempt.stage, number) for number in numbers])
-        ),
+        whys=whys_of(history, attempt, every),
+        actions=actions_for(history, attempt, every),
+        hypotheses=tuple(hypotheses_of([attempt_of(history, attempt.stage, number) for number in numbers])),
         curves=attempt.curves,
     )
 

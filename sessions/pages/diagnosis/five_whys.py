@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from reviews.checks.job_endings import log_lines
-from reviews.evidence.gather import find
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
 from sessions.pages.diagnosis.attempts import TrainingAttempt
 from sessions.pages.diagnosis.causes import DEPTHS, IN_WORDS, binding, detector_of, has_fired, rows_in_words, steps_in
-from sessions.pages.result import checks_of, comparison_of
-from specs.session.session_spec import ResolvedSpec
+from sessions.pages.result import comparison_of
 from specs.stages.base.metric import Metric
 from specs.system.exact import holds
+from specs.trail.builder_bodies import PlanEntry
+from specs.trail.entry import DESIGN
+from specs.trail.gate_bodies import DecisionEntry
+from specs.trail.session_bodies import CloseEntry
 from specs.trail.verdict import CheckResult
 
 GOOD = ("approve", None)
@@ -27,19 +29,13 @@ class Why(NamedTuple):
     cites: tuple[str, ...]
 
 
-def whys_of(
-    entries: Sequence[RecordedEntry],
-    store: Store,
-    resolved: ResolvedSpec,
-    attempt: TrainingAttempt,
-    results: Sequence[CheckResult],
-) -> tuple[Why, ...]:
+def whys_of(history: History, attempt: TrainingAttempt, results: Sequence[CheckResult]) -> tuple[Why, ...]:
     """Return the steps from the outcome to the cause; empty where nothing failed and no detector fired."""
     first = binding(results)
-    outcome = _outcome(entries, store, attempt)
+    outcome = _outcome(history, attempt)
     if outcome is None and first is None:
         return ()
-    steps = [outcome, _comparison(entries, store, resolved), _course(attempt)]
+    steps = [outcome, _comparison(history), _course(attempt)]
     cited = {cite for step in steps if step for cite in step.cites}
     if first is not None:
         detector = detector_of(first)
@@ -57,7 +53,7 @@ def whys_of(
         steps += [_explain_check(check_result) for check_result in above if f"check {check_result.id}" not in cited]
         beside = "next to what closed the gate, " if _closed_otherwise(attempt, results) else ""
         steps.append(_explain_check(first, f"{beside}{IN_WORDS[detector.cause]}: "))
-        steps.append(_explain_parameters(entries, attempt, detector.parameters))
+        steps.append(_explain_parameters(history, attempt, detector.parameters))
     elif attempt.checks:
         passed = sum(result.status == "PASS" for result in results)
         cites = (f"checks/{attempt.stage}.{attempt.attempt}",)
@@ -71,17 +67,16 @@ def _closed_otherwise(attempt: TrainingAttempt, results: Sequence[CheckResult]) 
     return bool(closing) and not any(result.closes and has_fired(result) for result in results)
 
 
-def _outcome(entries: Sequence[RecordedEntry], store: Store, attempt: TrainingAttempt) -> Why | None:
+def _outcome(history: History, attempt: TrainingAttempt) -> Why | None:
     """Return how the session, or the attempt, ended badly; None where it did not, or has not ended."""
-    closed = next((entry for entry in entries if entry.kind == "close"), None)
-    last = next((entry for entry in reversed(entries) if entry.kind == "decision"), None)
-    if closed is not None and closed.raw["decision"] not in GOOD:
-        where = f" at the gate of {_place(last)}" if last else ""
-        message = f"the session ended with '{closed.raw['decision']}'{where}"
-        return Why(message + _because(entries, store, last), _entries(closed, last))
-    if last is not None and last.raw["outcome"] != "approve":
-        message = f"the gate of {_place(last)} decided '{last.raw['outcome']}'"
-        return Why(message + _because(entries, store, last), _entries(last))
+    closed, last = history.newest(CloseEntry), history.newest(DecisionEntry)
+    if closed is not None and closed.body.decision not in GOOD:
+        where = f" at the gate of {_place(last.body)}" if last else ""
+        message = f"the session ended with '{closed.body.decision}'{where}"
+        return Why(message + _because(history, last), _entries(closed, last))
+    if last is not None and last.body.outcome != "approve":
+        message = f"the gate of {_place(last.body)} decided '{last.body.outcome}'"
+        return Why(message + _because(history, last), _entries(last))
     curves = attempt.curves
     if attempt.launched and not attempt.ended and curves.stated and curves.steps:
         planned = f" of {curves.planned}" if curves.planned else ""
@@ -90,22 +85,23 @@ def _outcome(entries: Sequence[RecordedEntry], store: Store, attempt: TrainingAt
     return None
 
 
-def _because(entries: Sequence[RecordedEntry], store: Store, last: RecordedEntry | None) -> str:
+def _because(history: History, last: RecordedEntry[DecisionEntry] | None) -> str:
     if last is None:
         return ""
-    check_results = checks_of(entries, store, last.raw["stage"] or "design", last.raw["attempt"])
+    decision = last.body
+    check_results = history.attempt(decision.stage or DESIGN, decision.attempt).check_results
     closing = [f"{check_result.id} {check_result.status}" for check_result in check_results if check_result.closes]
-    return f": {', '.join(closing[:5])}" if closing else f": {last.raw['reasons'][0]}" if last.raw["reasons"] else ""
+    return f": {', '.join(closing[:5] or decision.reasons[:1])}" if closing or decision.reasons else ""
 
 
-def _comparison(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> Why | None:
+def _comparison(history: History) -> Why | None:
     """Return the registered comparison where it was reached and missed."""
-    results = comparison_of(entries, store, resolved)
+    results = comparison_of(history)
     if results is None or "accuracy_gain" not in results["metrics"]:
         return None
     metrics: dict[str, Any] = results["metrics"]
     gain, p = (Metric.model_validate(metrics[name]) for name in ("accuracy_gain", "mcnemar_p"))
-    analysis = resolved.spec.analysis
+    analysis = history.resolved.spec.analysis
     if holds(gain.exact(), ">=", analysis.minimum_effect) and holds(p.exact(), "<", analysis.alpha):
         return None
     message = f"the gain is {gain.value:+.4g} with p = {p.value:.2g}"
@@ -133,25 +129,22 @@ def _explain_check(acceptance_criterion: CheckResult, before: str = "") -> Why:
     return Why(text, tuple(filter(None, (f"check {acceptance_criterion.id}", figure, limit, rows))))
 
 
-def _explain_parameters(
-    entries: Sequence[RecordedEntry], attempt: TrainingAttempt, names: tuple[str, ...]
-) -> Why | None:
+def _explain_parameters(history: History, attempt: TrainingAttempt, names: tuple[str, ...]) -> Why | None:
     """Return what was granted that explains it, and who chose it."""
     known = {
         name: attempt.granted_parameters[name] for name in names if attempt.granted_parameters.get(name) is not None
     }
     if not known:
         return None
-    place = f"{attempt.stage}.{attempt.attempt}"
     changed = sorted(known.keys() & attempt.changes.keys())
     by = f"the builder chose {', '.join(changed)}" if changed else "the spec registers it so"
     message = ", ".join(f"{name} {value}" for name, value in known.items())
-    planned = find(entries, f"plan/{place}")
-    return Why(f"granted were {message}: {by}", _entries(planned if changed else entries[0]))
+    planned = history.find(PlanEntry, attempt.stage, attempt.attempt)
+    return Why(f"granted were {message}: {by}", _entries(planned if changed else history[0]))
 
 
-def _place(decision: RecordedEntry) -> str:
-    return f"'{decision.raw['stage']}.{decision.raw['attempt']}'" if decision.raw["stage"] else "the design"
+def _place(decision: DecisionEntry) -> str:
+    return f"'{decision.stage}.{decision.attempt}'" if decision.stage else "the design"
 
 
 def _entries(*recorded: RecordedEntry | None) -> tuple[str, ...]:

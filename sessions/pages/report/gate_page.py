@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
 from reviews.checks.remedies import remedy_of_result
-from reviews.evidence.gather import find
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.history.attempt import Attempt
+from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from sessions.pages.report.next_steps import has_training
 from sessions.pages.report.report import gate_of
-from sessions.pages.result import checks_of
 from specs.system.errors import PeergateError, UserError
+from specs.trail.entry import DESIGN
+from specs.trail.gate_bodies import DecisionEntry, MetricsEntry
 from specs.trail.verdict import CheckResult, Status, Verdict
 
 ORDER: tuple[Status, ...] = ("FAIL", "ERROR", "BLOCKED", "WARN", "PASS", "NOT_APPLICABLE")
 """What keeps a gate closed comes first."""
 
 
-def gate_page(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> dict[str, Any]:
+def gate_page(history: History, stage: str, attempt: int) -> dict[str, Any]:
     """Return everything on record of one gate.
 
     Raises:
@@ -29,35 +29,36 @@ def gate_page(entries: Sequence[RecordedEntry], store: Store, stage: str, attemp
         EvidenceMissing: what it saw is not in the store.
         AuditDamage: it has other bytes than its name.
     """
-    gate = gate_of(entries, store, stage, attempt)
-    decided = find(entries, f"decision/{stage}.{attempt}")
+    judged_attempt = history.attempt(stage, attempt)
+    gate, decided, judged = gate_of(judged_attempt), judged_attempt.decision, judged_attempt.verdict
     if gate is None or decided is None:
         raise UserError(f"the gate of {stage}.{attempt} has not decided")
-    checks = checks_of(entries, store, stage, attempt)
-    judged = find(entries, f"verdict/{stage}.{attempt}")
-    verdict, trained = verdict_of(store, gate["verdict"]), has_training(entries, store, stage)
+    checks = judged_attempt.check_results
+    verdict, trained = verdict_of(history.store, gate["verdict"]), has_training(history, stage)
     return gate | {
         "stage": stage,
         "attempt": attempt,
         "entry": decided.seq,
-        "conditions": decided.raw.get("conditions", []),
+        "conditions": decided.body.conditions,
         "claims": [
-            claim | {"attempt": _find_measured_attempt(entries, decided, claim["claim"])} for claim in gate["claims"]
+            claim | {"attempt": _find_measured_attempt(history[: decided.seq], claim["claim"]["stage"])}
+            for claim in gate["claims"]
         ],
         "count": len(checks),
         "by_status": [
             (status, [_check(check, trained) for check in checks if check.status == status]) for status in ORDER
         ],
-        "reviewer": judged.raw.get("reviewer", "") if judged else "",
-        "error": judged.raw.get("error", "") if judged else "not on record",
+        "reviewer": judged.body.reviewer if judged else "",
+        "error": judged.body.error if judged else "not on record",
         "judged": judged.seq if judged else None,
-        "sent": judged.raw.get("request") if judged else None,
-        "answered": judged.raw.get("response") if judged else None,
+        "sent": judged.body.request if judged else None,
+        "answered": judged.body.response if judged else None,
         "verdict_value": verdict,
         "votes": [
-            {"vote": vote, "verdict": verdict_of(store, vote.verdict)} for vote in (verdict.votes if verdict else ())
+            {"vote": vote, "verdict": verdict_of(history.store, vote.verdict)}
+            for vote in (verdict.votes if verdict else ())
         ],
-        "before": _since(entries, store, stage, attempt),
+        "before": _since(history, judged_attempt),
     }
 
 
@@ -74,55 +75,39 @@ def _check(check: CheckResult, trained: bool) -> dict[str, Any]:
     return {"check": check, "remedy": remedy}
 
 
-def _since(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> dict[str, Any] | None:
+def _since(history: History, attempt: Attempt) -> dict[str, Any] | None:
     """Return what differs from the attempt before: parameters, checks and metrics; None for a first attempt."""
-    earlier = max((number for number in _attempts(entries, stage) if number < attempt), default=None)
-    if earlier is None:
+    decided = (entry.body for entry in history.of(DecisionEntry))
+    numbers = (body.attempt for body in decided if (body.stage or DESIGN) == attempt.stage)
+    number = max((number for number in numbers if number < attempt.number), default=None)
+    if number is None:
         return None
-    then, now = (
-        {check_result.id: check_result for check_result in checks_of(entries, store, stage, each)}
-        for each in (earlier, attempt)
-    )
-    checks = [
-        (id, then[id].status if id in then else "", now[id].status if id in now else "")
-        for id in sorted(then.keys() | now.keys())
-        if (then.get(id) and then[id].status) != (now.get(id) and now[id].status)
-    ]
-    before, after = (metrics_of_attempt(entries, store, stage, each) for each in (earlier, attempt))
-    metrics = [
-        (id, before[id]["value"] if id in before else None, after[id]["value"] if id in after else None)
-        for id in sorted(before.keys() | after.keys())
-        if before.get(id, {}).get("value") != after.get(id, {}).get("value")
-    ]
-    plan = find(entries, f"plan/{stage}.{attempt}")
+    earlier = history.attempt(attempt.stage, number)
+    then, now = ({check.id: check.status for check in each.check_results} for each in (earlier, attempt))
+    before, after = (metric_values_of(each) for each in (earlier, attempt))
     return {
-        "attempt": earlier,
-        "changes": plan.raw["changes"] if plan else {},
-        "checks": checks,
-        "metrics": metrics,
+        "attempt": number,
+        "changes": attempt.plan.body.changes if attempt.plan else {},
+        "checks": [
+            (id, then.get(id, ""), now.get(id, ""))
+            for id in sorted(then.keys() | now.keys())
+            if then.get(id) != now.get(id)
+        ],
+        "metrics": [
+            (id, before.get(id), after.get(id))
+            for id in sorted(before.keys() | after.keys())
+            if before.get(id) != after.get(id)
+        ],
     }
 
 
-def _find_measured_attempt(
-    entries: Sequence[RecordedEntry], decided: RecordedEntry, claim: dict[str, Any]
-) -> int | None:
+def _find_measured_attempt(before: History, stage: str) -> int | None:
     """Return the attempt whose metrics a claim was compared with; None if its stage had none."""
-    before = (entry for entry in entries[: decided.seq] if entry.kind == "metrics" and entry.raw["metrics"])
-    results = [value.raw["attempt"] for value in before if value.raw["stage"] == claim["stage"]]
-    return results[-1] if results else None
+    measured = [entry.body for entry in before.of(MetricsEntry) if entry.body.metrics and entry.body.stage == stage]
+    return measured[-1].attempt if measured else None
 
 
-def _attempts(entries: Sequence[RecordedEntry], stage: str) -> list[int]:
-    return [
-        entry.raw["attempt"]
-        for entry in entries
-        if entry.kind == "decision" and (entry.raw["stage"] or "design") == stage
-    ]
-
-
-def metrics_of_attempt(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> dict[str, Any]:
+def metric_values_of(attempt: Attempt) -> dict[str, float]:
     """Return the metrics of an attempt by id; empty without any."""
-    measured = find(entries, f"metrics/{stage}.{attempt}")
-    digest = measured.raw["metrics"] if measured else None
-    results: dict[str, Any] = store.get_value(digest)["metrics"] if digest else {}
-    return results
+    metric_set = attempt.metric_set
+    return {id: metric.value for id, metric in metric_set.metrics.items()} if metric_set else {}

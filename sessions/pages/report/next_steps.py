@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 
 from reviews.checks.job_endings import ending_of_record, log_lines
 from reviews.checks.remedies import remedy_of
-from reviews.evidence.gather import find, is_in_force, registered_spec
 from reviews.evidence.weight_lineage import is_trained
 from reviews.gate.decide import JOB_EXIT
-from reviews.gate.human_answers import is_without_verdict, why_no_retry
+from reviews.gate.human_answers import Question, is_without_verdict, why_no_retry
+from reviews.history.history import History, is_in_force
 from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
 from sessions.pages.overview import waits_for_verdict
-from sessions.pages.result import checks_of, question
-from specs.jobs.job_records import ExitRecord
-from specs.session.session_spec import ResolvedSpec
+from sessions.pages.result import question
 from specs.session_words import session_words
 from specs.stages.registry import kind_of
+from specs.trail.entry import DESIGN
+from specs.trail.gate_bodies import AmendmentEntry, DecisionEntry, OverrideEntry
+from specs.trail.session_bodies import BudgetEntry
 from specs.trail.verdict import CheckResult
 
 
@@ -48,9 +48,9 @@ _MAY_DIFFER = ("jobs", "witness", "provenance", "claims", "registration")
 """Groups of checks about what happened around the rows: another attempt may pass them with the same rows."""
 
 
-def waiting_for(entries: list[RecordedEntry], run: Path, store: Store, resolved: ResolvedSpec) -> dict[str, Any]:
+def waiting_for(history: History, run: Path) -> dict[str, Any]:
     """Return whom an open session waits for, since which entry, and what can be done, as `peergate status` says it."""
-    named, request, packet = session_words(run), question(entries), waits_for_verdict(entries)
+    named, request, packet = session_words(run), question(history), waits_for_verdict(history)
     if packet is not None:
         show, give_it = f"peergate review show {named}", f"peergate review give {named} --file VERDICT.json"
         give = WayOut("judges the gate", (show, give_it))
@@ -58,28 +58,26 @@ def waiting_for(entries: list[RecordedEntry], run: Path, store: Store, resolved:
             "whom": "a person, for a verdict",
             "since": packet.seq,
             "answers": [give],
-            "packet": packet.raw["packet"],
+            "packet": packet.body.packet,
         }
     if request is None:
         resume = WayOut("continues where it stopped", (f"peergate resume {named}",), "resume")
-        return {"whom": "no one: no process runs it", "since": entries[-1].seq, "answers": [resume]}
+        return {"whom": "no one: no process runs it", "since": history[-1].seq, "answers": [resume]}
     since = request.seq
-    return {"whom": "a person", "since": since, "answers": answers_to(entries, request, named, store, resolved)}
+    return {"whom": "a person", "since": since, "answers": answers_to(history, request, named)}
 
 
-def answers_to(
-    entries: Sequence[RecordedEntry], request: RecordedEntry, name: str, store: Store, resolved: ResolvedSpec
-) -> list[WayOut]:
+def answers_to(history: History, request: RecordedEntry[Question], name: str) -> list[WayOut]:
     """Return what a person can do: commands, with the session as ``name`` in them, and their effect."""
     answer = f"peergate resume {name} --answer {{}} --reason WHY"
     stop = WayOut("ends the session here, with its report", (answer.format("stop"),), "stop")
-    if request.kind == "budget":
+    if isinstance(request.body, BudgetEntry):
         amend = f"peergate amend {name} --max-cost USD --reason WHY"
         return [WayOut("gives it a larger budget, on record", (amend, f"peergate resume {name}"), "budget"), stop]
     again = (
         "runs the stage once more: for a job that broke or was lost. With the same parameters and seed the rows are "
         "the same, and what they closed stays closed"
-        if request.raw.get("stage")
+        if request.body.stage
         else "has the design reviewed once more: there is no verdict on it"
     )
     retry = WayOut(again, (answer.format("retry"),), "retry")
@@ -88,54 +86,49 @@ def answers_to(
         (f"peergate override {name} --gate --reason WHY",),
         "approve",
     )
-    idle = why_no_retry(entries, request) or why_the_same(entries, request, store, resolved)
+    idle = why_no_retry(history, request) or why_the_same(history, request)
     return [*([] if idle else [retry]), lift, stop]
 
 
-def why_the_same(entries: Sequence[RecordedEntry], request: RecordedEntry, store: Store, resolved: ResolvedSpec) -> str:
+def why_the_same(history: History, request: RecordedEntry) -> str:
     """Return why another attempt would be judged as this one was; empty where it may be judged otherwise."""
-    if request.kind != "decision" or request.raw["stage"] is None:
+    if not isinstance(request.body, DecisionEntry) or request.body.stage is None:
         return ""
-    stage, number = request.raw["stage"], request.raw["attempt"]
-    ended = find(entries, f"exit/{entries[0].session}.{stage}.{number}")
-    judged = find(entries, f"verdict/{stage}.{number}")
-    if ended is None or judged is None or is_without_verdict(judged):
+    attempt = history.attempt(request.body.stage, request.body.attempt)
+    record = attempt.exit_record
+    if record is None or record.code != 0 or attempt.verdict is None or is_without_verdict(attempt.verdict):
         return ""
-    if ExitRecord.model_validate_json(store.get(ended.raw["exit"])).code != 0:
+    later = history[request.seq + 1 :]
+    if later.of(OverrideEntry) or any(map(is_in_force, later.of(AmendmentEntry))):
         return ""
-    later = entries[request.seq + 1 :]
-    if any(value.kind == "override" or (value.kind == "amendment" and is_in_force(value)) for value in later):
-        return ""
-    planned = resolved.spec.stage(stage)
+    planned = history.resolved.spec.stage(attempt.stage)
     if planned.ranges or kind_of(planned).runs_code:
         return ""
-    closing = _closing(checks_of(entries, store, stage, number))
+    closing = _closing(attempt.check_results)
     if any(check_result.status != "FAIL" or check_result.id.split(".")[0] in _MAY_DIFFER for check_result in closing):
         return ""
     return "with the same parameters and seed the rows are the same, and what they closed stays closed"
 
 
-def remedies(entries: Sequence[RecordedEntry], store: Store) -> list[CheckRemedy]:
+def remedies(history: History) -> list[CheckRemedy]:
     """Return what could be changed, for each check that closed the last gate; empty if it was opened."""
-    last = next((entry for entry in reversed(entries) if entry.kind == "decision"), None)
-    if last is None or last.raw["outcome"] not in ("reject", "escalate"):
+    last = history.newest(DecisionEntry)
+    if last is None or last.body.outcome not in ("reject", "escalate"):
         return []
-    stage, attempt = last.raw["stage"], last.raw["attempt"]
-    closing = _closing(checks_of(entries, store, stage or "design", attempt))
+    attempt = history.attempt(last.body.stage or DESIGN, last.body.attempt)
+    closing = _closing(attempt.check_results)
     exit_check = next((check for check in closing if check.id == JOB_EXIT), None)
-    ended = find(entries, f"exit/{entries[0].session}.{stage}.{attempt}")
-    if exit_check is not None and exit_check.status == "FAIL" and ended is not None:
+    if exit_check is not None and exit_check.status == "FAIL" and attempt.exit_record is not None:
         # All else follows from it.
-        record = ExitRecord.model_validate_json(store.get(ended.raw["exit"]))
-        return [CheckRemedy(JOB_EXIT, ending_of_record(record, "\n".join(log_lines(exit_check))).remedy)]
-    trained = has_training(entries, store, stage or "design")
+        return [CheckRemedy(JOB_EXIT, ending_of_record(attempt.exit_record, "\n".join(log_lines(exit_check))).remedy)]
+    trained = has_training(history, attempt.stage)
     return [CheckRemedy(check.id, remedy) for check in closing if (remedy := remedy_of(check.id, trained=trained))]
 
 
-def has_training(entries: Sequence[RecordedEntry], store: Store, stage: str) -> bool:
+def has_training(history: History, stage: str) -> bool:
     """Return whether a stage is about weights that the session trains; the design gate is about all stages."""
-    resolved, _ = registered_spec(entries, store)
-    return all(is_trained(resolved.spec, named) for named in resolved.spec.stages if named.name == stage)
+    spec = history.resolved.spec
+    return all(is_trained(spec, named) for named in spec.stages if named.name == stage)
 
 
 def _closing(checks: Sequence[CheckResult]) -> list[CheckResult]:

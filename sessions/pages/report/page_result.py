@@ -7,15 +7,14 @@ from typing import Any
 
 from reviews.acceptance.scorecard import scorecard_of
 from reviews.audit.witness_needs import witness_needs
-from reviews.evidence.gather import evaluations, is_in_force, registered_spec
+from reviews.evidence.gather import evaluations
 from reviews.gate.human_answers import last_question
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
+from reviews.history.history import History
 from sessions.pages.overview import Overview, summary
-from sessions.pages.result import comparison_of, question, result_in_words, result_of, why_it_ended
+from sessions.pages.result import comparison_of, question, reasons_of, result_in_words, result_of, why_it_ended
 from sessions.run.money import ledger
-from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import PeergateError
+from specs.trail.session_bodies import CloseEntry, OpenEntry, SpendEntry
 
 WORDS = {
     "approve": "Accepted",
@@ -32,49 +31,49 @@ UNREADABLE = (PeergateError, ValueError, LookupError, TypeError, AttributeError,
 """Errors of reading unverified entries and values."""
 
 
-def page_result(entries: list[RecordedEntry], store: Store) -> dict[str, Any] | None:
+def page_result(history: History) -> dict[str, Any] | None:
     """Return the head of the page.
 
     None if the trail is not a session's, or lacks something: verifying is not its task.
     """
-    if not entries or entries[0].kind != "open":
+    if history.find(OpenEntry) is None:
         return None
     try:
-        return _result(entries, store)
+        return _result(history)
     except UNREADABLE:
         return None
 
 
-def page_scorecard(entries: list[RecordedEntry], store: Store) -> dict[str, Any] | None:
+def page_scorecard(history: History) -> dict[str, Any] | None:
     """Return the scorecard of a closed session; None of another one, or where trail or store lack something."""
-    if not any(entry.kind == "close" for entry in entries):
+    if history.newest(CloseEntry) is None:
         return None
     try:
-        return scorecard_of(entries, store).as_json()
+        return scorecard_of(history, history.store).as_json()
     except UNREADABLE:
         return None
 
 
-def _result(entries: list[RecordedEntry], store: Store) -> dict[str, Any]:
-    resolved, _ = registered_spec(entries, store)
-    at = summary(entries[0].session, Path(), entries, len(entries))
-    compared = comparison_of(entries, store, resolved)
-    balance = ledger.balance_of(entries, resolved.spec.budget)
+def _result(history: History) -> dict[str, Any]:
+    resolved = history.resolved
+    at = summary(history.session, Path(), history, len(history))
+    compared = comparison_of(history)
+    balance = ledger.balance_of(history, resolved.spec.budget)
     analysis = resolved.spec.analysis
-    why = list(at.reasons) if at.decision is None else why_it_ended(entries, store, at.decision)
+    why = list(at.reasons) if at.decision is None else why_it_ended(history, at.decision)
     if at.decision == "retracted":
-        why = list(last_question(entries, at.name).raw["reasons"])
+        why = reasons_of(last_question(history, at.name))
     parties: dict[str, float] = {}
-    for entry in entries:
-        if entry.kind == "spend" and entry.raw["what"] == "settle":
-            parties[entry.raw["party"]] = parties.get(entry.raw["party"], 0.0) + entry.raw["usd"]
+    for spend in (entry.body for entry in history.of(SpendEntry)):
+        if spend.what == "settle":
+            parties[spend.party] = parties.get(spend.party, 0.0) + spend.usd
     return {
         "state": at.decision if at.decision in WORDS else at.state if at.state in OPEN else "paused",
         "word": WORDS.get(at.decision or "") or OPEN.get(at.state, "Not finished"),
-        "sentence": _sentence(entries, store, resolved, at, compared),
+        "sentence": _sentence(history, at, compared),
         "why": why,
         "objective": resolved.spec.objective,
-        "witnesses": witness_needs(entries, store),
+        "witnesses": witness_needs(history, history.store),
         "effect": _effect(compared) if compared else None,
         "registered": {
             "metric": analysis.primary_metric.replace("_", " "),
@@ -82,7 +81,7 @@ def _result(entries: list[RecordedEntry], store: Store) -> dict[str, Any]:
             "n": analysis.n,
             "seeds": ", ".join(map(str, analysis.seeds)),
             "arms": f"{analysis.baseline} against {analysis.treatment}",
-            "exploratory": any(is_in_force(entry) and entry.raw["exploratory"] for entry in entries),
+            "exploratory": history.is_exploratory,
         },
         "costs": {
             "spent": f"{balance.spent_usd:.4f}",
@@ -92,17 +91,15 @@ def _result(entries: list[RecordedEntry], store: Store) -> dict[str, Any]:
             "minutes": f"{balance.hours * 60:.0f}",
             "parties": [{"party": party, "usd": f"{usd:.4f}"} for party, usd in sorted(parties.items())],
         },
-        "evaluations": evaluations(entries, resolved),
+        "evaluations": evaluations(history, resolved),
     }
 
 
-def _sentence(
-    entries: list[RecordedEntry], store: Store, resolved: ResolvedSpec, at: Overview, compared: dict[str, Any] | None
-) -> str:
+def _sentence(history: History, at: Overview, compared: dict[str, Any] | None) -> str:
     if at.decision is not None:
         message = "stopped" if at.decision == "retracted" else at.decision
-        return result_in_words(entries, store, resolved, message, compared)
-    request = question(entries)
+        return result_in_words(history, message, compared)
+    request = question(history)
     if request is not None:
         return result_of(request)
     if at.state == "waiting":

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from reviews.evidence.weight_lineage import LineageCheckpoint, lineages
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
+from reviews.history.history import History
 from specs.jobs.job_records import JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.session.thresholds import Thresholds
@@ -15,6 +14,7 @@ from specs.stages.base.metric import Metric
 from specs.stages.critique.metrics import CRITIC_PREFIX
 from specs.stages.recipes.script_file import digest_of, path_of
 from specs.system.exact import holds
+from specs.trail.session_bodies import LaunchEntry
 from specs.trainers.trainer_file import notes_of
 
 _COIN = 0.5
@@ -67,7 +67,7 @@ def critic_in_words(kind: str, metrics: Mapping[str, Any], limits: Thresholds) -
     return {"rows": rows, "follows": follows, "helps": helps}
 
 
-def trained_by_scripts(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> list[dict[str, Any]]:
+def trained_by_scripts(history: History) -> list[dict[str, Any]]:
     """Return each checkpoint of a script that a later job read, itself or through a checkpoint made from it.
 
     Raises:
@@ -75,19 +75,19 @@ def trained_by_scripts(entries: Sequence[RecordedEntry], store: Store, resolved:
         AuditDamage: it has other bytes than its name.
     """
     results: dict[str, dict[str, Any]] = {}
-    for launch in (entry for entry in entries if entry.kind == "launch"):
-        order = JobOrder.model_validate_json(store.get(launch.raw["order"]))
-        before = [entry for entry in entries if entry.seq < launch.seq]
-        for way in lineages(before, store, resolved.spec, order).values():
+    for launch in history.of(LaunchEntry):
+        order = JobOrder.model_validate_json(history.store.get(launch.body.order))
+        before = history[: launch.seq]
+        for way in lineages(before, history.store, history.resolved.spec, order).values():
             for place, made in enumerate(way):
                 if made.script is None:
                     continue
                 base = way[place + 1] if place + 1 < len(way) else None
                 facts = results.setdefault(
-                    made.digest, _describe_checkpoint(made, base) | _named(made.script, resolved)
+                    made.digest, _describe_checkpoint(made, base) | _named(made.script, history.resolved)
                 )
-                if launch.raw["stage"] not in facts["read_by"]:
-                    facts["read_by"].append(launch.raw["stage"])
+                if launch.body.stage not in facts["read_by"]:
+                    facts["read_by"].append(launch.body.stage)
     return list(results.values())
 
 

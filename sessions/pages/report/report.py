@@ -7,7 +7,6 @@ copied. The trail records the digest of each file.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -17,18 +16,18 @@ from jinja2 import Template, TemplateError
 
 from reviews.acceptance.criterion_state import acceptance_of
 from reviews.acceptance.scorecard import scorecard_of
-from reviews.evidence.gather import accepted_attempt, evaluations, find, is_in_force, registered_spec
+from reviews.evidence.gather import evaluations
 from reviews.evidence.row_reader import read_rows
 from reviews.gate.conditions import obligations
-from reviews.gate.human_answers import is_override
+from reviews.gate.human_answers import ByPerson, count_overrides, is_override
+from reviews.history.attempt import Attempt
+from reviews.history.history import History
 from reviews.reviewers.checklist import NOT_JUDGED
 from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store, write_durably
+from reviews.trail.chain.store import write_durably
 from reviews.trail.recorded_code import code_lines
-from reviews.trail.tables.open_table import read_entries
 from sessions.pages.diagnosis import curve_plots
-from sessions.pages.diagnosis.diagnosis import Diagnosis
-from sessions.pages.diagnosis.diagnosis import diagnose_from_trail as diagnosed
+from sessions.pages.diagnosis.diagnosis import diagnose_from_trail
 from sessions.pages.overview import when
 from sessions.pages.report import plots, transcript
 from sessions.pages.report.next_steps import answers_to, remedies
@@ -38,7 +37,6 @@ from sessions.pages.report.samples.compared_arms import Arms, arms_of, by_kind, 
 from sessions.pages.report.template import template
 from sessions.pages.report.timeline import interruptions
 from sessions.pages.result import (
-    checks_of,
     comparison_of,
     count_witnessed_rows,
     done_by_person,
@@ -62,7 +60,17 @@ from specs.system.digests import canonical_bytes, digest_file
 from specs.system.errors import AuditDamage, EvidenceMissing, PeergateError
 from specs.system.masking import Masker, current, forms_only
 from specs.system.text import one_line, plain
-from specs.trail.verdict import Packet, Verdict
+from specs.trail.entry import DESIGN
+from specs.trail.gate_bodies import (
+    AmendmentEntry,
+    DecisionEntry,
+    HumanAnswerEntry,
+    OverrideEntry,
+    RetractionEntry,
+    VerdictEntry,
+)
+from specs.trail.session_bodies import ExitEntry, ModelEntry, ReportEntry
+from specs.trail.verdict import Verdict
 
 FINAL, INTERIM = "report", "interim"
 """Folders in the run folder: the recorded report, and the report of a session that waits for money."""
@@ -74,40 +82,40 @@ WAITING = "waiting"
 
 def write(run: Path, trail: str, store_name: str, outcome: str, folder: str = FINAL) -> dict[str, Any]:
     """Write the report of a session that ends with ``outcome``; returns the body of its entry in the trail."""
-    entries, store = read_entries(run / trail), Store(run / store_name)
-    data, arms = _data(run, entries, store, outcome)
+    history = History.read(run / trail, run / store_name)
+    data, arms = _data(run, history, outcome)
     trained = [
         curve_plots.AttemptCurves(diagnosis.stage, diagnosis.attempt, diagnosis.curves, diagnosis.marks())
-        for diagnosis in _diagnose_training(entries, store)
+        for diagnosis in diagnose_from_trail(history)
     ]
-    data["plots"] = plots.draw(run / folder, data, _losses(entries, store), trained)
-    texts = _texts(data, arms, entries, store, current())
+    data["plots"] = plots.draw(run / folder, data, _losses(history), trained)
+    texts = _texts(data, arms, history, current())
     for name, text in texts.items():
         write_durably(run / folder / name, text)
     files = {f"{folder}/{name}": digest_file(run / folder / name) for name in (*texts, *data["plots"])}
-    return {"files": files, "entries": len(entries), "outcome": outcome}
+    return {"files": files, "entries": len(history), "outcome": outcome}
 
 
 def rendered_again(run: Path) -> dict[str, bytes]:
     """Return the texts of a run folder's report as :func:`render` does; empty if the trail records no report."""
-    entries = read_entries(run / TRAIL)
-    written = find(entries, "report")
-    return {} if written is None else render(run, entries, Store(run / STORE), written)
+    history = History.read(run / TRAIL, run / STORE)
+    written = history.find(ReportEntry)
+    return {} if written is None else render(run, history, written.body)
 
 
-def render(folder: Path, entries: list[RecordedEntry], store: Store, written: RecordedEntry) -> dict[str, bytes]:
+def render(folder: Path, history: History, written: ReportEntry) -> dict[str, bytes]:
     """Return the texts of a report as trail and store give them, by path. Its entry, ``written``, names the plots.
 
     Raises:
         EvidenceMissing: the store lacks something that the report is made from.
         AuditDamage: no report can be made from this trail and store.
     """
-    until_then = entries[: written.raw["entries"]]
+    until_then = history[: written.entries]
     try:
-        data, arms = _data(folder, until_then, store, written.raw["outcome"])
-        data["plots"] = plots.select_plots(written.raw["files"], FINAL)
+        data, arms = _data(folder, until_then, written.outcome)
+        data["plots"] = plots.select_plots(written.files, FINAL)
         # Secrets that only this process knows must not change the result.
-        texts = _texts(data, arms, until_then, store, forms_only())
+        texts = _texts(data, arms, until_then, forms_only())
     except PeergateError:
         raise
     except (*UNREADABLE, TemplateError) as error:
@@ -117,89 +125,77 @@ def render(folder: Path, entries: list[RecordedEntry], store: Store, written: Re
 
 def told_so_far(run: Path, trail: str, store_name: str) -> tuple[dict[str, Any], str]:
     """Return the report of a waiting session as data and Markdown; raises EvidenceMissing if it asks nothing."""
-    entries, store = read_entries(run / trail), Store(run / store_name)
-    if question(entries) is None:
+    history = History.read(run / trail, run / store_name)
+    if question(history) is None:
         raise EvidenceMissing(f"session '{run.name}' asks nothing of a person", where=str(run))
-    data, arms = _data(run, entries, store, WAITING)
+    data, arms = _data(run, history, WAITING)
     return data, as_markdown(data, examples_of(arms), current())
 
 
-def _texts(
-    data: dict[str, Any], arms: Arms | None, entries: Sequence[RecordedEntry], store: Store, masker: Masker
-) -> dict[str, bytes]:
+def _texts(data: dict[str, Any], arms: Arms | None, history: History, masker: Masker) -> dict[str, bytes]:
     """Return every file of a report but its plots, by name: the same data gives the same bytes."""
     data = masker.value(data)
     texts = {
         "report.json": json.dumps(json.loads(canonical_bytes(data)), indent=2, ensure_ascii=False),
         "report.md": as_markdown(data, examples_of(arms), masker),
-        transcript.MARKDOWN: transcript.render_transcript(entries, store, masker),
+        transcript.MARKDOWN: transcript.render_transcript(history, masker),
     }
     return {name: text.encode() for name, text in texts.items() if text}
 
 
-def _data(run: Path, entries: list[RecordedEntry], store: Store, outcome: str) -> tuple[dict[str, Any], Arms | None]:
+def _data(run: Path, history: History, outcome: str) -> tuple[dict[str, Any], Arms | None]:
     """Return the data of a report without its plots, and the judged rows of both arms."""
-    resolved, registered = registered_spec(entries, store)
-    session = entries[0].session
+    resolved, session = history.resolved, history.session
     limits = resolved.spec.thresholds
-    stages = [stage_of(entries, store, stage.name, stage.kind, limits) for stage in resolved.spec.stages]
-    arms = arms_of(run, entries, store, resolved)
-    recorded_entry = question(entries) if outcome == WAITING else None
-    comparison = comparison_of(entries, store, resolved)
-    balance = ledger.balance_of(entries, resolved.spec.budget)
-    model = find(entries, "model")
-    verdicts = (entry.raw["verdict"] for entry in reversed(entries) if entry.kind == "verdict")
-    judged = next(verdicts, None)
+    stages = [stage_of(history, stage.name, stage.kind, limits) for stage in resolved.spec.stages]
+    arms = arms_of(run, history)
+    request = question(history) if outcome == WAITING else None
+    comparison = comparison_of(history)
+    balance = ledger.balance_of(history, resolved.spec.budget)
+    model, judged = history.find(ModelEntry), history.newest(VerdictEntry)
     # *retry* has a design judged again.
-    designs = sum(entry.kind == "decision" and entry.raw["stage"] is None for entry in entries)
+    designs = sum(entry.body.stage is None for entry in history.of(DecisionEntry))
     data: dict[str, Any] = {
         "schema_version": 1,
         "session": session,
         "outcome": outcome,
-        "result": result_of(recorded_entry)
-        if recorded_entry
-        else result_in_words(entries, store, resolved, outcome, comparison),
-        "why": reasons_of(recorded_entry)
-        if recorded_entry
-        else why_it_ended(entries, store, outcome)
-        if outcome != "approve"
-        else [],
-        "answers": [way.as_json() for way in answers_to(entries, recorded_entry, session, store, resolved)]
-        if recorded_entry
-        else [],
-        "remedies": [each._asdict() for each in remedies(entries, store)]
-        if recorded_entry or outcome == "reject"
-        else [],
+        "result": result_of(request) if request else result_in_words(history, outcome, comparison),
+        "why": reasons_of(request) if request else why_it_ended(history, outcome) if outcome != "approve" else [],
+        "answers": [way.as_json() for way in answers_to(history, request, session)] if request else [],
+        "remedies": [each._asdict() for each in remedies(history)] if request or outcome == "reject" else [],
         "objective": resolved.spec.objective,
-        "registration": registered,
+        "registration": history.registration,
         "analysis": resolved.spec.analysis.model_dump(mode="json"),
         "heldout": resolved.spec.heldout.digest,
-        "model": {name: model.raw[name] for name in ("source", "kind", "digest")} if model else None,
-        "code": code_lines(entries, store),
+        "model": model.body.model_dump(include={"source", "kind", "digest"}) if model else None,
+        "code": code_lines(history, history.store),
         "plugins": [f"{what}: {identity}" for what, identity in resolved.plugins.items()],
-        "scripts": trained_by_scripts(entries, store, resolved),
+        "scripts": trained_by_scripts(history),
         "builder": resolved.spec.builder.vendor,
         "reviewer": ", ".join(reviewer.vendor for reviewer in resolved.spec.reviewers()),
-        "not_judged": list(Verdict.model_validate(store.get_value(judged)).not_judged if judged else NOT_JUDGED),
-        "design": gate_of(entries, store, "design", designs),
+        "not_judged": list(
+            Verdict.model_validate(history.store.get_value(judged.body.verdict)).not_judged if judged else NOT_JUDGED
+        ),
+        "design": gate_of(history.attempt(DESIGN, designs)),
         "comparison": comparison,
         "witnessed": count_witnessed_rows(
-            entries, store, [stage.name for stage in resolved.spec.stages if not kind_of(stage).replay_job]
+            history, [stage.name for stage in resolved.spec.stages if not kind_of(stage).replay_job]
         ),
-        "replayed": count_witnessed_rows(entries, store, list_replayed_stages(resolved.spec)),
-        "not_replayed": not_replayed(entries, resolved.spec),
-        "not_witnessed": not_witnessed(entries, store, resolved.spec),
-        "witness_time": witness_time(entries),
+        "replayed": count_witnessed_rows(history, list_replayed_stages(resolved.spec)),
+        "not_replayed": not_replayed(history, resolved.spec),
+        "not_witnessed": not_witnessed(history, resolved.spec),
+        "witness_time": witness_time(history),
         "stages": [stage for stage in stages if stage["attempts"]],
-        "diagnosis": [diagnosis.as_json(curves=False) for diagnosis in _diagnose_training(entries, store)],
+        "diagnosis": [diagnosis.as_json(curves=False) for diagnosis in diagnose_from_trail(history)],
         "not_reached": [stage["stage"] for stage in stages if not stage["attempts"]],
-        "evaluations_of_heldout": evaluations(entries, resolved),
+        "evaluations_of_heldout": evaluations(history, resolved),
         "interruptions": [
-            {"at": when(recorded_entry), "entry": recorded_entry.seq, "what": what}
-            for recorded_entry, what in interruptions(entries)
+            {"at": when(entry), "entry": entry.seq, "what": what} for entry, what in interruptions(history)
         ],
-        "people": [_person(entry) for entry in entries if entry.kind in _BY_PEOPLE],
-        "overrides": sum(is_override(entry) for entry in entries),
+        "people": [
+            _person(entry) for entry in history.of(HumanAnswerEntry, OverrideEntry, AmendmentEntry, RetractionEntry)
+        ],
+        "overrides": count_overrides(history),
         "conditions": [
             {
                 "id": obligation.id,
@@ -207,27 +203,27 @@ def _data(run: Path, entries: list[RecordedEntry], store: Store, outcome: str) -
                 "text": obligation.condition.text,
                 "state": obligation.state,
             }
-            for obligation in obligations(entries, entries[-1].time_ns)
+            for obligation in obligations(history, history[-1].time_ns)
         ],
-        "exploratory": any(is_in_force(entry) and entry.raw["exploratory"] for entry in entries),
+        "exploratory": history.is_exploratory,
         "accuracy_by_kind": by_kind(arms),
         "spent_usd": round(balance.spent_usd, 6),
         "max_cost_usd": resolved.spec.budget.max_cost_usd,
         "hours": round(balance.hours, 4),
-        "started": when(entries[0]),
-        "trail": {"entries": len(entries), "head": entries[-1].digest},
+        "started": when(history[0]),
+        "trail": {"entries": len(history), "head": history[-1].digest},
         "verify": f"peergate audit verify {session}",
-        "left": final._asdict() if (final := final_model(entries, resolved.spec)) else None,
+        "left": final._asdict() if (final := final_model(history, resolved.spec)) else None,
         "plots": [],
     }
     if outcome != WAITING:
-        data["scorecard"] = scorecard_of(entries, store).as_json()
+        data["scorecard"] = scorecard_of(history, history.store).as_json()
     if resolved.spec.companions:
         data["companions"] = {
             name: companion.model_dump(mode="json") for name, companion in resolved.spec.companions.items()
         }
     if resolved.spec.criteria:
-        data["acceptance"] = acceptance_of(entries, store).as_json()
+        data["acceptance"] = acceptance_of(history, history.store).as_json()
     return data, arms
 
 
@@ -265,43 +261,32 @@ def _template() -> Template:
     return template("report.md.j2", filters, finalize=markdown.finalize)
 
 
-_BY_PEOPLE = ("human", "override", "amendment", "retraction")
-
-
-def _person(recorded_entry: RecordedEntry) -> dict[str, Any]:
+def _person(entry: RecordedEntry[ByPerson | RetractionEntry]) -> dict[str, Any]:
     """Return what a person did in one sentence, with their name and reason."""
-    body = recorded_entry.raw
+    body = entry.body
     return {
-        "kind": recorded_entry.kind,
-        "what": done_by_person(recorded_entry),
-        "by": plain(body["by"], 100),
-        "reason": plain(body["reason"], 1000),
-        "override": is_override(recorded_entry),
-        "expires": body.get("expires"),
-        "at": when(recorded_entry),
+        "kind": entry.kind,
+        "what": done_by_person(entry),
+        "by": plain(body.by, 100),
+        "reason": plain(body.reason, 1000),
+        "override": is_override(entry),
+        "expires": body.expires if isinstance(body, (HumanAnswerEntry, OverrideEntry)) else None,
+        "at": when(entry),
     }
 
 
-def gate_of(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> dict[str, Any] | None:
-    """Return what one gate saw and decided."""
-    decided = find(entries, f"decision/{stage}.{attempt}")
-    if decided is None:
+def gate_of(attempt: Attempt) -> dict[str, Any] | None:
+    """Return what the gate of an attempt saw and decided."""
+    if attempt.decision is None:
         return None
-    packet_entry, judged = find(entries, f"packet/{stage}.{attempt}"), find(entries, f"verdict/{stage}.{attempt}")
-    packet = Packet.model_validate(store.get_value(packet_entry.raw["packet"])) if packet_entry else None
+    decision, packet = attempt.decision.body, attempt.packet_value
     return {
-        "outcome": decided.raw["outcome"],
-        "reasons": decided.raw["reasons"],
-        "required": decided.raw["required"],
+        "outcome": decision.outcome,
+        "reasons": list(decision.reasons),
+        "required": decision.required,
         "checks": [
-            {
-                "id": check_result.id,
-                "title": check_result.title,
-                "status": check_result.status,
-                "blocking": check_result.blocking,
-                "detail": check_result.detail,
-            }
-            for check_result in checks_of(entries, store, stage, attempt)
+            check_result.model_dump(include={"id", "title", "status", "blocking", "detail"})
+            for check_result in attempt.check_results
         ],
         "criteria": [
             {
@@ -313,74 +298,67 @@ def gate_of(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt:
             for criterion in (packet.criteria if packet else ())
         ],
         "claims": [claim.model_dump(mode="json") for claim in (packet.claims if packet else ())],
-        "packet": packet_entry.raw["packet"] if packet_entry else None,
-        "verdict": judged.raw["verdict"] if judged else None,
-        "decision": decided.raw["decision"],
+        "packet": attempt.packet.body.packet if attempt.packet else None,
+        "verdict": attempt.verdict.body.verdict if attempt.verdict else None,
+        "decision": decision.decision,
     }
 
 
-_JOB = {"exit": "ended", "lost": "lost", "launch": "launched"}
-
-
-def stage_of(
-    entries: Sequence[RecordedEntry], store: Store, name: str, kind: str, limits: Thresholds
-) -> dict[str, Any]:
+def stage_of(history: History, name: str, kind: str, limits: Thresholds) -> dict[str, Any]:
     """Return every attempt of a stage, failed ones included."""
-    session = entries[0].session
+    accepted = history.accepted_attempt(name)
     attempts: list[dict[str, Any]] = []
-    for plan in (entry for entry in entries if entry.kind == "plan" and entry.raw["stage"] == name):
-        number = plan.raw["attempt"]
-        key = f"{session}.{name}.{number}"
-        measured = find(entries, f"metrics/{name}.{number}")
-        digest = measured.raw["metrics"] if measured else None
-        metrics: dict[str, Any] = store.get_value(digest)["metrics"] if digest else {}
-        settled = find(entries, f"settle/{key}")
+    for attempt in history.attempts(name):
+        digest = attempt.metrics.body.metrics if attempt.metrics else None
+        metrics: dict[str, Any] = history.store.get_value(digest)["metrics"] if digest else {}
+        settled = attempt.settlement
         attempts.append(
             {
-                "attempt": number,
-                "changes": plan.raw["changes"],
-                "job": next((word for kind, word in _JOB.items() if find(entries, f"{kind}/{key}")), "not launched"),
-                "seconds": settled.raw["seconds"] if settled else None,
-                "usd": settled.raw["usd"] if settled else None,
+                "attempt": attempt.number,
+                "changes": attempt.plan.body.changes if attempt.plan else {},
+                "job": attempt.job_state,
+                "seconds": settled.seconds if settled else None,
+                "usd": settled.usd if settled else None,
                 "metrics_digest": digest,
                 "metrics": metrics,
                 "critic": critic_in_words(kind, metrics, limits),
-                "gate": gate_of(entries, store, name, number),
+                "gate": gate_of(attempt),
             }
         )
-    return {"stage": name, "kind": kind, "accepted_attempt": accepted_attempt(entries, name), "attempts": attempts}
+    return {
+        "stage": name,
+        "kind": kind,
+        "accepted_attempt": accepted.number if accepted else None,
+        "attempts": attempts,
+    }
 
 
-def _diagnose_training(entries: Sequence[RecordedEntry], store: Store) -> list[Diagnosis]:
-    return diagnosed(entries, store, registered_spec(entries, store)[0])
-
-
-def _losses(entries: Sequence[RecordedEntry], store: Store) -> dict[str, list[float]]:
+def _losses(history: History) -> dict[str, list[float]]:
     """Return the step losses of each training attempt, from its raw rows."""
-    return {f"{stage}, attempt {number}": values for (stage, number), values in steps_of(entries, store).items()}
+    return {f"{stage}, attempt {number}": values for (stage, number), values in steps_of(history).items()}
 
 
-def steps_of(entries: Sequence[RecordedEntry], store: Store, name: str = "loss") -> dict[tuple[str, int], list[float]]:
+def steps_of(history: History, name: str = "loss") -> dict[tuple[str, int], list[float]]:
     """Return a column of the steps of each training attempt, from its raw rows, by stage and attempt."""
-    resolved, _ = registered_spec(entries, store)
-    training = {stage.name for stage in resolved.spec.stages if kind_of(stage).trains}
-    matching_values: dict[tuple[str, int], list[float]] = {}
-    for entry in entries:
-        if entry.kind == "exit" and entry.raw["stage"] in training and "rows" in entry.raw["outputs"]:
-            stage, path = entry.raw["stage"], store.path(entry.raw["outputs"]["rows"]["digest"])
+    spec = history.resolved.spec
+    training = {stage.name for stage in spec.stages if kind_of(stage).trains}
+    curves: dict[tuple[str, int], list[float]] = {}
+    for body in (entry.body for entry in history.of(ExitEntry)):
+        if body.stage in training and "rows" in body.outputs:
             # Rows that cannot be read were no evidence either, so they have no curve.
             with suppress(EvidenceMissing):
-                rows = read_rows(path, kind_of(resolved.spec.stage(stage)).rows["rows"], "steps")
+                path = history.store.path(body.outputs["rows"].digest)
+                rows = read_rows(path, kind_of(spec.stage(body.stage)).rows["rows"], "steps")
                 values = [getattr(row, name, None) for row in rows]
-                matching_values[stage, entry.raw["attempt"]] = [value for value in values if value is not None]
-    return matching_values
+                curves[body.stage, body.attempt] = [value for value in values if value is not None]
+    return curves
 
 
-def curves_of(entries: Sequence[RecordedEntry], store: Store) -> list[dict[str, Any]]:
+def curves_of(history: History) -> list[dict[str, Any]]:
     """Return the loss and the learning rate of each training attempt, from its raw rows."""
     results: list[dict[str, Any]] = []
     for name, title in (("loss", "loss, nats per token"), ("learning_rate", "learning rate")):
-        for (stage, attempt), values in steps_of(entries, store, name).items():
+        for (stage, attempt), values in steps_of(history, name).items():
             drawn = plots.curve(values, title)
             if drawn is not None:
                 results.append(drawn | {"stage": stage, "attempt": attempt})

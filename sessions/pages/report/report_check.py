@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import zip_longest
 from os.path import commonprefix
 from pathlib import Path
@@ -22,8 +22,8 @@ from reviews.evidence.gather import gather
 from reviews.evidence.row_lines import BASELINE, ROWS, LineSelection
 from reviews.evidence.weight_lineage import Lineage
 from reviews.gate.measurer import measure
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
 from reviews.trail.recorded_code import code_lines
 from sessions.pages.report.report import REPORT_JSON, REPORT_MARKDOWN, render
 from specs.jobs.grant_and_claim import ClaimResult
@@ -31,6 +31,8 @@ from specs.stages.base.metric import Metric, MetricSet
 from specs.system.digests import digest_bytes
 from specs.system.errors import PeergateError, UserError
 from specs.system.text import one_line
+from specs.trail.gate_bodies import MetricsEntry, PacketEntry
+from specs.trail.session_bodies import ExitEntry, ReportEntry
 
 SHOWN = 200
 """Characters of a differing line, from a little before the difference."""
@@ -102,9 +104,9 @@ class ReportCheck:
         EvidenceMissing: a metric set is not in the store.
     """
 
-    def __init__(self, folder: Path, entries: Sequence[RecordedEntry], store: Store, *, apart: bool) -> None:
-        self._folder, self._entries, self._store, self._apart = folder, entries, store, apart
-        written = next((entry for entry in reversed(entries) if entry.kind == "report"), None)
+    def __init__(self, folder: Path, history: History, *, apart: bool) -> None:
+        self._folder, self._history, self._store, self._apart = folder, history, history.store, apart
+        written = history.newest(ReportEntry)
         if written is None:
             raise UserError("there is no report yet", where=str(folder), hint="it is written when the session closes")
         self.entry = written
@@ -118,15 +120,14 @@ class ReportCheck:
         """Where the report differs from them, or from the recorded digests."""
 
     def _iterate_metrics(self) -> Iterator[RecordedMetric]:
-        for entry in self._entries:
-            digest = entry.raw.get("metrics") if entry.kind == "metrics" else None
-            if digest:
+        for entry in self._history.of(MetricsEntry):
+            if digest := entry.body.metrics:
                 metric_set = MetricSet.model_validate_json(self._store.get(digest))
                 for metric in metric_set.metrics.values():
                     yield RecordedMetric(entry, digest, metric_set, metric)
 
     def _problems(self) -> Iterator[str]:
-        files: dict[str, str] = self.entry.raw["files"]
+        files = self.entry.body.files
         saved: dict[str, bytes] = {}
         for name, digest in files.items():
             try:
@@ -137,7 +138,7 @@ class ReportCheck:
             if digest_bytes(saved[name]) != digest:
                 yield f"{name} is {digest_bytes(saved[name])}, entry {self.entry.seq} recorded {digest}"
         try:
-            self._rendered = render(self._folder, list(self._entries), self._store, self.entry)
+            self._rendered = render(self._folder, self._history, self.entry.body)
         except PeergateError as error:
             yield f"the report cannot be rendered again: {str(error).splitlines()[0]}"
             return
@@ -149,7 +150,7 @@ class ReportCheck:
         ]
         if any(differences):
             # Another version may write another report.
-            ran = "; ".join(code_lines(self._entries[: self.entry.seq], self._store))
+            ran = "; ".join(code_lines(self._history[: self.entry.seq], self._store))
             yield from (f"{difference} (the session ran {ran})" for difference in differences if difference)
 
     def find_statements(self, value: RecordedMetric) -> Iterator[str]:
@@ -241,7 +242,7 @@ class ReportCheck:
         """Return the evidence of a metric's attempt: gathered once for all of the attempt's metrics in a row."""
         seq = value.entry.seq
         if self._gathered is None or self._gathered[0] != seq:
-            evidence = gather(self._folder, self._entries[:seq], self._store, value.set.stage, value.set.attempt)
+            evidence = gather(self._folder, self._history[:seq], self._store, value.set.stage, value.set.attempt)
             self._gathered = seq, evidence
         return self._gathered[1]
 
@@ -253,28 +254,26 @@ class ReportCheck:
         return self._computed[1]
 
     def _rows(self, name: str, digest: str) -> RawRows:
-        for entry in self._entries:
-            for output in entry.raw.get("outputs", {}).values() if entry.kind == "exit" else ():
-                if output["digest"] == digest:
+        for entry in self._history.of(ExitEntry):
+            for output in entry.body.outputs.values():
+                if output.digest == digest:
                     try:
                         self._store.get(digest)
                         problem = ""
                     except PeergateError as error:
                         problem = str(error).splitlines()[0]
-                    return RawRows(name, digest, entry, str(output["path"]), problem)
+                    return RawRows(name, digest, entry, output.path, problem)
         return RawRows(name, digest, None, "", f"no job left the rows {digest}")
 
     def _claims(self, value: RecordedMetric) -> Iterator[ClaimCheck]:
         """Yield what packets show of the builder's claims about a metric, looked up again."""
-        for packet in self._entries:
-            if packet.kind != "packet":
-                continue
-            claims = json.loads(self._store.get(packet.raw["packet"])).get("claims", ())
+        for packet in self._history.of(PacketEntry):
+            claims = json.loads(self._store.get(packet.body.packet)).get("claims", ())
             for recorded in (ClaimResult.model_validate(each) for each in claims):
-                own = packet.raw.get("stage") == value.set.stage
+                own = packet.body.stage == value.set.stage
                 if (recorded.claim.stage, recorded.claim.metric) != (value.set.stage, value.metric.id):
                     continue
-                if not own or packet.raw.get("attempt") == value.set.attempt:
+                if not own or packet.body.attempt == value.set.attempt:
                     yield ClaimCheck(packet, recorded, look_up([recorded.claim], {value.set.stage: value.set})[0])
 
 

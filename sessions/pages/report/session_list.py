@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry, read_statement
 from reviews.trail.chain.store import write_durably
 from reviews.trail.file_seal import differs, seal_path
@@ -156,7 +157,7 @@ def glance(run: Path) -> Overview:
                 return overview(run)
             count = connection.execute("SELECT count(*) FROM entry").fetchone()[0]
             entries = _that_tell(connection)
-        return summary(run.name, run, entries, count)
+        return summary(run.name, run, History(entries), count)
     except (sqlite3.DatabaseError, ValueError, TypeError, KeyError, AttributeError, PeergateError, OSError) as error:
         why = why_unreadable(run)
         return make_damaged_overview(run.name, run, BlockedError(f"cannot be read: {why}") if why else error)
@@ -221,8 +222,8 @@ def _told_of(database: Any, rows: Sequence[lease_rows.LogRow], index: _Index) ->
         for row in some:
             try:
                 own = [_read_unverified(payload) for payload, _ in entries.get(row.log, [])]
-                overview = summary(row.name, Path(row.log), own, row.size)
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                overview = summary(row.name, Path(row.log), History(own), row.size)
+            except (ValueError, TypeError, KeyError, AttributeError, PeergateError) as error:
                 overview = make_damaged_overview(row.name, Path(row.log), error)
             by_log[row.log] = index.add(row.log, str(row.size), overview)
     for row in rows:

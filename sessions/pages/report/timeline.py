@@ -4,17 +4,51 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.run.money.ledger import ends_a_stretch, is_from_outside
 from specs.system.errors import PeergateError
 from specs.system.text import plain
+from specs.trail.entry import DESIGN, Body
+from specs.trail.gate_bodies import (
+    AmendmentEntry,
+    DecisionEntry,
+    HumanAnswerEntry,
+    OverrideEntry,
+    RetractionEntry,
+    VerdictEntry,
+)
+from specs.trail.requested_review import AnsweredEntry, AskedEntry
+from specs.trail.session_bodies import (
+    BudgetEntry,
+    CloseEntry,
+    ExitEntry,
+    KeysEntry,
+    LaunchEntry,
+    LostJobEntry,
+    OpenEntry,
+    PauseEntry,
+    PruningEntry,
+    ReplicationEntry,
+    ReplicationResultEntry,
+    ResumeEntry,
+)
 
-_BY_PEOPLE = {"human": "answer", "override": "reason", "amendment": "outcome", "retraction": "reason"}
+Lines = tuple[str, list[str]]
+"""What happened in a sentence, and details."""
+_KINDS = frozenset(
+    form.KIND
+    for form in (
+        *(OpenEntry, DecisionEntry, HumanAnswerEntry, OverrideEntry, AmendmentEntry, RetractionEntry, BudgetEntry),
+        *(LaunchEntry, ExitEntry, LostJobEntry, AskedEntry, AnsweredEntry, KeysEntry, PauseEntry, ResumeEntry),
+        *(ReplicationEntry, ReplicationResultEntry, PruningEntry, CloseEntry),
+    )
+)
 
 
 class TimelineStep(NamedTuple):
@@ -25,126 +59,116 @@ class TimelineStep(NamedTuple):
     lines: tuple[str, ...]
 
 
-def describe_entries(entries: Sequence[RecordedEntry], store: Store) -> Iterator[TimelineStep]:
+def describe_entries(history: History) -> Iterator[TimelineStep]:
     """Yield what happened, in the order of the trail. Texts are untrusted, as in the trail."""
-    verdicts = {entry.key.partition("/")[2]: entry for entry in entries if entry.kind == "verdict"}
-    for entry in entries:
-        if (pair := _tell(entry, verdicts, store)) is not None:
-            yield TimelineStep(entry, pair[0], tuple(pair[1]))
+    for entry in history:
+        if entry.kind not in _KINDS:
+            continue
+        if not entry.fits:
+            yield TimelineStep(entry, f"{entry.key} (its body does not have the form of its kind)", ())
+        elif (described := _describe(entry, history)) is not None:
+            yield TimelineStep(entry, described[0], tuple(described[1]))
 
 
-def _tell(value: RecordedEntry, verdicts: Mapping[str, RecordedEntry], store: Store) -> tuple[str, list[str]] | None:
-    kind, body = value.kind, value.raw
-    if kind in _BY_PEOPLE:
-        return f"{kind}{_by(body)}: {body.get(_BY_PEOPLE[kind], '')}", _of_people(kind, body)
-    match kind:
-        case "open":
-            builder, reviewer = body.get("builder"), body.get("reviewer")
-            return f"session registered{_by(body)}: builder {builder}, reviewer {reviewer}", []
-        case "decision":
-            at = _at(body)
-            conditions = [value for value in body.get("conditions") or () if isinstance(value, dict)]
-            parts = [
-                f"condition {condition.get('id')} for {condition.get('stage')}: {condition.get('text', '')}"
-                for condition in conditions
-            ]
-            return f"{at} {body.get('outcome')}", [*_describe_review(verdicts.get(at)), *_reasons(body), *parts]
-        case "budget":
-            return f"{_at(body)} stopped at '{body.get('at')}': it waits for a larger budget", _reasons(body)
-        case "launch":
-            return f"job {body.get('key')} launched", []
-        case "exit" | "lost":
-            return f"job {body.get('key')} ended" if kind == "exit" else lost_in_words(body), []
-        case "asked":
-            reviewer = body.get("reviewer")
-            what = f"request {body.get('number')}{_by(body)}: {body.get('mode')} by {reviewer}: {body.get('topic')}"
-            return what, _describe_policy(body.get("policy"))
-        case "answered":
-            return f"request {body.get('number')} {_answered_by(body)}", _answer(body, store)
-        case "keys":
-            way = "revoked" if body.get("revoked") else "replaced"
-            return f"key of {body.get('role')} {way}{_by(body)}: {body.get('reason', '')}", []
-        case "replication" | "replicated":
-            return _of_seeds(kind, body, store)
-        case "pause" | "resume" | "pruned" | "close":
-            return _of_session(kind, body)
+def _describe(entry: RecordedEntry, history: History) -> Lines | None:
+    match entry.body:
+        case DecisionEntry() as decision:
+            return _describe_decision(decision, history)
+        case BudgetEntry() as short:
+            at = f"{short.stage or DESIGN}.{short.attempt}"
+            return f"{at} stopped at '{short.at}': it waits for a larger budget", list(short.reasons)
+        case HumanAnswerEntry() | OverrideEntry() | AmendmentEntry() | RetractionEntry() as act:
+            return _describe_act(act)
+        case LaunchEntry(key=job):
+            return f"job {job} launched", []
+        case ExitEntry(key=job):
+            return f"job {job} ended", []
+        case LostJobEntry() as lost:
+            return lost_in_words(lost), []
+        case AskedEntry() | AnsweredEntry() as request:
+            return _describe_request(request, history.store)
+        case ReplicationResultEntry(by=by, result=digest):
+            lines: list[str] = []
+            with suppress(PeergateError, ValueError, OSError):
+                lines = [str(history.store.get_value(digest)["told"])]
+            return f"further seeds counted{_by(by)}", lines
+        case body:
+            return _describe_session(body)
+
+
+def _describe_session(body: Body) -> Lines | None:
+    match body:
+        case OpenEntry() as opened:
+            return f"session registered{_by(opened.by)}: builder {opened.builder}, reviewer {opened.reviewer}", []
+        case PauseEntry(by=by):
+            return f"paused{_by(by)}", []
+        case ResumeEntry() as resumed:
+            over = taken_over(resumed)
+            return f"resumed{_by(resumed.by)}", [over] if over else []
+        case CloseEntry(decision=decision):
+            return f"close: {decision}", []
+        case KeysEntry() as keys:
+            way = "revoked" if keys.revoked else "replaced"
+            return f"key of {keys.role} {way}{_by(keys.by)}: {keys.reason}", []
+        case ReplicationEntry(by=by, seeds=seeds):
+            return f"further seeds registered{_by(by)}: {', '.join(map(str, seeds))}", []
+        case PruningEntry(by=by, weights=weights):
+            return f"weights pruned{_by(by)}", [f"deletes {pruned.path}" for pruned in weights]
         case _:
             return None
 
 
-def _of_seeds(kind: str, body: Mapping[str, Any], store: Store) -> tuple[str, list[str]]:
-    if kind == "replication":
-        return f"further seeds registered{_by(body)}: {', '.join(map(str, body.get('seeds') or ()))}", []
-    parts: list[str] = []
-    if isinstance(digest := body.get("result"), str):
-        with suppress(PeergateError, ValueError, OSError):
-            parts = [str(store.get_value(digest)["told"])]
-    return f"further seeds counted{_by(body)}", parts
+def _by(name: str) -> str:
+    return f" by {name}" if name else ""
 
 
-def _of_session(kind: str, body: Mapping[str, Any]) -> tuple[str, list[str]]:
-    if kind == "close":
-        return f"close: {body.get('decision', '')}", []
-    if kind == "pruned":
-        gone = [value for value in body.get("weights") or () if isinstance(value, dict)]
-        return f"weights pruned{_by(body)}", [f"deletes {value.get('path')}" for value in gone]
-    over = taken_over(body)
-    return f"{kind}d{_by(body)}", [over] if over else []
+def _cost(usd: float | None) -> str:
+    return f", {usd:.10g} USD" if usd else ""
 
 
-def _by(body: Mapping[str, Any]) -> str:
-    return f" by {body['by']}" if body.get("by") else ""
+def _describe_decision(decision: DecisionEntry, history: History) -> Lines:
+    stage = decision.stage or DESIGN
+    verdict, lines = history.find(VerdictEntry, stage, decision.attempt), list[str]()
+    if verdict is not None and verdict.fits:
+        lines.append(f"reviewed by {verdict.body.reviewer} (entry {verdict.seq}{_cost(verdict.body.usd)})")
+        lines += [f"no verdict: {verdict.body.error}"] if verdict.body.error else []
+    lines += decision.reasons
+    lines += [f"condition {condition.id} for {condition.stage}: {condition.text}" for condition in decision.conditions]
+    return f"{stage}.{decision.attempt} {decision.outcome}", lines
 
 
-def _at(body: Mapping[str, Any]) -> str:
-    return f"{body.get('stage') or 'design'}.{body.get('attempt')}"
+def _describe_act(act: HumanAnswerEntry | OverrideEntry | AmendmentEntry | RetractionEntry) -> Lines:
+    because = [f"because: {act.reason}"] if act.reason else []
+    match act:
+        case HumanAnswerEntry():
+            return f"human{_by(act.by)}: {act.answer}", [f"at {act.stage or DESIGN}.{act.attempt}", *because]
+        case OverrideEntry():
+            lifted = f"check {act.check} of {act.stage}" if act.check else act.condition
+            return f"override{_by(act.by)}: {act.reason}", [f"lifts {lifted}"]
+        case AmendmentEntry():
+            return f"amendment{_by(act.by)}: {act.outcome}", because
+        case RetractionEntry():
+            return f"retraction{_by(act.by)}: {act.reason}", [f"takes back {name}" for name in act.judgements]
 
 
-def _cost(body: Mapping[str, Any]) -> str:
-    return f", {body['usd']} USD" if body.get("usd") else ""
+def _describe_request(request: AskedEntry | AnsweredEntry, store: Store) -> Lines:
+    if isinstance(request, AskedEntry):
+        policy = request.policy
+        asks_nobody = [] if policy is None or policy.ask else [f"no one is asked: {policy.why} (rule {policy.rule})"]
+        what = f"request {request.number}{_by(request.by)}: {request.mode} by {request.reviewer}: {request.topic}"
+        return what, asks_nobody
+    if request.error:
+        who = f"not answered{_cost(request.usd)}: {request.error}"
+    elif request.by == "recorded":
+        who = f"answered as request {request.same_as} was{_cost(request.usd)}"
+    else:
+        who = f"answered by {request.by}{_cost(request.usd)}"
+    return f"request {request.number} {who}", _describe_answer(request.answer, store)
 
 
-def _describe_review(verdict: RecordedEntry | None) -> list[str]:
-    if verdict is None:
-        return []
-    body = verdict.raw
-    lines = [f"reviewed by {body.get('reviewer')} (entry {verdict.seq}{_cost(body)})"]
-    return lines + ([f"no verdict: {body['error']}"] if body.get("error") else [])
-
-
-def _reasons(body: Mapping[str, Any]) -> list[str]:
-    return [str(reason) for reason in body.get("reasons") or ()]
-
-
-def _of_people(kind: str, body: Mapping[str, Any]) -> list[str]:
-    lines = [f"at {_at(body)}"] if kind == "human" else []
-    if kind in ("human", "amendment") and body.get("reason"):
-        lines.append(f"because: {body['reason']}")
-    if kind == "override":
-        what = f"check {body.get('check')} of {body.get('stage')}" if body.get("check") else body.get("condition")
-        lines.append(f"lifts {what}")
-    if kind == "retraction":
-        lines += [f"takes back {value}" for value in body.get("judgements") or ()]
-    return lines
-
-
-def _describe_policy(policy: Any) -> list[str]:
-    if not isinstance(policy, dict) or policy.get("ask"):
-        return []
-    return [f"no one is asked: {policy.get('why')} (rule {policy.get('rule')})"]
-
-
-def _answered_by(body: Mapping[str, Any]) -> str:
-    if body.get("error"):
-        return f"not answered{_cost(body)}: {body['error']}"
-    recorded = body.get("by") == "recorded"
-    who = f"answered as request {body.get('same_as')} was" if recorded else f"answered by {body.get('by')}"
-    return f"{who}{_cost(body)}"
-
-
-def _answer(body: Mapping[str, Any], store: Store) -> list[str]:
+def _describe_answer(digest: str | None, store: Store) -> list[str]:
     try:
-        statement = json.loads(store.get(str(body["answer"]))) if body.get("answer") else None
+        statement = json.loads(store.get(digest)) if digest else None
     except (PeergateError, ValueError, RecursionError):
         return ["its answer is not in the content store"]
     if not isinstance(statement, dict):
@@ -171,44 +195,42 @@ def _count_by(result: Any, by: str) -> str:
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"
 
 
-def interruptions(entries: Sequence[RecordedEntry]) -> Iterator[tuple[RecordedEntry, str]]:
+def interruptions(history: History) -> Iterator[tuple[RecordedEntry, str]]:
     """Yield interruptions in order. A kill writes nothing: a ``resume`` without a pause or question shows it."""
     before: RecordedEntry | None = None
-    for entry in entries:
-        kind, body = entry.kind, entry.raw
-        match kind:
-            case "pause":
-                yield entry, f"paused by {plain(body['by'], 100)}"
-            case "resume":
-                yield entry, f"resumed by {plain(body['by'], 100)}{_after(body, before)}"
-            case "lost":
-                yield entry, lost_in_words(body)
-            case "launch" if resumed := body.get("resumes"):
-                what = f"job {body['key']} resumes from step {resumed['step']} of attempt {resumed['attempt']}"
-                yield entry, what
+    for entry in history:
+        match entry.body:
+            case PauseEntry(by=by):
+                yield entry, f"paused by {plain(by, 100)}"
+            case ResumeEntry() as resumed:
+                yield entry, f"resumed by {plain(resumed.by, 100)}{_after(resumed, before)}"
+            case LostJobEntry() as lost:
+                yield entry, lost_in_words(lost)
+            case LaunchEntry(key=job, resumes=step) if step is not None:
+                yield entry, f"job {job} resumes from step {step.step} of attempt {step.attempt}"
             case _:
                 pass
         if not is_from_outside(entry):
             before = entry
 
 
-def lost_in_words(body: Mapping[str, Any]) -> str:
+def lost_in_words(lost: LostJobEntry) -> str:
     """Return that a job was lost, and why if the reason is known."""
-    why = plain(str(body.get("why") or ""), 300)
-    return f"job {plain(str(body.get('key')), 200)} was lost" + (f": {why}" if why else "")
+    why = plain(lost.why, 300)
+    return f"job {plain(lost.key, 200)} was lost" + (f": {why}" if why else "")
 
 
-def taken_over(body: Mapping[str, Any]) -> str:
+def taken_over(resumed: ResumeEntry) -> str:
     """Return from whom a `resume` took the session over; empty if no one held it."""
-    over = (body.get("lease") or {}).get("over")
-    if not over:
+    over = resumed.lease.over
+    if over is None:
         return ""
-    who = f"{plain(str(over.get('by')), 100)}, process {over.get('pid')} on {plain(str(over.get('host')), 100)}"
-    return f"taken over from {who}, after {over.get('silent_s')} s without a sign of life"
+    who = f"{plain(over.by, 100)}, process {over.pid} on {plain(over.host, 100)}"
+    return f"taken over from {who}, after {over.silent_s:.10g} s without a sign of life"
 
 
-def _after(resume: Mapping[str, Any], before: RecordedEntry | None) -> str:
-    if over := taken_over(resume):
+def _after(resumed: ResumeEntry, before: RecordedEntry | None) -> str:
+    if over := taken_over(resumed):
         return f", {over}"
     if before is None or ends_a_stretch(before):
         return ""

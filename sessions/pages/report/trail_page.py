@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from jinja2 import Template
 from markupsafe import Markup
 
 from reviews.audit.export import PAGE, STORE
-from reviews.gate.human_answers import is_override
+from reviews.gate.human_answers import count_overrides
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry, open_envelope, restore_entry, signatures_text
 from reviews.trail.chain.signed_head import parse_note
 from reviews.trail.chain.store import Store
@@ -32,7 +33,10 @@ from specs.system.errors import PeergateError
 from specs.system.masking import Masker
 from specs.system.regular_files import read_regular
 from specs.system.text import one_line, plain
+from specs.trail.entry import DESIGN
+from specs.trail.gate_bodies import DecisionEntry, VerdictEntry
 from specs.trail.key_policy import Policy
+from specs.trail.session_bodies import CloseEntry, WorkspaceEntry
 
 MOST_ENTRIES = 10_000
 """Entries with a body on the page; of a longer trail the newest, those of the story first: a browser opens no more."""
@@ -78,77 +82,76 @@ def page_code() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
-def trail_page(entries: list[RecordedEntry], store: Store, *, with_samples: bool = True) -> str:
+def trail_page(history: History, *, with_samples: bool = True) -> str:
     """Return the page of a trail."""
     # Slow: imports all code of a gate.
     from sessions.pages.report.page_result import page_result, page_scorecard
     from sessions.pages.report.report import curves_of
     from sessions.pages.report.samples.page_samples import page_samples
 
-    closing = next((entry for entry in entries if entry.kind == "close"), None)
-    steps = list(timeline.describe_entries(entries, store))
-    visible = _select_entries(entries, {step.entry.seq for step in steps})
-    decision = closing.raw.get("decision") if closing else None
-    evidence = _Evidence(store)
+    closing = history.newest(CloseEntry)
+    steps = list(timeline.describe_entries(history))
+    visible = _select_entries(history, {step.entry.seq for step in steps})
+    decision = closing.body.decision if closing and closing.fits else None
+    evidence = _Evidence(history.store)
     return _template().render(
         code=page_code(),
         style=Markup(_style()),
         style_hash=Markup(style_hash()),
-        session=entries[0].session if entries else "",
-        count=len(entries),
-        newest=entries[-1].digest if entries else "",
-        reviews=bool(entries) and entries[0].kind == "workspace",
-        result=page_result(entries, store),
-        scored=page_scorecard(entries, store),
+        session=history.session if history else "",
+        count=len(history),
+        newest=history[-1].digest if history else "",
+        reviews=history.find(WorkspaceEntry) is not None,
+        result=page_result(history),
+        scored=page_scorecard(history),
         most_reasons=MOST_REASONS,
         closed=decision,
         closed_state=_state(decision),
-        overrides=sum(is_override(entry) for entry in entries),
-        keys=keys_of(entries),
+        overrides=_read_or(count_overrides, history) or 0,
+        keys=keys_of(history),
         gates=[
-            value | {"whole": _whole(entries, store, value) if place <= MOST_GATES else None}
-            for place, value in enumerate(gates_of(entries, store), 1)
+            value | {"whole": _whole(history, value) if place <= MOST_GATES else None}
+            for place, value in enumerate(gates_of(history), 1)
         ],
-        curves=_read_or(curves_of, entries, store) or [],
-        stages=_read_or(_stages, entries, store) or [],
-        transcript=_read_or(_transcript, entries, store),
-        samples=_read_or(page_samples, entries, store) if with_samples else None,
+        curves=_read_or(curves_of, history) or [],
+        stages=_read_or(_stages, history) or [],
+        transcript=_read_or(_transcript, history),
+        samples=_read_or(page_samples, history) if with_samples else None,
         told=[
             {"seq": step.entry.seq, "kind": step.entry.kind, "time": _time(step.entry)}
             | {"what": step.what, "lines": step.lines}
             for step in steps
         ],
         shown={value.seq for value in visible},
-        left_out=len(entries) - len(visible),
+        left_out=len(history) - len(visible),
         groups=[
             [_entry(value, evidence) for value in visible[at : at + GROUP]] for at in range(0, len(visible), GROUP)
         ],
     )
 
 
-def _whole(entries: list[RecordedEntry], store: Store, gate: dict[str, Any]) -> dict[str, Any] | None:
+def _whole(history: History, gate: dict[str, Any]) -> dict[str, Any] | None:
     """Return the checks and criteria of a gate; None where they cannot be read."""
     from sessions.pages.report.gate_page import gate_page
 
-    return _read_or(gate_page, entries, store, gate["stage"], gate["attempt"])
+    return _read_or(gate_page, history, gate["stage"], gate["attempt"])
 
 
-def _stages(entries: Sequence[RecordedEntry], store: Store) -> list[dict[str, Any]]:
+def _stages(history: History) -> list[dict[str, Any]]:
     """Return every attempt with its metrics."""
-    from reviews.evidence.gather import registered_spec
     from sessions.pages.report.report import stage_of
 
-    spec = registered_spec(entries, store)[0].spec
-    results = [stage_of(entries, store, stage.name, stage.kind, spec.thresholds) for stage in spec.stages]
+    spec = history.resolved.spec
+    results = [stage_of(history, stage.name, stage.kind, spec.thresholds) for stage in spec.stages]
     return [value for value in results if value["attempts"]]
 
 
-def _transcript(entries: Sequence[RecordedEntry], store: Store) -> dict[str, Any] | None:
+def _transcript(history: History) -> dict[str, Any] | None:
     """Return the newest events of the builder's transcript; None if it called no tool."""
     from sessions.pages.report.transcript import Transcript
 
     # Without the secrets of this environment: anyone who has an export makes the same page. They were masked before.
-    attempts = list(Transcript(store, Masker({})).attempts(entries))
+    attempts = list(Transcript(history.store, Masker({})).attempts(history))
     if not any(event.kind == "call" for attempt in attempts for event in attempt.events):
         return None
     seqs = sorted(event.seq for attempt in attempts for event in attempt.events)
@@ -190,45 +193,45 @@ def _template() -> Template:
     return template(_TEMPLATE, {"plain": _line, "block": _block}, autoescape=True)
 
 
-def _select_entries(entries: Sequence[RecordedEntry], counts: set[int]) -> list[RecordedEntry]:
-    if len(entries) <= MOST_ENTRIES:
-        return list(entries)
-    chosen = sorted((entry.seq for entry in entries), key=lambda seq: (seq in counts, seq))[-MOST_ENTRIES:]
+def _select_entries(history: History, counts: set[int]) -> list[RecordedEntry]:
+    if len(history) <= MOST_ENTRIES:
+        return list(history)
+    chosen = sorted((entry.seq for entry in history), key=lambda seq: (seq in counts, seq))[-MOST_ENTRIES:]
     wanted = set(chosen)
-    return [entry for entry in entries if entry.seq in wanted]
+    return [entry for entry in history if entry.seq in wanted]
 
 
-def keys_of(entries: Sequence[RecordedEntry]) -> list[dict[str, Any]]:
+def keys_of(history: History) -> list[dict[str, Any]]:
     """Return the keys of the newest policy, for people to compare."""
-    newest = next((entry.entry.policy for entry in reversed(entries) if entry.entry.policy is not None), None)
+    newest = next((entry.entry.policy for entry in reversed(history) if entry.entry.policy is not None), None)
     if newest is None:
         return []
     texts = {"role", "id", "since", "until", "revoked"}
     return [key.model_dump(include=texts) for key in Policy.model_validate(newest).keys]
 
 
-def gates_of(entries: Sequence[RecordedEntry], store: Store) -> list[dict[str, Any]]:
+def gates_of(history: History) -> list[dict[str, Any]]:
     """Return one row for each decision: what was judged, by whom, and the outcome."""
     rows: list[dict[str, Any]] = []
-    verdicts = {entry.key: entry for entry in entries if entry.kind == "verdict"}
-    for entry in entries:
-        if entry.kind != "decision":
+    for entry in history.of(DecisionEntry):
+        if not entry.fits:
             continue
-        stage, attempt = entry.raw.get("stage"), entry.raw.get("attempt")
-        judged = verdicts.get(f"verdict/{stage or 'design'}.{attempt}")
-        verdict = _read_stored(store, judged.raw.get("verdict")) if judged else None
+        decision, stage = entry.body, entry.body.stage or DESIGN
+        judged = history.find(VerdictEntry, stage, decision.attempt)
+        judged = judged if judged and judged.fits else None
+        verdict = _read_stored(history.store, judged.body.verdict) if judged else None
         findings = verdict.get("findings", []) if isinstance(verdict, dict) else []
         rows.append(
             {
                 "seq": entry.seq,
-                "stage": stage or "design",
-                "attempt": attempt,
-                "outcome": entry.raw.get("outcome"),
-                "state": _state(entry.raw.get("outcome")),
-                "reasons": entry.raw.get("reasons", []),
-                "conditions": entry.raw.get("conditions", []),
-                "reviewer": judged.raw.get("reviewer", "") if judged else "",
-                "error": judged.raw.get("error", "") if judged else "not on record",
+                "stage": stage,
+                "attempt": decision.attempt,
+                "outcome": decision.outcome,
+                "state": _state(decision.outcome),
+                "reasons": decision.reasons,
+                "conditions": decision.conditions,
+                "reviewer": judged.body.reviewer if judged else "",
+                "error": judged.body.error if judged else "not on record",
                 "findings": [
                     {"severity": each.get("severity", ""), "text": each.get("statement", each.get("text", ""))}
                     for each in findings
@@ -336,10 +339,11 @@ def page_damage(folder: Path, notes: list[str]) -> list[str]:
         return []
     opened = map(open_envelope, envelopes)
     entries = [restore_entry(value.payload, signatures_text(*value.signatures)) for value in opened]
-    made = trail_page(entries, Store(folder / STORE))
+    history = History(entries, Store(folder / STORE))
+    made = trail_page(history)
     if made == there:
         return []
-    bare = trail_page(entries, Store(folder / STORE), with_samples=False)
+    bare = trail_page(history, with_samples=False)
     if there == bare:
         notes.append(f"{PAGE} has no samples: they could not be judged where it was made")
         return []

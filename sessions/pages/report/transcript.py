@@ -6,10 +6,11 @@ everything in it, so it is made printable and masked once more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, get_args
 
 from agents.turns import ModelTurn
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.pages.overview import when
@@ -17,7 +18,10 @@ from specs.system import markdown
 from specs.system.errors import EvidenceMissing
 from specs.system.masking import Masker, current
 from specs.system.text import block, one_line, plain
+from specs.trail.builder_bodies import PlanEntry, SubmitEntry, ToolCallEntry, ToolResultEntry, TurnEntry
 from specs.trail.entry import DESIGN
+from specs.trail.gate_bodies import DecisionEntry, HumanAnswerEntry, VerdictEntry
+from specs.trail.session_bodies import ExitEntry, LaunchEntry, LostJobEntry
 
 MARKDOWN = "transcript.md"
 SAID, ASKED, TOLD = 6000, 2000, 2000
@@ -52,6 +56,11 @@ class Event(NamedTuple):
 
 
 Described = tuple[str, tuple[TranscriptText, ...]]
+_Builders = TurnEntry | ToolCallEntry | ToolResultEntry | PlanEntry | SubmitEntry
+_Jobs = LaunchEntry | ExitEntry | LostJobEntry
+DescribedBody = _Builders | _Jobs | VerdictEntry | DecisionEntry | HumanAnswerEntry
+"""The bodies of the entries that are described."""
+_FORMS: tuple[type[DescribedBody], ...] = get_args(DescribedBody)
 
 
 class AttemptTranscript(NamedTuple):
@@ -79,24 +88,22 @@ class Transcript:
         self._store = store
         self._masker = masker or current()
 
-    def attempts(self, entries: Sequence[RecordedEntry]) -> Iterator[AttemptTranscript]:
+    def attempts(self, history: History) -> Iterator[AttemptTranscript]:
         """Yield the attempts in the order in which they began."""
-        matching_events: dict[tuple[str, int], list[Event]] = {}
-        for entry in entries:
-            if (event := self._event(entry)) is not None:
-                # Entries about the design name no stage, or this one.
-                matching_events.setdefault((entry.raw["stage"] or DESIGN, entry.raw["attempt"]), []).append(event)
-        for (stage, attempt), events in matching_events.items():
-            yield AttemptTranscript(stage, attempt, tuple(events))
+        events: dict[tuple[str, int], list[Event]] = {}
+        for entry in history.of(*_FORMS):
+            # Entries about the design name no stage, or this one.
+            events.setdefault((entry.body.stage or DESIGN, entry.body.attempt), []).append(self._event(entry))
+        for (stage, attempt), of_attempt in events.items():
+            yield AttemptTranscript(stage, attempt, tuple(of_attempt))
 
-    def _event(self, value: RecordedEntry) -> Event | None:
-        kind, body = value.kind, value.raw
-        if kind not in _KINDS:
-            return None
-        what, texts = getattr(self, f"_{'job' if kind in _JOB else kind}")(body)
-        usd = body["usd"] if kind == "turn" else 0.0
-        phase, helper = body.get("phase", ""), self._line(body.get("helper", ""))
-        return Event(value.seq, when(value), kind, self._line(what), texts, phase, helper, usd)
+    def _event(self, entry: RecordedEntry[DescribedBody]) -> Event:
+        body = entry.body
+        what, texts = self._describe(body)
+        phase = body.phase if isinstance(body, (TurnEntry, ToolCallEntry)) else ""
+        helper = self._line(body.helper) if isinstance(body, (TurnEntry, ToolCallEntry)) else ""
+        usd = body.usd if isinstance(body, TurnEntry) else 0.0
+        return Event(entry.seq, when(entry), entry.kind, self._line(what), texts, phase, helper, usd)
 
     def _line(self, text: str) -> str:
         return one_line(self._clean(text), MOST)
@@ -115,59 +122,54 @@ class Transcript:
     def _clean(self, text: str) -> str:
         return self._masker.text(plain(text, len(text)))
 
-    # One description for each kind of entry: a line, and texts below it.
+    def _describe(self, body: DescribedBody) -> Described:
+        """Return a line, and texts below it."""
+        match body:
+            case TurnEntry():
+                return self._describe_turn(body)
+            case ToolCallEntry():
+                text = self._read_stored(body.arguments, ASKED)
+                return f"call {body.number}: {body.tool}", (text,) if text.shown.strip() not in ("", "{}") else ()
+            case ToolResultEntry():
+                ends = ", the phase ends" if body.ends_phase else ""
+                return f"{'refused' if body.is_error else 'done'}{ends}", (self._read_stored(body.text, TOLD),)
+            case PlanEntry():
+                changes = ", ".join(f"{name} = {value}" for name, value in body.changes.items()) or "as the spec says"
+                what = "a person is asked" if body.escalate else f"launched, {changes}"
+                return what, (self._text(body.reason, SHORT),)
+            case SubmitEntry():
+                return self._describe_submission(body)
+            case VerdictEntry():
+                if not body.error:
+                    return f"judged by {body.reviewer}", ()
+                return f"no verdict from {body.reviewer} ({body.cause})", (self._text(body.error, SHORT),)
+            case DecisionEntry():
+                required = [f"required: {name} = {value:g}" for name, value in body.required.items()]
+                text = "\n".join([*body.reasons, *required])
+                return f"the gate: {body.outcome}", (self._text(text, TOLD),) if text else ()
+            case HumanAnswerEntry():
+                return f"{body.by} answered: {body.answer}", (self._text(body.reason, SHORT),)
+            case LaunchEntry() | ExitEntry() | LostJobEntry():
+                return body.key, ()
 
-    def _turn(self, body: dict[str, Any]) -> Described:
-        usage = body["usage"] or {}
+    def _describe_turn(self, turn: TurnEntry) -> Described:
+        usage = turn.usage or {}
         tokens = ", ".join(f"{count} {name.removesuffix('_tokens')}" for name, count in usage.items() if count)
-        cost = f"{body['usd']:.4f} USD{'' if body['usd_is_measured'] else ' at most'}"
+        cost = f"{turn.usd:.4f} USD{'' if turn.usd_is_measured else ' at most'}"
         counted = f", tokens: {tokens}" if tokens else ""
-        what = f"turn {body['number']} of {body['model']}: {cost}{counted}, {body['stop']}"
+        what = f"turn {turn.number} of {turn.model}: {cost}{counted}, {turn.stop}"
         try:
-            text = ModelTurn.model_validate(self._store.get_value(body["said"])).text
+            text = ModelTurn.model_validate(self._store.get_value(turn.said)).text
         except EvidenceMissing:
-            return what, (TranscriptText(_GONE, body["said"]),)
-        return what, (self._text(text, SAID, body["said"]),) if text.strip() else ()
+            return what, (TranscriptText(_GONE, turn.said),)
+        return what, (self._text(text, SAID, turn.said),) if text.strip() else ()
 
-    def _call(self, body: dict[str, Any]) -> Described:
-        text = self._read_stored(body["arguments"], ASKED)
-        return f"call {body['number']}: {body['tool']}", (text,) if text.shown.strip() not in ("", "{}") else ()
-
-    def _result(self, body: dict[str, Any]) -> Described:
-        ends = ", the phase ends" if body["ends_phase"] else ""
-        return f"{'refused' if body['is_error'] else 'done'}{ends}", (self._read_stored(body["text"], TOLD),)
-
-    def _plan(self, body: dict[str, Any]) -> Described:
-        changes = ", ".join(f"{name} = {value}" for name, value in body["changes"].items()) or "as the spec says"
-        what = "a person is asked" if body["escalate"] else f"launched, {changes}"
-        return what, (self._text(body["reason"], SHORT),)
-
-    def _submit(self, body: dict[str, Any]) -> Described:
-        back = f", {body['sent_back']} sent back before" if body["sent_back"] else ""
-        if body["unsubmitted"]:
-            return f"nothing was handed in: {body['unsubmitted']}{back}", ()
-        claims = [f"{claim['stage']} {claim['metric']} = {claim['value']:g}" for claim in body["claims"]]
+    def _describe_submission(self, submission: SubmitEntry) -> Described:
+        back = f", {submission.sent_back} sent back before" if submission.sent_back else ""
+        if submission.unsubmitted:
+            return f"nothing was handed in: {submission.unsubmitted}{back}", ()
+        claims = [f"{claim.stage} {claim.metric} = {claim.value:g}" for claim in submission.claims]
         return f"handed in with {len(claims)} claims{back}", (self._text("\n".join(claims), SHORT),) if claims else ()
-
-    def _decision(self, body: dict[str, Any]) -> Described:
-        required = [f"required: {name} = {value:g}" for name, value in body["required"].items()]
-        text = "\n".join([*body["reasons"], *required])
-        return f"the gate: {body['outcome']}", (self._text(text, TOLD),) if text else ()
-
-    def _verdict(self, body: dict[str, Any]) -> Described:
-        if not body["error"]:
-            return f"judged by {body['reviewer']}", ()
-        return f"no verdict from {body['reviewer']} ({body.get('cause')})", (self._text(body["error"], SHORT),)
-
-    def _human(self, body: dict[str, Any]) -> Described:
-        return f"{body['by']} answered: {body['answer']}", (self._text(body["reason"], SHORT),)
-
-    def _job(self, body: dict[str, Any]) -> Described:
-        return body["key"], ()
-
-
-_JOB = ("launch", "exit", "lost")
-_KINDS = ("turn", "call", "result", "plan", "submit", "verdict", "decision", "human", *_JOB)
 
 
 def _with_phases(events: Iterable[Event]) -> Iterator[tuple[str, Event]]:
@@ -217,9 +219,9 @@ _NOTE = (
 )
 
 
-def render_transcript(entries: Sequence[RecordedEntry], store: Store, masker: Masker) -> str:
+def render_transcript(history: History, masker: Masker) -> str:
     """Return the transcript of a session as Markdown; empty if its builder called no tool."""
-    attempts = list(Transcript(store, masker).attempts(entries))
+    attempts = list(Transcript(history.store, masker).attempts(history))
     if not any(event.kind == "call" for attempt in attempts for event in attempt.events):
         return ""
-    return markdown_of(entries[0].session, attempts)
+    return markdown_of(history.session, attempts)

@@ -20,6 +20,7 @@ from sessions.pages.view.places import Read
 from sessions.run.terminal import masked_line
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import UserError
+from specs.trail.gate_bodies import PacketEntry
 
 MOST_BYTES = 200_000
 """Of a form."""
@@ -53,7 +54,7 @@ class PageAnswers:
         Raises:
             UserError: something else is asked by now, this answer is not one of those, or the command refused it.
         """
-        requests = waiting_for(read.entries, read.place.folder, read.store, resolved)
+        requests = waiting_for(read.history, read.place.folder)
         answers = [way.answer for way in requests["answers"] if way.answer]
         text, reason = form.get("answer", ""), form.get("reason", "").strip()
         if form.get("asked") != str(requests["since"]) or text not in answers:
@@ -77,7 +78,7 @@ class PageAnswers:
         )
         with closing(Trail(read.place.trail, read.place.folder.resolve().name)) as trail:
             trail.verify_chain()
-            if form.get("packet") not in {value.raw["packet"] for value in trail.iterate("packet")}:
+            if form.get("packet") not in {entry.body.packet for entry in trail.iterate(PacketEntry)}:
                 raise UserError("the gate does not wait for this verdict", hint="open the page of the session again")
             give(trail, read.place.store, text)
 
@@ -85,10 +86,10 @@ class PageAnswers:
         """Start a command; return when it has recorded an entry of a kind, or has ended well; else raise UserError."""
         log = read.place.folder / LOG
         log.touch(mode=0o600)
-        began, known = log.stat().st_size, len(read.entries)
+        began, known = log.stat().st_size, len(read.history)
 
         def is_recorded() -> bool:
-            return any(entry.kind == kind for entry in read.place.entries()[known:])
+            return any(entry.kind == kind for entry in read.place.history()[known:])
 
         command = [sys.executable, "-P", "-m", "sessions.commands.cli", *words]
         process = start_detached(command, log, Path.cwd(), dict(os.environ))

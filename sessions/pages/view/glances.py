@@ -38,8 +38,8 @@ class SessionSummaries:
             return {}
         # Of a damaged trail there may be nothing else to tell.
         with suppress(*UNREADABLE, OSError):
-            entries = place.entries()
-            state |= {"busy": busy_with(entries)} | _summarize_result(page_result(entries, place.store))
+            history = place.history()
+            state |= {"busy": busy_with(history)} | _summarize_result(page_result(history))
         if not newest and not state["damaged"]:
             # It changed since: this trail was not verified.
             return {name: value for name, value in state.items() if name != "damaged"}

@@ -11,21 +11,28 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from reviews.evidence.gather import find
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.history.history import History
 from sessions.jobs.launcher import job_folder
 from sessions.jobs.untrusted_files import read_end
 from specs.jobs.job_records import WITNESS, JobProgress
 from specs.system.strict_json import read_json
+from specs.trail.session_bodies import (
+    ChallengeEntry,
+    CloseEntry,
+    ExitEntry,
+    LaunchEntry,
+    LostJobEntry,
+    WitnessEntry,
+)
 
 MOST_BYTES = 1_000_000
 """Of a progress file, its end."""
 MOST_CURVES = 4
 
 
-def running_job(run: Path, entries: Sequence[RecordedEntry]) -> dict[str, Any] | None:
+def running_job(run: Path, history: History) -> dict[str, Any] | None:
     """Return the job that was launched and has not ended, None without one."""
-    key = running_key(entries)
+    key = running_key(history)
     if key is None:
         return None
     lines = progress_of(job_folder(run, key))
@@ -49,18 +56,17 @@ def collect_noted_values(lines: Sequence[JobProgress]) -> dict[str, list[float]]
     return dict(list(values.items())[:MOST_CURVES])
 
 
-def running_key(entries: Sequence[RecordedEntry]) -> str | None:
+def running_key(history: History) -> str | None:
     """Return the key of the newest job or witness without an end; None if all have ended."""
-    for entry in reversed(entries):
-        kind, body = entry.kind, entry.raw
-        if kind in ("exit", "lost", "witness", "close"):
+    newest = history.newest(LaunchEntry, ChallengeEntry, ExitEntry, LostJobEntry, WitnessEntry, CloseEntry)
+    match newest.body if newest else None:
+        case LaunchEntry(key=key):
+            return key
+        case ChallengeEntry(stage=stage, attempt=number):
+            attempt = history.attempt(stage, number)
+            return None if attempt.witness else f"{attempt.job}{WITNESS}"
+        case _:
             return None
-        if kind == "launch":
-            return str(body["key"])
-        if kind == "challenge":
-            text = f"{entry.session}.{body['stage']}.{body['attempt']}{WITNESS}"
-            return None if find(entries, f"witness/{body['stage']}.{body['attempt']}") else text
-    return None
 
 
 def progress_of(folder: Path) -> list[JobProgress]:

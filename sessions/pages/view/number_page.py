@@ -7,12 +7,14 @@ from typing import Any
 
 from reviews.audit.metric_lines import parts_of
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.gather import find, gather
+from reviews.evidence.gather import gather
 from reviews.evidence.row_lines import BASELINE, ROWS
 from sessions.pages.report.report_check import ReportCheck
 from sessions.pages.view.places import Read
 from specs.stages.base.metric import MetricSet
 from specs.system.errors import PeergateError, UserError
+from specs.trail.gate_bodies import MetricsEntry
+from specs.trail.session_bodies import ReportEntry
 
 LINES_SHOWN = 400
 """Numbers of lines of one part that are links."""
@@ -26,8 +28,8 @@ def number_page(read: Read, stage: str, attempt: int, metric: str) -> dict[str, 
         EvidenceMissing: the metric set is not in the store.
         AuditDamage: it was changed.
     """
-    measured = find(read.entries, f"metrics/{stage}.{attempt}")
-    digest = measured.raw["metrics"] if measured else None
+    measured = read.history.find(MetricsEntry, stage, attempt)
+    digest = measured.body.metrics if measured else None
     metric_set = MetricSet.model_validate_json(read.store.get(digest)) if digest else None
     if metric_set is None or measured is None or metric not in metric_set.metrics:
         raise UserError(f"nothing was measured that is called '{stage}.{attempt}.{metric}'")
@@ -43,13 +45,13 @@ def number_page(read: Read, stage: str, attempt: int, metric: str) -> dict[str, 
         "problem": "",
     }
     try:
-        evidence = gather(folder, read.entries[: measured.seq], read.store, stage, attempt)
+        evidence = gather(folder, read.history[: measured.seq], read.store, stage, attempt)
         facts["parts"] = [
             {"part": part, "digest": _digest(evidence, part.file, read), "shown": part.lines[:LINES_SHOWN]}
             for part in parts_of(evidence, metric)
         ]
-        if any(entry.kind == "report" for entry in read.entries):
-            check = ReportCheck(folder, read.entries, read.store, apart=not read.place.is_export)
+        if read.history.find(ReportEntry):
+            check = ReportCheck(folder, read.history, apart=not read.place.is_export)
             facts["traced"] = check.trace(check.find_metrics(f"{stage}.{attempt}.{metric}")[0])
     except PeergateError as error:
         facts["problem"] = str(error)

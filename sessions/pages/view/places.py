@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from reviews.history.history import History
 from reviews.trail.anchors import Anchor
-from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.chain.tiles import CHECKPOINT
 from reviews.trail.file_seal import seal_path
@@ -22,6 +22,7 @@ from sessions.run.heartbeat import mark_of
 from sessions.run.lease import is_running
 from sessions.run.run_layout import REVIEWS, is_run, trail_name
 from specs.system.errors import PeergateError, UserError
+from specs.trail.session_bodies import OpenEntry
 
 KEPT = 8
 """Trails that are kept in memory."""
@@ -32,7 +33,7 @@ class Read(NamedTuple):
 
     name: str
     place: TrailPlace
-    entries: list[RecordedEntry]
+    history: History
 
     @property
     def store(self) -> Store:
@@ -42,7 +43,7 @@ class Read(NamedTuple):
     @property
     def is_session(self) -> bool:
         """Whether it is the trail of a session, and not of requested reviews."""
-        return bool(self.entries) and self.entries[0].kind == "open"
+        return self.history.find(OpenEntry) is not None
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def stamp_of(place: TrailPlace) -> str:
     if place.is_export:
         return str(mark_of(place.folder / CHECKPOINT))
     if pointer_of(place.trail) is not None:
-        return f"{len(place.entries())} in a database"
+        return f"{len(place.history())} in a database"
     beside = (place.trail, place.trail.with_name(f"{place.trail.name}-wal"), seal_path(place.trail))
     return str([mark_of(path) for path in beside])
 
@@ -116,7 +117,7 @@ class TrailCache:
             known = self._cache.get(name)
         if known is not None and known[0] == stamp:
             return known[1]
-        result = Read(name, place, place.entries())
+        result = Read(name, place, place.history())
         with self._lock:
             self._cache[name] = stamp, result
             self._cache.move_to_end(name)
@@ -125,11 +126,11 @@ class TrailCache:
         return result
 
 
-def state_of(place: TrailPlace, entries: list[RecordedEntry] | None = None) -> Overview:
+def state_of(place: TrailPlace, history: History | None = None) -> Overview:
     """Return the state of a trail; a trail that cannot be read is damaged, which is not an error."""
     name = place.folder.name
     try:
-        read = place.entries() if entries is None else entries
+        read = place.history() if history is None else history
         overview = summary(name, place.folder, read, len(read))
         runs_now = not place.is_export and overview.state in OPEN and is_running(place.folder)
     except (PeergateError, OSError) as error:

@@ -44,13 +44,11 @@ class SampleReader:
         return self._of(read).samples
 
     def _of(self, read: Read) -> _CachedSamples:
-        measured = (entry.digest for entry in read.entries if entry.kind in ("metrics", "amendment"))
+        measured = (entry.digest for entry in read.history if entry.kind in ("metrics", "amendment"))
         stamp = (str(read.place.folder), *measured)
         with self._lock:
             if self._judged is None or self._judged.stamp != stamp:
-                self._judged = _CachedSamples(
-                    stamp, samples_of(read.place.folder, read.entries, read.store), OrderedDict()
-                )
+                self._judged = _CachedSamples(stamp, samples_of(read.place.folder, read.history), OrderedDict())
             return self._judged
 
     def page(self, read: Read, requests: tuple[str, str, str], start: int, count: int) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from reviews.evidence.gather import registered_spec
 from sessions.jobs.launcher import job_folder
 from sessions.pages.overview import Overview
 from sessions.pages.report.gate_page import gate_page
@@ -159,7 +158,7 @@ class Viewer:
         """Show what the builder said and did."""
         stamp = _mark(self._stamp(request.path_params["name"]))
         read = self._read(request)
-        attempts = list(Transcript(read.store).attempts(read.entries))
+        attempts = list(Transcript(read.store).attempts(read.history))
         return self._of("transcript.html.j2", read, here="transcript", attempts=attempts, stamp=stamp)
 
     def trail(self, request: Request) -> Response:
@@ -181,7 +180,7 @@ class Viewer:
     def gate(self, request: Request) -> Response:
         """Show one gate."""
         read, at = self._read(request), request.path_params
-        return self._of("gate.html.j2", read, gate=gate_page(read.entries, read.store, at["stage"], at["attempt"]))
+        return self._of("gate.html.j2", read, gate=gate_page(read.history, at["stage"], at["attempt"]))
 
     def number(self, request: Request) -> Response:
         """Show where a number comes from."""
@@ -221,9 +220,9 @@ class Viewer:
             read = self.reader.read(name)
         except PeergateError:
             return stamp_of(place)
-        key = None if place.is_export else running_key(read.entries)
+        key = None if place.is_export else running_key(read.history)
         mark = mark_of(job_folder(place.folder, key) / "progress.jsonl") if key else None
-        return f"{stamp_of(place)} {mark} {state_of(place, read.entries).state}"
+        return f"{stamp_of(place)} {mark} {state_of(place, read.history).state}"
 
     def _read(self, request: Request) -> Read:
         return self.reader.read(request.path_params["name"])
@@ -234,7 +233,7 @@ class Viewer:
 
 
 def _spec(read: Read) -> ResolvedSpec:
-    return registered_spec(read.entries, read.store)[0]
+    return read.history.resolved
 
 
 def _html(template: str, /, **values: Any) -> Response:

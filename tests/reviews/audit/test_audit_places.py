@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reviews.audit.export import export_run
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.query import TrailQuery
 from sessions.commands.audit import (
@@ -37,7 +37,7 @@ COMMANDS: dict[str, Callable[[Path], object]] = {
 }
 
 
-def no_page(_entries: list[RecordedEntry], _store: Store) -> str:
+def no_page(_history: History) -> str:
     return "page"
 
 

@@ -14,6 +14,7 @@ from agents.playbook import Playbook
 from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
 from reviews.audit.export import export_run
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -132,7 +133,7 @@ def test_it_works_on_an_export_too(run: Path, tmp_path: Path, capsys: pytest.Cap
     assert (code, data["problems"]) == (0, []) and data["claims"][0]["computed_again"] == 1
 
 
-def no_page(_entries: list[RecordedEntry], _store: Store) -> str:
+def no_page(_history: History) -> str:
     return "page"
 
 
@@ -190,7 +191,7 @@ def test_the_first_line_that_differs_is_shown_with_what_the_trail_says_there(run
     number = next(at for at, line in enumerate(lines, 1) if line.startswith("<details><summary>sample.1"))
     forge(run, "report.md", "acceptance_rate = 0.5 [", "acceptance_rate = 0.6 [")
     forge(run, "report.md", "- one seed: variation", "- variation")
-    check = ReportCheck(run, recorded_as_it_is(run), Store(run / "store"), apart=True)
+    check = ReportCheck(run, History(recorded_as_it_is(run), Store(run / "store")), apart=True)
     (problem,) = check.problems
     said, _, ran = problem.partition(" (the session ran ")
     assert said.startswith(f"report/report.md line {number} says '") and " acceptance_rate = 0.6 [" in said
@@ -215,27 +216,27 @@ END = "heads of this trail were kept elsewhere"
     ],
 )
 def test_a_lie_that_was_recorded_is_found_as_well(run: Path, old: str, new: str, told: str) -> None:
-    assert ReportCheck(run, recorded_as_it_is(run), Store(run / "store"), apart=True).problems == []
+    assert ReportCheck(run, History(recorded_as_it_is(run), Store(run / "store")), apart=True).problems == []
     forge(run, "report.md", old, new)
-    check = ReportCheck(run, recorded_as_it_is(run), Store(run / "store"), apart=True)
+    check = ReportCheck(run, History(recorded_as_it_is(run), Store(run / "store")), apart=True)
     assert len(check.problems) == 1 and told in check.problems[0], check.problems
 
 
 def test_a_file_that_is_gone_or_that_the_trail_does_not_give_is_found(run: Path) -> None:
     (run / "report" / "other.md").write_text("# What the builder did\n", encoding="utf-8")
     (run / "report" / "report.json").unlink()
-    problems = ReportCheck(run, recorded_as_it_is(run), Store(run / "store"), apart=True).problems
+    problems = ReportCheck(run, History(recorded_as_it_is(run), Store(run / "store")), apart=True).problems
     assert [one.split(" says ")[0] for one in problems] == [
         "report/other.md line 1", "report/report.json line 1"
     ] and "the trail says nothing" in problems[0]  # fmt: skip
-    problems = ReportCheck(run, read_entries(run / "trail.sqlite"), Store(run / "store"), apart=True).problems
+    problems = ReportCheck(run, History.read(run / "trail.sqlite", run / "store"), apart=True).problems
     assert len(problems) == 1 and "report/report.json cannot be read" in problems[0], problems
 
 
 def test_it_is_the_same_where_other_secrets_are_known(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "acceptance_rate")
     assert current().text("acceptance_rate") == "[masked: SOME_TOKEN]"
-    assert ReportCheck(run, read_entries(run / "trail.sqlite"), Store(run / "store"), apart=True).problems == []
+    assert ReportCheck(run, History.read(run / "trail.sqlite", run / "store"), apart=True).problems == []
 
 
 def test_what_was_recorded_while_the_report_was_written_does_not_change_it(
@@ -255,7 +256,7 @@ def test_what_was_recorded_while_the_report_was_written_does_not_change_it(
     entries = read_entries(run / "trail.sqlite")
     written = next(one for one in entries if one.kind == "report")
     assert written.raw["entries"] == written.seq - 1
-    assert ReportCheck(run, entries, Store(run / "store"), apart=True).problems == []
+    assert ReportCheck(run, History(entries, Store(run / "store")), apart=True).problems == []
 
 
 @pytest.mark.drawn
@@ -263,10 +264,10 @@ def test_plots_are_compared_with_their_digests(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
     drive(quick_session(run))
     entries = read_entries(run / "trail.sqlite")
-    assert ReportCheck(run, entries, Store(run / "store"), apart=True).problems == []
+    assert ReportCheck(run, History(entries, Store(run / "store")), apart=True).problems == []
     assert "![pairs.svg](pairs.svg)" in (run / "report" / "report.md").read_text(encoding="utf-8")
     forge(run, "pairs.svg", "</svg>", "<!-- --></svg>")
-    (problem,) = ReportCheck(run, entries, Store(run / "store"), apart=True).problems
+    (problem,) = ReportCheck(run, History(entries, Store(run / "store")), apart=True).problems
     assert problem.startswith("report/pairs.svg is sha256:")
 
 

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from reviews.history.history import History
 from reviews.reviewers.person import summary
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -87,12 +88,12 @@ def commands(run: Path) -> dict[str, list[str]]:
 def pages(run: Path) -> tuple[dict[str, str], str]:
     """Return the Markdown files of a report, and the page."""
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-    told = list(transcript.Transcript(store).attempts(entries))
+    told = list(transcript.Transcript(store).attempts(History(entries)))
     _, so_far = report.told_so_far(run, "trail.sqlite", "store")
     report.write(run, "trail.sqlite", "store", "stop")
     final = (run / report.REPORT_MARKDOWN).read_text(encoding="utf-8")
     files = {"report": so_far, "final": final, "transcript": transcript.markdown_of("small", told)}
-    return files, trail_page(entries, store)
+    return files, trail_page(History(entries, store))
 
 
 def structure(text: str) -> Counter[str]:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from reviews.audit.verify import verify_run
 from reviews.evidence.readable_evidence import MOST_ANSWER
 from reviews.gate.panel import ReviewPanel
+from reviews.history.history import History
 from reviews.reviewers.process import messages
 from reviews.reviewers.process.client import ReviewerProcess
 from reviews.reviewers.vendors.looking import MOST_CALLS
@@ -149,7 +150,7 @@ def one_entry(run: Path, key: str) -> RecordedEntry:
 def everywhere(run: Path, at: str) -> dict[str, str]:
     """Return what a person sees of a session that waits at a gate, by place."""
     runs, entries, store = run.parent, read_entries(run / "trail.sqlite"), Store(run / "store")
-    page = Page(trail_page(entries, store))
+    page = Page(trail_page(History(entries, store)))
     return {
         "status": peergate("status", "small", "--runs", runs),
         "report.md": peergate("report", "small", "--runs", runs),

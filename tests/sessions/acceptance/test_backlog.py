@@ -10,6 +10,7 @@ import pytest
 
 from reviews.audit.verify import verify_run
 from reviews.evidence.gather import registered_spec
+from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.exports.shipping.model_card import model_card
@@ -63,7 +64,7 @@ def ran(folder: Path, flaw: str = "") -> Path:
 
 
 def found(run: Path) -> Backlog:
-    return backlog_of(read_entries(run / "trail.sqlite"), Store(run / "store"))
+    return backlog_of(History(read_entries(run / "trail.sqlite"), Store(run / "store")))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +99,7 @@ def test_every_command_says_the_same_share(accepted: Path) -> None:
     resolved, _ = registered_spec(entries, Store(accepted / "store"))
     model = final_model(entries, resolved.spec)
     assert model is not None
-    for told in (page, model_card(accepted, entries, resolved, model)):
+    for told in (page, model_card(accepted, History(entries, Store(accepted / "store")), model)):
         assert "- sibling: <https://example.org/ada/hens>\n" in told and f"- plan: `prompts.jsonl`, `{digest}`" in told
     assert rendered_again(accepted)["report/report.md"] == page.encode()
     assert called("audit", "verify", accepted).returncode == 0
@@ -158,7 +159,7 @@ def test_a_defect_names_the_checks_of_its_family_downstream(tmp_path: Path) -> N
     told = Told(*registered(tmp_path))
     results = {"checkpoint.files": "FAIL", "training.gradient": "PASS", "jobs.exit": "PASS"}
     told.check("train", 1, results)
-    wave = list(siblings_of(told.entries, told.store, told.resolved))
+    wave = list(siblings_of(History(told.entries, told.store)))
     assert {(one.check, one.stage, one.state, one.due) for one in wave} == {
         ("package.weights", "ship", "not judged", True),
         ("package.probes", "ship", "not judged", True),
@@ -166,10 +167,10 @@ def test_a_defect_names_the_checks_of_its_family_downstream(tmp_path: Path) -> N
     }
     assert {one.found_by for one in wave} == {"checkpoint.files at train.1"}
     told.check("ship", 1, {"checkpoint.files": "PASS", "package.weights": "PASS", "package.probes": "WARN"})
-    assert [(one.check, one.state) for one in siblings_of(told.entries, told.store, told.resolved)] == [
+    assert [(one.check, one.state) for one in siblings_of(History(told.entries, told.store))] == [
         ("package.probes", "WARN")
     ]
-    assert not list(siblings_of(told.entries[:1], told.store, told.resolved)), "no defect, no wave"
+    assert not list(siblings_of(History(told.entries[:1], told.store))), "no defect, no wave"
 
 
 @pytest.mark.parametrize(("defect", "outcome"), [(True, "escalate"), (False, "approve")])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from reviews.audit.verify import verify_run
+from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.pages.acceptance.backlog import backlog_of
@@ -65,7 +66,7 @@ def test_criteria_on_programs_and_speed_are_discharged_by_their_gates(tmp_path: 
     states = {one["id"]: one["state"] for one in report["acceptance"]["criteria"]}
     assert states == {"AC-1": "discharged", "AC-2": "open", "AC-3": "discharged"}
     assert report["acceptance"]["ship_percent"] == 75.0
-    (left,) = backlog_of(read_entries(run / "trail.sqlite"), Store(run / "store")).items
+    (left,) = backlog_of(History(read_entries(run / "trail.sqlite"), Store(run / "store"))).items
     assert left.missing == "pass_at_1 is 0.6667 at programs.1, not pass_at_1 >= 1"
     audit = verify_run(run, "trail.sqlite", "store")
     assert (audit.damage, audit.exit_code) == ([], 0), audit.damage

@@ -13,6 +13,7 @@ from agents.playbook import Playbook
 from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
 from reviews.gate.check_list import CHECKS
+from reviews.history.history import History
 from reviews.stages.finetuning import (
     checks,
     health_checks,
@@ -132,13 +133,12 @@ def test_a_plateau_leads_to_the_schedule_that_made_it(tmp_path: Path) -> None:
 def test_what_did_not_close_the_gate_does_not_explain_why_it_is_closed(tmp_path: Path) -> None:
     run = ran(tmp_path)
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-    resolved, _ = diagnosing.registered_spec(entries, store)
     advice = result("training.starvation", "WARN").model_copy(update={"blocking": False})
-    judged = attempt_of(entries, store, resolved, "train", 1)
+    judged = attempt_of(History(entries, store), "train", 1)
     for closing, told in (("provenance.code", "next to what closed the gate, there are"), ("training.mask", "infra")):
         results = [advice, result(closing, "FAIL")]
         found = [one for one in results if one.id in DETECTORS]
-        whys = whys_of(entries, store, resolved, judged._replace(checks=tuple(results)), found)
+        whys = whys_of(History(entries, store), judged._replace(checks=tuple(results)), found)
         assert [one.told.startswith(told) for one in whys].count(True) == 1, whys
 
 
@@ -255,18 +255,17 @@ def test_what_an_older_gate_did_not_run_is_computed_now(tmp_path: Path, monkeypa
     now = {one.check: one.recorded for one in one_of(run).readings}
     assert now["training.schedule"] and not now["training.plateau"] and not now["training.decay"]
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-    (told,) = diagnosing.diagnose_from_trail(entries, store, diagnosing.registered_spec(entries, store)[0])
+    (told,) = diagnosing.diagnose_from_trail(History(entries, store))
     assert "training.plateau" not in {one.check for one in told.readings}, "a report holds what the gate saw"
 
 
 def test_a_witness_that_has_not_ended_is_not_lost(tmp_path: Path) -> None:
     run = ran(tmp_path)
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-    resolved, _ = diagnosing.registered_spec(entries, store)
     trained = next(one.seq for one in entries if one.key == "exit/small.train.1")
-    judged = attempt_of(entries[: trained + 1], store, resolved, "train", 1)
+    judged = attempt_of(History(entries[: trained + 1], store), "train", 1)
     assert judged.ended and not judged.checks
-    now = diagnosing._complete_checks(run, entries[: trained + 1], store, resolved, judged)  # pyright: ignore[reportPrivateUsage]
+    now = diagnosing._complete_checks(run, History(entries[: trained + 1], store), judged)  # pyright: ignore[reportPrivateUsage]
     assert len(now) > 15 and [one.id for one in now if one.id.startswith("witness.")] == []
     assert binding(now) is None
 

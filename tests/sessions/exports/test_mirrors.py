@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from reviews.evidence.gather import registered_spec
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -82,7 +83,7 @@ def test_each_part_is_shown_once_while_the_session_runs(run: Path) -> None:
     ]
     both = scalars[0] + scalars[1]
     assert len(set(both)) == len(both)
-    what = make_tracked_run(ExportSource(run, trail.entries, Store(run / "store")))
+    what = make_tracked_run(ExportSource(run, History(trail.entries, Store(run / "store"))))
     assert {name for name, _ in both} == what.metrics.keys() | what.curves.keys()
     assert ("train.1/loss", 1) in scalars[0] and ("tuned.1/accuracy_gain", 0) in scalars[1]
     assert [one["shown"] for one in record(run)] == [True, True, True] and (run / RECORD).stat().st_mode & 0o077 == 0
@@ -116,7 +117,7 @@ def test_a_tracker_gets_no_key_but_its_own(run: Path, monkeypatch: pytest.Monkey
 
 
 def test_what_goes_to_the_process_comes_back_as_it_was(run: Path) -> None:
-    what = make_tracked_run(ExportSource(run, read_entries(run / "trail.sqlite"), Store(run / "store")))
+    what = make_tracked_run(ExportSource(run, History.read(run / "trail.sqlite", run / "store")))
     assert tracked_of(what.as_json()) == what
     assert not what.since(what.parts()).metrics and not what.since(what.parts()).curves
     assert what.state["result"].startswith("accepted: ")
@@ -153,7 +154,7 @@ def test_mlflow_adds_to_one_run_where_its_variable_says(
     assert said == [] and not list((run / FOLDER / "mlflow").iterdir())
     client: Any = import_module("mlflow.tracking").MlflowClient(tracking_uri=address)
     (found,) = client.search_runs([client.get_experiment_by_name("peergate").experiment_id])
-    what = make_tracked_run(ExportSource(run, read_entries(run / "trail.sqlite"), Store(run / "store")))
+    what = make_tracked_run(ExportSource(run, History.read(run / "trail.sqlite", run / "store")))
     assert {name: found.data.metrics[name] for name in what.metrics} == what.metrics
     history = [one.value for one in client.get_metric_history(found.info.run_id, "train.1/loss")]
     assert history == what.curves["train.1/loss"]
@@ -167,5 +168,5 @@ def test_wandb_keeps_one_offline_run_of_the_whole(run: Path) -> None:
     in_two_parts(run, said, "wandb")
     (path,) = (run / FOLDER / "wandb").glob("wandb/offline-run-*/run-*.wandb")
     data = path.read_bytes()
-    what = make_tracked_run(ExportSource(run, read_entries(run / "trail.sqlite"), Store(run / "store")))
+    what = make_tracked_run(ExportSource(run, History.read(run / "trail.sqlite", run / "store")))
     assert said == [] and all(name.encode() in data for name in (*what.metrics, *what.curves))

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from reviews.trail.chain.store import Store
+from reviews.history.history import History
 from reviews.trail.tables.open_table import read_entries
 from sessions.exports.formats import FORMATS
 from sessions.exports.source import ExportSource
@@ -39,7 +39,7 @@ def needs(package: str, what: str = "") -> pytest.MarkDecorator:
 
 
 def source_of(run: Path) -> ExportSource:
-    return ExportSource(run, read_entries(run / "trail.sqlite"), Store(run / "store"))
+    return ExportSource(run, History.read(run / "trail.sqlite", run / "store"))
 
 
 def exported(format: str, run: Path, folder: Path) -> tuple[Path, TrackedRun]:
@@ -55,9 +55,9 @@ def exported(format: str, run: Path, folder: Path) -> tuple[Path, TrackedRun]:
 def test_a_tracker_gets_the_numbers_of_the_trail_and_no_words(run: Path) -> None:
     what, source = make_tracked_run(source_of(run)), source_of(run)
     assert what.metrics["tuned.1/accuracy_gain"] == 1.0 and what.metrics["base.1/accuracy"] == 0.0
-    assert what.curves["train.1/loss"] == steps_of(source.entries, source.store)["train", 1] != []
+    assert what.curves["train.1/loss"] == steps_of(source.history)["train", 1] != []
     assert ("tuned", 1, "approve", "checklist") in what.gates and what.state["decision"] == "approve"
-    assert what.state["newest_entry"] == source.entries[-1].digest and "report/report.md" in what.state["report"]
+    assert what.state["newest_entry"] == source.history[-1].digest and "report/report.md" in what.state["report"]
     assert "Write one line" not in json.dumps(what) and "fine answer" not in json.dumps(what)
 
 

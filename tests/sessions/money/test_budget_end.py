@@ -16,6 +16,7 @@ from reviews.audit.verify import verify_run
 from reviews.gate import grants
 from reviews.gate.gate_decision import settle
 from reviews.gate.reviewer import ModelOutcome, ReviewExchange
+from reviews.history.history import History
 from reviews.reviewers.checklist import Checklist
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
@@ -183,7 +184,7 @@ def test_the_command_ends_with_6_and_names_both_ways_on(short: Path, capsys: pyt
     status.report(Path("small"), short.parent, False)
     shown = capsys.readouterr().out
     assert "interim" in shown and LACKS in shown and "Not reached: tuned, ship" in shown
-    last = list(describe_entries(entries(short), Store(short / STORE)))[-2]
+    last = list(describe_entries(History(entries(short), Store(short / STORE))))[-2]
     assert last.what == "train.1 stopped at 'launch': it waits for a larger budget" and last.lines == (LACKS,)
     assert audited(short) == 2
 

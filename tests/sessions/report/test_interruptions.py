@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from reviews.history.history import History
 from reviews.trail.trail import Trail
 from sessions.pages.report.timeline import interruptions
 from specs.system.digests import digest_bytes
@@ -32,7 +33,7 @@ def put(trail: Trail, kind: EntryKind, **said: Any) -> None:
 
 
 def told(trail: Trail) -> list[str]:
-    return [what for _, what in interruptions(list(trail.iterate()))]
+    return [what for _, what in interruptions(History(trail.iterate()))]
 
 
 def test_an_undisturbed_session_has_none(trail: Trail) -> None:

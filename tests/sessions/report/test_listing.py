@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from reviews.history.history import History
 from reviews.trail.chain.envelope import payload_of, restore_entry
 from reviews.trail.key_rotation import rotate
 from reviews.trail.tables.postgres_table import begin_log
@@ -111,7 +112,7 @@ def test_head_and_tail_say_what_the_whole_trail_says(tmp_path: Path) -> None:
             connection.executemany("INSERT INTO entry VALUES (?, ?, ?)", texts)
             told = session_list._that_tell(connection)  # pyright: ignore[reportPrivateUsage]
         whole = [restore_entry(*row) for row in rows]
-        found, expected = (summary("s", tmp_path, entries, len(rows)) for entries in (told, whole))
+        found, expected = (summary("s", tmp_path, History(entries), len(rows)) for entries in (told, whole))
         assert found == expected, kinds
         shorter += len(told) < sum(kind != "spend" for kind in kinds)
         states.add((found.state, found.decision))

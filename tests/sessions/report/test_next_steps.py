@@ -13,6 +13,7 @@ from reviews.checks.remedies import REMEDIES, remedy_of
 from reviews.evidence.gather import registered_spec
 from reviews.gate.check_catalog import listing
 from reviews.gate.human_answers import last_question
+from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.pages.report.next_steps import answers_to, remedies, why_the_same
@@ -38,7 +39,7 @@ def waits(folder: Path, rows: Rows = cut) -> Path:
 
 def offered(run: Path) -> list[str]:
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-    told = answers_to(entries, last_question(entries, "small"), "small", store, registered_spec(entries, store)[0])
+    told = answers_to(History(entries, store), last_question(entries, "small"), "small")
     return [one.commands[0].removeprefix("peergate ") for one in told]
 
 
@@ -64,9 +65,10 @@ def test_a_retry_is_offered_where_a_parameter_may_move(tmp_path: Path) -> None:
         for one in resolved.spec.stages
     )
     movable = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"stages": stages})})
-    assert why_the_same(entries, entries[-1], store, resolved) and not why_the_same(
-        entries, entries[-1], store, movable
-    )
+    history = History(entries, store)
+    assert why_the_same(history, entries[-1])
+    history.__dict__["resolved"] = movable
+    assert not why_the_same(history, entries[-1])
 
 
 def test_a_retry_is_offered_after_a_check_was_lifted(tmp_path: Path) -> None:
@@ -105,18 +107,17 @@ def test_a_rejected_session_says_what_to_change(tmp_path: Path) -> None:
 
 def test_an_accepted_session_needs_no_remedy(tmp_path: Path) -> None:
     run = waits(tmp_path, healthy_rows)
-    assert remedies(read_entries(run / "trail.sqlite"), Store(run / "store")) == []
+    assert remedies(History(read_entries(run / "trail.sqlite"), Store(run / "store"))) == []
 
 
 def test_a_question_of_the_builder_or_about_the_design_is_no_idle_retry(tmp_path: Path) -> None:
     run = waits(tmp_path)
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-    resolved, _ = registered_spec(entries, store)
     asked = entries[-1]
-    assert why_the_same(entries, asked, store, resolved).startswith("with the same parameters and seed")
+    assert why_the_same(History(entries, store), asked).startswith("with the same parameters and seed")
     design = next(one for one in entries if one.key == "decision/design.1")
     plan = next(one for one in entries if one.kind == "plan")
-    assert why_the_same(entries, design, store, resolved) == why_the_same(entries, plan, store, resolved) == ""
+    assert why_the_same(History(entries, store), design) == why_the_same(History(entries, store), plan) == ""
 
 
 def test_every_check_that_closes_a_gate_has_a_remedy() -> None:

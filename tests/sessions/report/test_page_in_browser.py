@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from reviews.history.history import History
 from reviews.reviewers.checklist import Checklist
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -155,7 +156,7 @@ class Refuses:
 
 
 def page_of(run: Path) -> str:
-    return trail_page(read_entries(run / "trail.sqlite"), Store(run / "store"))
+    return trail_page(History(read_entries(run / "trail.sqlite"), Store(run / "store")))
 
 
 def ended(folder: Path, **parts: Any) -> str:

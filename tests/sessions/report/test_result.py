@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from reviews.evidence.gather import registered_spec
-from reviews.trail.chain.store import Store
-from reviews.trail.tables.open_table import read_entries
+from reviews.history.attempt import Attempt
+from reviews.history.history import History
 from sessions.pages import result
 from sessions.run.run_layout import STORE, TRAIL
 
@@ -17,26 +16,23 @@ REST = {"without": "title\n", "items": 20, "gained": 0, "lost": 0, "gain": 0.0}
 
 
 def sentence(run: Path) -> str:
-    entries, store = list(read_entries(run / TRAIL)), Store(run / STORE)
-    resolved, _ = registered_spec(entries, store)
-    return result.result_in_words(
-        entries, Store(run / STORE), resolved, "approve", result.comparison_of(entries, store, resolved)
-    )
+    history = History.read(run / TRAIL, run / STORE)
+    return result.result_in_words(history, "approve", result.comparison_of(history))
 
 
 def test_a_kind_that_carries_the_gain_is_named_and_no_other(
     closed_quick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "without" not in sentence(closed_quick)
-    asked, recorded = list[tuple[str, int]](), result.checks_of
+    asked, recorded = list[tuple[str, int]](), Attempt.check_results.func
 
-    def hangs(entries: Any, store: Any, stage: str, attempt: int) -> Any:
-        asked.append((stage, attempt))
-        return [
+    def hangs(attempt: Attempt) -> Any:
+        asked.append((attempt.stage, attempt.number))
+        return tuple(
             one.model_copy(update={"status": "WARN", "shown": (REST,)}) if one.id == "strata.sensitivity" else one
-            for one in recorded(entries, store, stage, attempt)
-        ]
+            for one in recorded(attempt)
+        )
 
-    monkeypatch.setattr(result, "checks_of", hangs)
+    monkeypatch.setattr(Attempt, "check_results", property(hangs))
     assert "); without 'title' +0.000 on 20 items; one seed" in sentence(closed_quick)
     assert ("tuned", 1) in asked and {attempt for _, attempt in asked} == {1}

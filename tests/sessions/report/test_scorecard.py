@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from reviews.acceptance.scorecard import Scorecard, scorecard_of
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -183,8 +184,8 @@ def test_report_page_and_status_show_one_scorecard(closed_quick: Path) -> None:
     due = json.loads(json.dumps(scorecard_of(entries, store).as_json()))
     report = json.loads((closed_quick / "report" / "report.json").read_bytes())
     # The report's own entry, and the close behind it, add nothing.
-    assert report["scorecard"] == page_scorecard(entries, store) == due
-    assert page_scorecard(entries[:-1], store) is None
+    assert report["scorecard"] == page_scorecard(History(entries, store)) == due
+    assert page_scorecard(History(entries[:-1], store)) is None
     told = called("status", closed_quick)
     assert "scorecard: 5 shown, 0 partly, 0 not shown" in told.stdout
     assert json.loads(called("status", closed_quick, "--json").stdout)["scorecard"] == due
@@ -199,9 +200,9 @@ def test_a_report_that_claims_more_is_found_by_the_audit_and_by_an_adversarial_r
     shutil.copytree(closed_quick, run)
     path = run / "report" / "report.md"
     text = path.read_text(encoding="utf-8")
-    assert ReportCheck(run, list(read_entries(run / TRAIL)), Store(run / STORE), apart=True).problems == []
+    assert ReportCheck(run, History.read(run / TRAIL, run / STORE), apart=True).problems == []
     path.write_text(text.replace(" is better than ", " is much better than "), encoding="utf-8")
-    problems = ReportCheck(run, list(read_entries(run / TRAIL)), Store(run / STORE), apart=True).problems
+    problems = ReportCheck(run, History.read(run / TRAIL, run / STORE), apart=True).problems
     assert any("is much better" in one for one in problems)
     answer = adversarial_review(AdversarialRequest(path=str(run)), ConsultContext(runs=tmp_path / "runs")).answer
     assert isinstance(answer, AdversarialAnswer)

@@ -13,7 +13,7 @@ import pytest
 
 from agents.workbench_protocol import Workbench
 from reviews.checks.job_endings import ending_of_record
-from reviews.evidence.gather import registered_spec
+from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.pages.overview import overview
@@ -107,7 +107,7 @@ def test_a_broken_job_is_one_cause_with_one_remedy(tmp_path: Path) -> None:
     drive(quick_session(run, launcher=Breaks()))
     reasons = overview(run).reasons
     assert len(reasons) == 2 and "18 checks and criteria have no evidence" in reasons[1]
-    (remedy,) = remedies(read_entries(run / "trail.sqlite"), Store(run / "store"))
+    (remedy,) = remedies(History(read_entries(run / "trail.sqlite"), Store(run / "store")))
     assert remedy.check == "jobs.exit" and "ran out of memory" in remedy.remedy
 
 
@@ -160,7 +160,7 @@ def test_every_way_out_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     run = open_quick(tmp_path)
     stop(run)
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-    ways = waiting_for(entries, run, store, registered_spec(entries, store)[0])["answers"]
+    ways = waiting_for(History(entries, store), run)["answers"]
     assert ways
     for number, way in enumerate(ways):
         copy = tmp_path / f"copy {number}"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -132,23 +133,23 @@ def test_the_page_tells_the_trail_in_order_and_holds_every_entry(
     trails: list[tuple[list[RecordedEntry], Store]],
 ) -> None:
     for entries, store in trails:
-        page = read(trail_page(entries, store))
+        page = read(trail_page(History(entries, store)))
         ids = [int(one.removeprefix("entry-")) for one in page.ids if one.startswith("entry-")]
         assert ids == list(range(len(entries)))
-        told = Page(trail_page(entries, store).partition('<ol class="story">')[2].partition("</ol>")[0])
+        told = Page(trail_page(History(entries, store)).partition('<ol class="story">')[2].partition("</ol>")[0])
         story = [int(one.removeprefix("#entry-")) for one in told.links]
         assert story == sorted(story) and len(story) == told.tags["li"] > 1
-    session = " ".join(Page(trail_page(*trails[0])).text)
+    session = " ".join(Page(trail_page(History(*trails[0]))).text)
     for said in ("session registered by", "job small.tuned.1 launched", "tuned.1 approve", "close: approve", "Signs"):
         assert said in session
-    assert "recommends: " in " ".join(Page(trail_page(*trails[1])).text)
+    assert "recommends: " in " ".join(Page(trail_page(History(*trails[1]))).text)
 
 
 def test_the_page_has_the_transcript_and_what_every_number_is(
     trails: list[tuple[list[RecordedEntry], Store]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries, store = trails[0]
-    text = trail_page(entries, store)
+    text = trail_page(History(entries, store))
     _, _, transcript = text.partition('<h2 id="transcript">')
     calls = [one for one in entries if one.kind == "call"]
     shown = transcript.partition('<h2 id="entries">')[0]
@@ -156,16 +157,16 @@ def test_the_page_has_the_transcript_and_what_every_number_is(
     stages = text.partition('<h2 id="stages">')[2].partition('<section id="samples">')[0]
     assert "treatment accuracy - baseline accuracy" in stages and "accuracy_gain" in stages
     monkeypatch.setenv("SOME_API_KEY", "submit_stage")
-    assert trail_page(entries, store) == text
+    assert trail_page(History(entries, store)) == text
     monkeypatch.setattr(pages, "MOST_EVENTS", 5)
-    assert "earlier events are left out here" in trail_page(entries, store)
+    assert "earlier events are left out here" in trail_page(History(entries, store))
     # Of requested reviews no one built anything.
-    assert 'id="transcript"' not in trail_page(*trails[1])
+    assert 'id="transcript"' not in trail_page(History(*trails[1]))
 
 
 def test_a_value_that_several_entries_name_stands_there_once(trails: list[tuple[list[RecordedEntry], Store]]) -> None:
     entries, store = trails[0]
-    text = trail_page(entries, store)
+    text = trail_page(History(entries, store))
     digest = next(one.raw["packet"] for one in entries if one.key == "packet/tuned.1")
     number = next(one.seq for one in entries if one.key == "packet/tuned.1")
     assert text.count(f"<summary>packet <code>{digest}</code></summary>") == 1
@@ -185,7 +186,7 @@ def test_hostile_text_in_every_field_is_text(trails: list[tuple[list[RecordedEnt
             for one in entries
         ]
         for changed in (bodies, names):
-            text = trail_page(changed, Spoiled(store.root))
+            text = trail_page(History(changed, Spoiled(store.root)))
             page = read(text)
             assert "<script>alert(1)</script>" in "".join(page.text)
             assert "\u001b" not in text and "\u202e" not in text and "{{7*7}}" in text
@@ -200,10 +201,10 @@ def test_a_long_trail_has_a_page_that_opens(tmp_path: Path, monkeypatch: pytest.
             trail.append_raw("pause", f"pause/{number}", {"by": "ada"})
     trail.close()
     entries, store = read_entries(trail.path), Store(tmp_path / "store")
-    assert len(read(trail_page(entries, store)).ids) == 5 + 600
+    assert len(read(trail_page(History(entries, store))).ids) == 5 + 600
     monkeypatch.setattr(pages, "MOST_ENTRIES", 100)
     # No entry tells more than another here: the newest are shown, in order, and how many are not.
-    text = trail_page(entries, store)
+    text = trail_page(History(entries, store))
     ids = [one for one in read(text).ids if one.startswith("entry-")]
     assert ids == [f"entry-{number}" for number in range(500, 600)]
     assert "500 of 600 entries are left out here" in text
@@ -213,7 +214,7 @@ def test_what_the_store_lacks_or_the_page_has_no_room_for_is_said(
     trails: list[tuple[list[RecordedEntry], Store]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     entries, store = trails[0]
-    assert "not in the content store" in trail_page(entries, Store(tmp_path))
+    assert "not in the content store" in trail_page(History(entries, Store(tmp_path)))
     monkeypatch.setattr(pages, "MOST_EVIDENCE", 1000)
-    text = trail_page(entries, store)
+    text = trail_page(History(entries, store))
     assert "left out here: file store/" in text and len(text) < 300_000

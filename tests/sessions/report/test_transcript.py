@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from agents.playbook import Playbook
 from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
+from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.cli import app
@@ -47,7 +48,7 @@ def session(tmp_path: Path) -> Session:
 
 
 def told(session: Session) -> list[Any]:
-    return list(Transcript(session.store, Masker({})).attempts(list(session.trail.iterate())))
+    return list(Transcript(session.store, Masker({})).attempts(History(session.trail.iterate())))
 
 
 def test_an_attempt_is_told_in_order_with_costs_and_what_the_gate_said(session: Session) -> None:
@@ -102,7 +103,7 @@ def test_secrets_are_masked_once_more(session: Session) -> None:
     secret = "canary-5e1f08b2c44d"
     decided = body_of("decision", stage="sample", attempt=2, outcome="reject", reasons=[f"the key {secret} is wrong"])
     session.trail.append_raw("decision", "decision/sample.2", decided)
-    attempts = list(Transcript(session.store, Masker({"A_KEY": secret})).attempts(list(session.trail.iterate())))
+    attempts = list(Transcript(session.store, Masker({"A_KEY": secret})).attempts(History(session.trail.iterate())))
     page = markdown_of("small", attempts)
     assert secret not in page and "the key [masked: A_KEY] is wrong" in page
 
@@ -179,5 +180,5 @@ def test_a_closed_session_has_its_transcript_among_the_files_of_the_report(tmp_p
 
 def test_without_a_call_there_is_no_transcript(tmp_path: Path) -> None:
     made = new_session(tmp_path)
-    assert render_transcript(list(made.trail.iterate()), made.store, forms_only()) == ""
+    assert render_transcript(History(made.trail.iterate(), made.store), forms_only()) == ""
     made.trail.close()

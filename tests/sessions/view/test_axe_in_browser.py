@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.pages.report.trail_page import trail_page
@@ -67,7 +68,9 @@ def test_the_pages_of_sessions(chromium: Browser, waiting: Path, closed_quick: P
 
 def test_the_page_of_an_export(chromium: Browser, waiting: Path, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    path.write_text(trail_page(read_entries(waiting / "trail.sqlite"), Store(waiting / "store")), encoding="utf-8")
+    path.write_text(
+        trail_page(History(read_entries(waiting / "trail.sqlite"), Store(waiting / "store"))), encoding="utf-8"
+    )
     page = chromium.page()
     page.open(path.as_uri())
     check(page)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.commands.status import job_in_words
 from sessions.jobs.launcher import job_folder
@@ -49,20 +50,20 @@ def test_the_status_says_how_far_the_job_is_and_who_synchronised() -> None:
 
 
 def test_a_job_runs_from_its_launch_to_its_end(session: OnDisk) -> None:
-    assert running_key(entries(session)) is None
+    assert running_key(History(entries(session))) is None
     session.trail.append_raw("launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
-    assert running_key(entries(session)) == KEY
+    assert running_key(History(entries(session))) == KEY
     session.trail.append_raw("exit", f"exit/{KEY}", body_of("exit", key=KEY, stage="base", attempt=1))
-    assert running_key(entries(session)) is None
+    assert running_key(History(entries(session))) is None
     session.trail.append_raw("challenge", "challenge/base.1", body_of("challenge", stage="base", attempt=1))
-    found = running_job(session.run, entries(session))
+    found = running_job(session.run, History(entries(session)))
     assert found is not None and (found["stage"], found["attempt"], found["witness"]) == ("base", "1", True)
 
 
 def test_the_time_left_is_by_the_speed_since_the_first_line(session: OnDisk) -> None:
     session.trail.append_raw("launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
     said(session, at(1, note={"loss": 2.0}), at(4, note={"loss": 1.0, "other": "x"}))
-    found = running_job(session.run, entries(session))
+    found = running_job(session.run, History(entries(session)))
     assert found is not None
     assert (found["done"], found["total"], found["left"], found["noted"]) == (4, 10, 12.0, {"loss": [2.0, 1.0]})
 
@@ -85,7 +86,7 @@ def test_a_link_in_the_place_of_the_file_is_not_followed(session: OnDisk, tmp_pa
 def test_no_job_draws_more_curves_than_a_page_has_room_for(session: OnDisk) -> None:
     session.trail.append_raw("launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
     said(session, at(1, note={f"n{one}": float(one) for one in range(50)}))
-    found = running_job(session.run, entries(session))
+    found = running_job(session.run, History(entries(session)))
     assert found is not None and list(found["noted"]) == [f"n{one}" for one in range(MOST_CURVES)]
 
 
@@ -104,4 +105,4 @@ def test_who_is_at_work_follows_from_the_newest_entry(session: OnDisk) -> None:
     ]
     for kind, key, body, busy in steps:
         session.trail.append_raw(kind, key, body_of(kind, **body))
-        assert busy_with(entries(session)) == busy, kind
+        assert busy_with(History(entries(session))) == busy, kind

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.mcp.reader.mcp_reader import MOST_POINTS, SessionReader
@@ -64,7 +65,7 @@ def test_what_is_told_is_what_the_trail_has(runs: Path) -> None:
     one = told(reader, "session", session="accepted")
     assert one["metrics"]["tuned.1/accuracy_gain"] == 1.0 and one["state"]["decision"] == "approve"
     entries = read_entries(runs / "accepted" / "trail.sqlite")
-    losses = steps_of(entries, Store(runs / "accepted" / "store"))["train", 1]
+    losses = steps_of(History(entries, Store(runs / "accepted" / "store")))["train", 1]
     curve = told(reader, "curve", session="accepted", curve="train.1/loss")
     assert curve == {"steps": len(losses), "points": [[step, value] for step, value in enumerate(losses, 1)]}
     assert len(losses) < MOST_POINTS

@@ -15,6 +15,7 @@ from agents.playbook import Playbook
 from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
 from reviews.gate.panel import ReviewPanel
+from reviews.history.history import History
 from reviews.reviewers.checklist import Checklist
 from reviews.trail.anchors import read_anchor
 from reviews.trail.chain.store import Store
@@ -73,7 +74,7 @@ def test_every_link_leads_to_a_page(finished: Client) -> None:
 
 def test_the_session_page_says_what_the_report_says(finished: Client, closed_quick: Path) -> None:
     read = TrailCache(Scope(closed_quick.parent)).read("small")
-    told = page_result(read.entries, read.store)
+    told = page_result(read.history)
     assert told is not None and told["effect"] is not None
     page = finished.get("/s/small/").text
     assert '<strong class="approve">Accepted</strong>' in page
@@ -186,7 +187,7 @@ def test_an_answer_of_a_megabyte_is_cut_in_lists_and_shown_to_a_limit(tmp_path: 
     assert 100_000 < len(whole["before"]) <= 200_000 and whole["before"].endswith("characters left out]")
     assert client.get("/s/small/samples.json?text=%3Cb%3Ex").json()["total"] == 1
     assert len(client.get("/s/small/").text) < 100_000
-    exported = trail_page(read_entries(run / "trail.sqlite"), Store(run / "store"))
+    exported = trail_page(History(read_entries(run / "trail.sqlite"), Store(run / "store")))
     samples = exported.partition('<section id="samples">')[2].partition("</section>")[0]
     assert "characters left out]" in samples and "&lt;b&gt;x" in samples and len(samples) < 60_000
 
@@ -379,7 +380,7 @@ def test_a_claim_leads_to_the_number_that_was_measured(tmp_path: Path) -> None:
     claims = page.partition("Claims of the builder")[2].partition("</table>")[0]
     assert re.findall('href="([^"]*)"', claims) == ["/s/small/number/base/1/accuracy"]
     assert claims.count(">supported<") == 1 and claims.count(">unsupported<") == 1
-    assert "ship x" in trail_page(read_entries(run / "trail.sqlite"), Store(run / "store"))
+    assert "ship x" in trail_page(History(read_entries(run / "trail.sqlite"), Store(run / "store")))
 
 
 class Member:

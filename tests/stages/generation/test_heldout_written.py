@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from reviews.audit.verify import verify_run
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -120,7 +121,7 @@ def test_one_is_taken_out_and_counted_and_the_session_goes_on(
     assert checks.raw["summary"]["text.overlap"] == "WARN"
     (found,) = [one for one in Store(run / "store").get_value(checks.raw["checks"]) if one["id"] == "text.overlap"]
     assert "1 of " in found["detail"] and [row["train_text"] for row in found["shown"]] == [collides]
-    report = ReportCheck(run, read_entries(run / "trail.sqlite"), Store(run / "store"), apart=True)
+    report = ReportCheck(run, History.read(run / "trail.sqlite", run / "store"), apart=True)
     (claim,) = [
         one for one in report.measured if (one.set.stage, one.metric.id) == ("self_instruct", "instructions_held_out")
     ]

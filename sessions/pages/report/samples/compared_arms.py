@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from reviews.evidence.gather import gather
 from reviews.evidence.subgroups import ArmPair, each_kind
+from reviews.history.history import History
 from reviews.stages.evaluation.judged_answers import Answered, read_judged_items
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
-from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import EvidenceMissing
+from specs.trail.gate_bodies import MetricsEntry
 from training.rules.tasks.conversation import said_in
 
 Arms = tuple[tuple[Answered, ...], tuple[Answered, ...]]
 """The judged rows of the registered comparison: baseline, treatment."""
 
 
-def arms_of(run: Path, entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> Arms | None:
+def arms_of(run: Path, history: History) -> Arms | None:
     """Return the judged rows of both arms; None if the comparison was not reached."""
-    treatment = resolved.spec.analysis.treatment
-    last = next(
-        (entry for entry in reversed(entries) if entry.kind == "metrics" and entry.raw["stage"] == treatment),
-        None,
-    )
-    if last is None:
+    treatment = history.resolved.spec.analysis.treatment
+    attempts = [entry.body.attempt for entry in history.of(MetricsEntry) if entry.body.stage == treatment]
+    if not attempts:
         return None
-    evidence = gather(run, entries, store, treatment, last.raw["attempt"])
+    evidence = gather(run, history, history.store, treatment, attempts[-1])
     try:
         return read_judged_items(evidence, evidence.baseline_rows), read_judged_items(
             evidence, evidence.outputs.get("rows")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from reviews.evidence.gather import gather, registered_spec
+from reviews.evidence.gather import gather
+from reviews.history.history import History
 from reviews.stages.evaluation.judged_answers import Answered, read_judged_items
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
 from sessions.pages.report.samples.compared_arms import arms_of
 from sessions.run.terminal import masked_line
 from specs.system.errors import EvidenceMissing, UserError
+from specs.trail.gate_bodies import MetricsEntry
 from training.rules.tasks.conversation import said_in
 
 
@@ -90,23 +90,22 @@ def _holds(sample: JudgedSample, text: str) -> bool:
     return any(text in each.casefold() for each in texts)
 
 
-def samples_of(folder: Path, entries: Sequence[RecordedEntry], store: Store) -> Samples:
+def samples_of(folder: Path, history: History) -> Samples:
     """Return the judged items of a session: of both arms, or of the baseline alone before the treatment has answered.
 
     Raises:
         EvidenceMissing: no arm has answered, or its rows cannot be read.
     """
-    resolved, _ = registered_spec(entries, store)
-    analysis = resolved.spec.analysis
-    both = arms_of(folder, entries, store, resolved)
+    analysis = history.resolved.spec.analysis
+    both = arms_of(folder, history)
     if both is not None:
         pairs = zip(*both, strict=True)
         rows = tuple(JudgedSample(number, then, now) for number, (then, now) in enumerate(pairs, 1))
         return Samples(rows, (analysis.baseline, analysis.treatment))
-    measured = [entry for entry in entries if entry.kind == "metrics" and entry.raw["stage"] == analysis.baseline]
-    if not measured:
+    attempts = [entry.body.attempt for entry in history.of(MetricsEntry) if entry.body.stage == analysis.baseline]
+    if not attempts:
         raise EvidenceMissing(f"'{analysis.baseline}' has not answered the held-out items yet")
-    evidence = gather(folder, entries, store, analysis.baseline, measured[-1].raw["attempt"])
+    evidence = gather(folder, history, history.store, analysis.baseline, attempts[-1])
     alone = read_judged_items(evidence, evidence.outputs.get("rows"))
     return Samples(
         tuple(JudgedSample(number, value, None) for number, value in enumerate(alone, 1)), (analysis.baseline,)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
+from reviews.history.history import History
 from sessions.pages.report.samples.judged_samples import JudgedSample, samples_of
 from specs.system.errors import EvidenceMissing
 from training.rules.tasks.conversation import said_in
@@ -24,13 +23,13 @@ _GROUPS: tuple[tuple[str, Callable[[JudgedSample], bool]], ...] = (
 )
 
 
-def page_samples(entries: Sequence[RecordedEntry], store: Store) -> dict[str, Any] | None:
+def page_samples(history: History) -> dict[str, Any] | None:
     """Return the samples in groups, as texts that are not cleaned; None where no item has been answered or judged.
 
     Items are judged by the task's verifier, which is not installed everywhere.
     """
     try:
-        samples = samples_of(store.root.parent, entries, store)
+        samples = samples_of(history.store.root.parent, history)
     except EvidenceMissing:
         return None
     groups: list[dict[str, Any]] = []

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from reviews.audit.export import PAGE, export_run
+from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.pages.report.samples import page_samples as on_page
@@ -19,7 +20,7 @@ from tests.sessions.report.test_trail_page import HOSTILE, Page, read
 
 
 def page_of(run: Path) -> str:
-    return trail_page(read_entries(run / "trail.sqlite"), Store(run / "store"))
+    return trail_page(History(read_entries(run / "trail.sqlite"), Store(run / "store")))
 
 
 def samples_in(page: str) -> str:
@@ -39,7 +40,7 @@ def test_every_item_is_on_the_page_with_prompt_answers_and_verdicts(closed_quick
     words = " ".join(Page(samples_in(page)).text)
     assert f"{N} held-out items, answered by base and tuned" in words
     assert "gained: wrong before, right after" in words and "left out" not in words
-    made = on_page.page_samples(read_entries(closed_quick / "trail.sqlite"), Store(closed_quick / "store"))
+    made = on_page.page_samples(History(read_entries(closed_quick / "trail.sqlite"), Store(closed_quick / "store")))
     assert made is not None
     rows = [row for group in made["groups"] for row in group["rows"]]
     assert len(rows) == N and [one["name"] for one in rows[0]["answers"]] == ["before", "after"]
@@ -49,7 +50,7 @@ def test_every_item_is_on_the_page_with_prompt_answers_and_verdicts(closed_quick
 
 def test_a_group_is_bounded_and_says_how_many_are_left_out(closed_quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_page, "MOST_OF_A_GROUP", 5)
-    made = on_page.page_samples(read_entries(closed_quick / "trail.sqlite"), Store(closed_quick / "store"))
+    made = on_page.page_samples(History(read_entries(closed_quick / "trail.sqlite"), Store(closed_quick / "store")))
     assert made is not None
     for group in made["groups"]:
         assert len(group["rows"]) <= 5 and len(group["rows"]) + group["left_out"] == group["count"]
@@ -99,10 +100,10 @@ def test_samples_that_cannot_be_judged_here_are_noted_and_the_rest_is_compared(
 def test_a_page_that_was_made_without_samples_is_noted(exported: Path) -> None:
     path = exported / PAGE
     there = path.read_text(encoding="utf-8")
-    entries, store = TrailPlace(exported, exported).entries(), Store(exported / "store")
+    entries, store = TrailPlace(exported, exported).history(), Store(exported / "store")
     notes: list[str] = []
     try:
-        path.write_text(trail_page(entries, store, with_samples=False), encoding="utf-8")
+        path.write_text(trail_page(History(entries, store), with_samples=False), encoding="utf-8")
         assert page_damage(exported, notes) == [] and "has no samples" in notes[0]
     finally:
         path.write_text(there, encoding="utf-8")
