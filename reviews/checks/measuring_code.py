@@ -85,7 +85,9 @@ def _own_code() -> dict[str, str]:
 
 
 def import_closure(home: Path, roots: Iterable[str]) -> set[Path]:
-    """Return the files of Peergate that importing ``roots`` can reach, the ``__init__.py`` of each package included.
+    """Return the files of Peergate that importing ``roots`` can reach.
+
+    The ``__init__.py`` of a package counts if it holds more than its docstring.
 
     Raises:
         ModuleNotFoundError: a root is missing: a digest without it would look like one that covers it.
@@ -100,9 +102,12 @@ def import_closure(home: Path, roots: Iterable[str]) -> set[Path]:
         path = _file(home, name)
         if path is None:
             continue
-        reached.append(path)
         package, _, _ = name.rpartition(".")
-        texts = {package, *_iterate_imports(path, name if path.name == "__init__.py" else package)} - seen_texts
+        is_package = path.name == "__init__.py"
+        statements = ast.parse(path.read_bytes(), str(path))
+        if not is_package or _holds_code(statements):
+            reached.append(path)
+        texts = {package, *_iterate_imports(statements, name if is_package else package)} - seen_texts
         seen_texts |= texts
         waiting += texts
     return set(reached)
@@ -115,14 +120,17 @@ def _file(home: Path, name: str) -> Path | None:
     return next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)
 
 
-def _iterate_imports(path: Path, package: str) -> Iterator[str]:
+def _holds_code(module: ast.Module) -> bool:
+    """Return whether a module holds more than a docstring."""
+    return len(module.body) > (ast.get_docstring(module, clean=False) is not None)
+
+
+def _iterate_imports(module: ast.Module, package: str) -> Iterator[str]:
     """Yield every name that could be a module: of ``from a import b`` both ``a`` and ``a.b``."""
-    text = path.read_bytes()
-    pending: list[ast.AST] = [ast.parse(text, str(path))]
-    for_types = b"TYPE_CHECKING" in text
+    pending: list[ast.AST] = [module]
     while pending:
         node = pending.pop()
-        if for_types and isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             pending += node.orelse
             continue
         if isinstance(node, ast.Import):

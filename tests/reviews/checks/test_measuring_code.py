@@ -147,9 +147,16 @@ def reached(home: Path) -> set[str]:
 
 
 def test_what_imports_reach_is_measuring_code_also_when_a_function_imports_it(home: Path) -> None:
-    inits = {"reviews/__init__.py", "training/__init__.py", "training/rules/__init__.py", "specs/__init__.py"}
     named = {"reviews/root.py", "reviews/near.py", "training/rules/far.py", "specs/deep.py", "specs/beside.py"}
-    assert reached(home) == inits | named
+    assert reached(home) == named
+
+
+def test_a_package_counts_when_its_file_holds_code(home: Path) -> None:
+    before = reached(home)
+    (home / "specs" / "__init__.py").write_text('"""Contracts."""\n', encoding="utf-8")
+    assert reached(home) == before
+    (home / "specs" / "__init__.py").write_text('"""Contracts."""\n\nimport specs.added\n', encoding="utf-8")
+    assert reached(home) - before == {"specs/__init__.py", "specs/added.py"}
 
 
 def test_an_import_that_is_added_anywhere_below_adds_its_file(home: Path) -> None:
