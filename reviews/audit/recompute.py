@@ -11,7 +11,8 @@ from pathlib import Path
 from reviews.audit.lookup_check import lookup_damage
 from reviews.checks.definition import GateCheck
 from reviews.checks.measuring_code import measuring_code
-from reviews.evidence.gather import find, gather, registered_spec
+from reviews.evidence.gather import find
+from reviews.evidence.registered_evidence import gather, registered_spec
 from reviews.gate.amendments import AMENDMENT, amendment_packet, explain_refusals, is_exploratory, list_amended_values
 from reviews.gate.check_list import all_checks, run_checks
 from reviews.gate.gate_decision import looked_up, settle, summarise_conditions

@@ -31,7 +31,8 @@ ROOTS = (
     "reviews.gate.decide",
     "reviews.gate.gate_decision",
     "reviews.gate.loosening_check",
-    "reviews.audit.lookup_check",
+    "reviews.audit.metric_lines",
+    "reviews.evidence.readable_evidence",
     SERVER,
 )
 DATA = ("training/rules/prompts/*.yaml",)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.comparison.arms import pairs_of
-from reviews.evidence.gather import find, gather, registered_spec
+from reviews.evidence.gather import find
+from reviews.evidence.registered_evidence import gather, registered_spec
 from reviews.evidence.subgroups import ArmPair, count_pairs
 from reviews.statistics.seed_variance import OverSeeds, over_seeds
 from reviews.trail.chain.envelope import RecordedEntry

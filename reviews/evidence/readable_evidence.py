@@ -26,10 +26,9 @@ from specs.system.errors import EvidenceMissing
 from specs.system.masking import forms_only
 from specs.system.text import plain
 from specs.system.vendors.untrusted_text import enclose
-from specs.trail.builder_tools import Tool
 from specs.trail.reviewer_tools import REVIEWER_TOOLS, TEXT_TOOLS, MetricLines
 from specs.trail.row_tools import CompareRows, Grep, QueryRows, ReadArtifact
-from specs.trail.tool_arguments import ToolCallRefusal, read_as
+from specs.trail.tool_arguments import Tool, ToolCallRefusal, read_as
 
 MOST_ANSWER = 12_000
 """Bytes of one answer."""

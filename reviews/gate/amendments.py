@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from reviews.checks.measuring_code import measuring_code
-from reviews.evidence.gather import registered_code
-from reviews.gate.human_answers import waits_for_budget
+from reviews.evidence.gather import is_in_force, registered_code
 from reviews.gate.packet import build_design_packet
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.retractions import find_retracted_judgements
@@ -98,6 +97,17 @@ def explain_refusals(
             if name in reached:
                 problems.append(f"{change.pointer} cannot be amended: stage '{name}' has run with it")
     return problems
+
+
+def waits_for_budget(entries: Sequence[RecordedEntry]) -> RecordedEntry | None:
+    """Return the entry that says what does not fit in the budget, unless an answer or an amendment followed it."""
+    for recorded in reversed(entries):
+        kind = recorded.entry.kind
+        if kind == "budget":
+            return recorded
+        if kind in ("human", "retraction", "close") or is_in_force(recorded):
+            return None
+    return None
 
 
 def _list_unused_grants(entries: Sequence[RecordedEntry]) -> frozenset[str]:

@@ -13,12 +13,12 @@ from reviews.stages.critique import critic_checks
 from reviews.stages.evaluation import item_checks as items
 from reviews.stages.evaluation import label_checks, scorer_checks
 from reviews.stages.finetuning import planned, scaling_checks
-from specs.lint.party_rules import makers
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.base.artifacts import Item, said_before
 from specs.stages.registry import Stage, kind_of
 from specs.system.exact import exact, holds
 from specs.system.resources import attempt_usd
+from specs.system.vendors.parties import makers
 from specs.trail.verdict import CheckResult
 from training.rules.tasks import CONVERSATION
 from training.rules.tasks.conversation import said_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reviews.evidence.gather import find, is_in_force
+from reviews.evidence.gather import find
 from reviews.gate.conditions import open_for
 from reviews.gate.grants import opened_by
 from reviews.gate.packet import DESIGN
@@ -76,17 +76,6 @@ def design_attempt(entries: Sequence[RecordedEntry]) -> int:
 def is_design_again(answer: dict[str, Any]) -> bool:
     """Return whether an answer has the design judged again."""
     return answer["stage"] is None and answer["answer"] == "retry"
-
-
-def waits_for_budget(entries: Sequence[RecordedEntry]) -> RecordedEntry | None:
-    """Return the entry that says what does not fit in the budget, unless an answer or an amendment followed it."""
-    for recorded in reversed(entries):
-        kind = recorded.entry.kind
-        if kind == "budget":
-            return recorded
-        if kind in ("human", "retraction", "close") or is_in_force(recorded):
-            return None
-    return None
 
 
 def answer_effect(

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from specs.system.errors import ReviewerUnavailable
-from specs.trail.builder_tools import Tool
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.reviewer_tools import REVIEWER_TOOLS
+from specs.trail.tool_arguments import Tool
 from specs.trail.verdict import Finding, Packet, Verdict
 
 T = TypeVar("T")

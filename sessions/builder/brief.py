@@ -18,7 +18,7 @@ from specs.session.session_spec import Budget
 from specs.stages.registry import Stage
 from specs.system.resources import attempt_usd
 from specs.system.vendors.untrusted_text import enclose
-from specs.trail.builder_tools import Phase
+from specs.trail.tool_arguments import Phase
 from specs.trail.verdict import Verdict
 
 STATEMENT = 600

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from reviews.checks.remedies import remedy_of
-from reviews.evidence.gather import gather, registered_spec
+from reviews.evidence.registered_evidence import gather, registered_spec
 from reviews.gate.check_catalog import find_check, listing
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure

@@ -6,8 +6,9 @@ from typing import Any
 
 import typer
 
-from reviews.evidence.gather import find, registered_spec
-from reviews.gate.human_answers import waits_for_budget
+from reviews.evidence.gather import find
+from reviews.evidence.registered_evidence import registered_spec
+from reviews.gate.amendments import waits_for_budget
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.retractions import newest_judgement
 from sessions.commands.named_place import session_at

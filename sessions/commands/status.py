@@ -14,9 +14,9 @@ from typing import Annotated, Any
 import typer
 
 from reviews.acceptance.criterion_state import acceptance_of
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
+from reviews.gate.amendments import waits_for_budget
 from reviews.gate.conditions import obligations
-from reviews.gate.human_answers import waits_for_budget
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries

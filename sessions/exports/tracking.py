@@ -5,7 +5,7 @@ Trackers send what they get to servers, so nothing in it quotes an item, an answ
 
 from __future__ import annotations
 
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from sessions.exports.source import ExportSource
 from sessions.exports.tracked_run import TrackedRun
 from sessions.pages.report.page_result import page_result

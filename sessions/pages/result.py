@@ -7,7 +7,8 @@ from typing import Any
 
 from reviews.acceptance.scorecard import scorecard_of
 from reviews.evidence.gather import find, is_in_force
-from reviews.gate.human_answers import last_question, overrides, waits_for_budget
+from reviews.gate.amendments import waits_for_budget
+from reviews.gate.human_answers import last_question, overrides
 from reviews.stages.evaluation.benchmark_checks import SCORES
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store

@@ -10,7 +10,7 @@ from math import isfinite
 from pathlib import Path
 
 from reviews.checks.measuring_code import measuring_files
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.amendments import AMENDMENT, amendment_packet, explain_refusals, is_exploratory, list_amended_values
 from reviews.gate.check_list import all_checks
 from reviews.gate.conditions import obligations

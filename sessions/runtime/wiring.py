@@ -15,7 +15,7 @@ from agents.external_builder import AbsentBuilder
 from agents.playbook import Playbook
 from agents.workbench_protocol import Builder
 from reviews.checks.measuring_code import measuring_code
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.panel import ReviewPanel
 from reviews.gate.reviewer import PacketReviewer
 from reviews.reviewers.person import Person

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-from specs.trail.builder_tools import Tool, tool_of
 from specs.trail.row_tools import Arguments, CompareRows, Grep, QueryRows, ReadArtifact
+from specs.trail.tool_arguments import Tool, tool_of
 
 
 class MetricLines(Arguments):

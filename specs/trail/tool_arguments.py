@@ -1,21 +1,58 @@
-"""Reads the arguments of a model's call of a tool, strictly: no value is converted."""
+"""Tools as models are shown them, and the arguments of their calls, read strictly: no value is converted."""
 
 from __future__ import annotations
 
 import json
-from typing import TypeVar
+import re
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 
+from specs.system.digests import Contract
 from specs.system.strict_json import read_json
 from specs.system.text import plain
-from specs.trail.requested_review import Request
 
 MOST_ARGUMENTS = 100_000
 """Characters."""
 MOST_PROBLEMS = 5
 _NAME = 60
+Phase = Literal["plan", "watch", "submit"]
+"""``plan`` until a launch is asked for, ``watch`` while the job runs, ``submit`` when its rows are measured."""
+CANCEL_TOOL = "cancel_job"
+
+
+class Request(Contract):
+    """What all requests share: they are schemas of tools, so models read their docstrings."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
 ArgumentsT = TypeVar("ArgumentsT", bound=Request)
+
+
+class Tool(NamedTuple):
+    """A tool as a model is shown it."""
+
+    name: str
+    description: str
+    arguments: type[Request]
+    phases: tuple[Phase, ...]
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the arguments."""
+        return self.arguments.model_json_schema()
+
+
+_ALWAYS: tuple[Phase, ...] = ("plan", "watch", "submit")
+
+
+def tool_of(arguments: type[Request], *phases: Phase) -> Tool:
+    """Return the tool with these arguments, named and described as their class; open in all phases where none is."""
+    name = re.sub(r"(?<!^)(?=[A-Z])", "_", arguments.__name__).lower()
+    described = " ".join((arguments.__doc__ or "").split())
+    open_in = phases or _ALWAYS
+    when = "" if open_in == _ALWAYS else f" Open in: {', '.join(open_in)}."
+    return Tool(name, described + when, arguments, open_in)
 
 
 class ToolCallRefusal(Exception):

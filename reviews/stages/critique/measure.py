@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,7 +13,6 @@ from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import Row, read_rows
 from reviews.stages.critique.calibration import CalibrationAgreement, measure_calibration
 from reviews.stages.sampled_rows import why_broken_off
-from specs.loading.loading import load_constitution
 from specs.session.constitution import Constitution
 from specs.stages.base.artifacts import Item, Preference
 from specs.stages.critique.metrics import CRITIC_PREFIX
@@ -35,7 +35,11 @@ from specs.stages.critique.rows import (
 )
 from specs.stages.generation.rows import GenerationRow
 from specs.stages.registry import STAGE_KINDS
-from specs.system.errors import EvidenceMissing, UserError
+from specs.system.digests import digest_bytes
+from specs.system.errors import EvidenceMissing
+from specs.system.regular_files import read_regular
+from specs.system.text import plain
+from specs.system.yaml.yaml_positions import MAX_BYTES, UnreadableError, read_yaml
 from training.rules.critique.pair_selection import WRONG_BY_LENGTH, PairSelection, length_bias, log_length_ratio
 from training.rules.critique.preference_pairs import all_pairs, all_revisions, revisions_to_compare
 from training.rules.critique.revision_chains import contradiction_in
@@ -214,9 +218,11 @@ def constitution_of(evidence: Evidence) -> tuple[Constitution, str]:
     if path is None:
         raise EvidenceMissing("the constitution is not among the inputs")
     try:
-        return load_constitution(path)
-    except UserError as error:
-        raise EvidenceMissing(f"the constitution cannot be read: {error.message}") from error
+        raw = read_regular(path, MAX_BYTES)
+        return Constitution.model_validate_json(json.dumps(read_yaml(raw).data), strict=True), digest_bytes(raw)
+    except (OSError, ValueError, UnreadableError) as error:
+        why = error.message if isinstance(error, UnreadableError) else plain(str(error), 200)
+        raise EvidenceMissing(f"the constitution cannot be read: {why}") from error
 
 
 def principle_uses(evidence: Evidence, rows: Sequence[RevisionRow]) -> Counter[str]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.evidence.row_queries import MOST_READABLE as MOST_READABLE
 from reviews.evidence.row_queries import part_of
 from sessions.builder.redaction import sees_heldout

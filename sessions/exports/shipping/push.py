@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reviews.audit.export import export_run
-from reviews.evidence.gather import accepted_attempt, find, registered_spec
+from reviews.evidence.gather import accepted_attempt, find
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.keys import KeyFolder
 from reviews.trail.chain.store import Store

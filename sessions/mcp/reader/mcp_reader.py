@@ -16,7 +16,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from pydantic import StringConstraints
 
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from sessions.exports.metric_history import history_of
 from sessions.exports.source import ExportSource
 from sessions.exports.tracking import make_tracked_run
@@ -27,8 +27,8 @@ from sessions.pages.view.trail_state import TrailAudits
 from sessions.run.terminal import masked_line
 from specs.system.errors import AuditDamage, PeergateError, UserError
 from specs.system.masking import current
-from specs.trail.builder_tools import Arguments, Tool, tool_of
-from specs.trail.tool_arguments import ToolCallRefusal, read_as
+from specs.trail.builder_tools import Arguments
+from specs.trail.tool_arguments import Tool, ToolCallRefusal, read_as, tool_of
 
 MOST_ATTEMPTS = 200
 MOST_POINTS = 500

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from reviews.acceptance.criterion_state import Acceptance, CriterionState, State, acceptance_of
-from reviews.evidence.gather import accepted_attempt, registered_spec
+from reviews.evidence.gather import accepted_attempt
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.pages.acceptance.effort import gpus_of

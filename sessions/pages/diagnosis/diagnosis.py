@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from reviews.checks.definition import GateCheck, apply
 from reviews.checks.remedies import remedy_of_result
-from reviews.evidence.gather import gather, registered_spec
+from reviews.evidence.registered_evidence import gather, registered_spec
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries

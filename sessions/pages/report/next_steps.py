@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from reviews.checks.job_endings import ending_of_record, log_lines
 from reviews.checks.remedies import remedy_of
-from reviews.evidence.gather import find, is_in_force, registered_spec
+from reviews.evidence.gather import find, is_in_force
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.evidence.weight_lineage import is_trained
 from reviews.gate.decide import JOB_EXIT
 from reviews.gate.human_answers import is_without_verdict, why_no_retry

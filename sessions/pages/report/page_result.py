@@ -7,7 +7,8 @@ from typing import Any
 
 from reviews.acceptance.scorecard import scorecard_of
 from reviews.audit.witness_needs import witness_needs
-from reviews.evidence.gather import evaluations, is_in_force, registered_spec
+from reviews.evidence.gather import evaluations, is_in_force
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.human_answers import last_question
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store

@@ -17,7 +17,8 @@ from jinja2 import Template, TemplateError
 
 from reviews.acceptance.criterion_state import acceptance_of
 from reviews.acceptance.scorecard import scorecard_of
-from reviews.evidence.gather import accepted_attempt, evaluations, find, is_in_force, registered_spec
+from reviews.evidence.gather import accepted_attempt, evaluations, find, is_in_force
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.evidence.row_reader import read_rows
 from reviews.gate.conditions import obligations
 from reviews.gate.human_answers import is_override

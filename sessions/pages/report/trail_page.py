@@ -135,7 +135,7 @@ def _whole(entries: list[RecordedEntry], store: Store, gate: dict[str, Any]) -> 
 
 def _stages(entries: Sequence[RecordedEntry], store: Store) -> list[dict[str, Any]]:
     """Return every attempt with its metrics."""
-    from reviews.evidence.gather import registered_spec
+    from reviews.evidence.registered_evidence import registered_spec
     from sessions.pages.report.report import stage_of
 
     spec = registered_spec(entries, store)[0].spec

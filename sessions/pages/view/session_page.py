@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from reviews.acceptance.criterion_state import acceptance_of
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.conditions import obligations
 from reviews.gate.human_answers import is_override
 from reviews.gate.packet import DESIGN

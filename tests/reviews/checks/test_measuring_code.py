@@ -12,7 +12,7 @@ import pytest
 from reviews.audit.event_order import code_damage
 from reviews.audit.verify import verify_run
 from reviews.checks import measuring_code, registration_checks
-from reviews.evidence.gather import gather
+from reviews.evidence.registered_evidence import gather
 from reviews.gate.check_list import CHECKS
 from reviews.gate.design_checks import DESIGN_CHECKS
 from reviews.trail.chain.envelope import RecordedEntry

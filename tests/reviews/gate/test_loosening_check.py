@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.loosening_check import amendment_checks
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store

@@ -13,7 +13,7 @@ import pytest
 
 from agents.workbench_protocol import Workbench
 from reviews.checks.job_endings import ending_of_record
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.pages.overview import overview

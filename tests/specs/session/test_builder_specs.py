@@ -9,9 +9,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from reviews.gate.design_checks import design_checks
-from specs.lint.party_rules import makers
 from specs.session.session_spec import ResolvedSpec
-from specs.system.vendors.parties import BuilderSpec, ReviewerSpec
+from specs.system.vendors.parties import BuilderSpec, ReviewerSpec, makers
 from testing.factories.spec_files import loads, problems_of, write_spec
 
 PLAYBOOK = "builder: {vendor: playbook}\nreviewer: {vendor: checklist}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence.gather import gather
+from reviews.evidence.registered_evidence import gather
 from reviews.evidence.subgroups import ArmPair, each_kind
 from reviews.stages.evaluation.judged_answers import Answered, read_judged_items
 from reviews.trail.chain.envelope import RecordedEntry

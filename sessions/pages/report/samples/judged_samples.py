@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from reviews.evidence.gather import gather, registered_spec
+from reviews.evidence.registered_evidence import gather, registered_spec
 from reviews.stages.evaluation.judged_answers import Answered, read_judged_items
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
