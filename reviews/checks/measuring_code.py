@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 
-from specs.session.session_spec import ResolvedSpec
+from specs.session.design import ResolvedDesign
 from specs.stages.registry import built_in_kinds
 from specs.system import plugins
 from specs.system.confinement import task_file
@@ -39,7 +39,7 @@ DATA = ("training/rules/prompts/*.yaml",)
 """Files that reached code reads: the questions that a critic's verdicts are recomputed with."""
 
 
-def measuring_code(resolved: ResolvedSpec | None = None) -> str:
+def measuring_code(resolved: ResolvedDesign | None = None) -> str:
     """Return the digest of the code that metrics, checks, packets and decisions of a spec depend on.
 
     A plug-in that was registered with the spec counts with its name, version and files, and a task next to the spec
@@ -53,12 +53,12 @@ def _digest(files: frozenset[tuple[str, str]]) -> str:
     return digest_value(dict(files))
 
 
-def measuring_files(resolved: ResolvedSpec | None = None) -> dict[str, str]:
+def measuring_files(resolved: ResolvedDesign | None = None) -> dict[str, str]:
     """Return the digest of each file of that code, by path, and the identity of each plug-in, by what it brings."""
     return _own_code() if resolved is None else _own_code() | plugins.identities(resolved.plugins) | _task(resolved)
 
 
-def _task(resolved: ResolvedSpec) -> dict[str, str]:
+def _task(resolved: ResolvedDesign) -> dict[str, str]:
     """Return the digest of the task file of a spec, as it is now."""
     if not task_file.is_file(resolved.spec.task):
         return {}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from reviews.evidence.weight_lineage import Lineage
 from specs.jobs.grant_and_claim import Claim, Grant
 from specs.jobs.job_records import Challenge, ExitRecord, Manifest, ObservedRuntime
-from specs.session.session_spec import ResolvedSpec
+from specs.session.design import ResolvedDesign
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import Stage
@@ -44,7 +44,7 @@ Parameters = TypeVar("Parameters", bound=Contract)
 class Evidence:
     """The evidence of one attempt. What is absent is None or missing from the mapping, never made up."""
 
-    resolved: ResolvedSpec
+    resolved: ResolvedDesign
     """As read back from the trail's ``open`` entry."""
     registered: str
     """The registration digest in the ``open`` entry."""

@@ -20,7 +20,7 @@ from reviews.trail.chain.store import Store
 from reviews.trail.retractions import find_retracted_judgements, standing
 from specs.jobs.grant_and_claim import Claim, Grant
 from specs.jobs.job_records import Artifact, ExitRecord, JobOrder, Manifest, ObservedRuntime
-from specs.session.session_spec import ResolvedSpec, SessionSpec
+from specs.session.design import Design, ResolvedDesign
 from specs.stages.base.artifacts import Example, Item, Preference
 from specs.stages.base.kind import StageKind
 from specs.stages.base.metric import MetricSet
@@ -79,7 +79,7 @@ def load_items(store: Store, digest: str) -> tuple[Item, ...]:
     return tuple(Item.model_validate_json(line) for line in store.get(digest).splitlines() if line.strip())
 
 
-def load_data(store: Store, resolved: ResolvedSpec, name: str) -> tuple[Item, ...]:
+def load_data(store: Store, resolved: ResolvedDesign, name: str) -> tuple[Item, ...]:
     """Return the rows of a registered data file as items: of examples and pairs, what they ask."""
     digest, current = resolved.data_digests[name], resolved.spec.data[name].held if name in resolved.spec.data else None
     if current not in ("examples", "preferences"):
@@ -91,7 +91,7 @@ def load_data(store: Store, resolved: ResolvedSpec, name: str) -> tuple[Item, ..
 _TAUGHT = ("completion", "chosen", "rejected")
 
 
-def load_texts(store: Store, resolved: ResolvedSpec) -> tuple[tuple[str, str], ...]:
+def load_texts(store: Store, resolved: ResolvedDesign) -> tuple[tuple[str, str], ...]:
     """Return what registered examples and pairs show a model as answers, and the turns before, each with a name."""
     pairs: list[tuple[str, str]] = []
     for name, named in sorted(resolved.spec.data.items()):
@@ -147,7 +147,7 @@ def collect_evidence(
     store: Store,
     stage_name: str,
     attempt: int,
-    resolved: ResolvedSpec,
+    resolved: ResolvedDesign,
     registered: str,
 ) -> Evidence:
     """Collect the evidence of one attempt under a registered spec; what is absent stays absent.
@@ -363,13 +363,13 @@ def _attempts(entries: Sequence[RecordedEntry], stage: str) -> tuple[dict[str, A
     return tuple(results.values())
 
 
-def evaluations(entries: Sequence[RecordedEntry], resolved: ResolvedSpec) -> int:
+def evaluations(entries: Sequence[RecordedEntry], resolved: ResolvedDesign) -> int:
     """Count the jobs of ``evaluate`` stages, and of stages of the kind that is compared."""
     names = evaluating(resolved.spec)
     return sum(entry.entry.kind == "launch" and entry.body["stage"] in names for entry in entries)
 
 
-def evaluating(spec: SessionSpec) -> frozenset[str]:
+def evaluating(spec: Design) -> frozenset[str]:
     """Return the stages that answer the task's items, and those of the kind that is compared."""
     compared = spec.stage(spec.analysis.treatment).kind
 
@@ -379,7 +379,7 @@ def evaluating(spec: SessionSpec) -> frozenset[str]:
     return frozenset(stage.name for stage in spec.stages if counts(kind_of(stage)))
 
 
-def _earlier(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> dict[str, MetricSet]:
+def _earlier(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedDesign) -> dict[str, MetricSet]:
     metric_sets: dict[str, MetricSet] = {}
     for stage in resolved.spec.stages:
         attempt = accepted_attempt(entries, stage.name)

@@ -20,7 +20,7 @@ from reviews.evidence.heldout_screen import sees_heldout
 from reviews.evidence.row_lines import LineSelection, ranges
 from reviews.evidence.row_queries import MOST_READABLE, ArtifactRows
 from reviews.trail.chain.store import Store
-from specs.session.session_spec import ResolvedSpec
+from specs.session.design import ResolvedDesign
 from specs.stages.base.answer_end import TOKEN_IDS
 from specs.system.errors import EvidenceMissing
 from specs.system.masking import forms_only
@@ -125,7 +125,7 @@ class EvidenceBrowser(Texts):
 
     def __init__(
         self,
-        resolved: ResolvedSpec,
+        resolved: ResolvedDesign,
         store: Store,
         evidence: Evidence | None,
         parts_of: Callable[[Evidence, str], tuple[LineSelection, ...]],

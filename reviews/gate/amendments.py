@@ -16,7 +16,7 @@ from reviews.evidence.gather import is_in_force, registered_code
 from reviews.gate.packet import build_design_packet
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.retractions import find_retracted_judgements
-from specs.session.session_spec import ResolvedSpec
+from specs.session.design import ResolvedDesign
 from specs.system.text import plain
 from specs.trail.verdict import CheckResult, Packet
 
@@ -41,7 +41,7 @@ class AmendmentChange(NamedTuple):
 
 
 def list_amended_values(
-    entries: Sequence[RecordedEntry], old: ResolvedSpec, new: ResolvedSpec
+    entries: Sequence[RecordedEntry], old: ResolvedDesign, new: ResolvedDesign
 ) -> tuple[AmendmentChange, ...]:
     """Return what an amendment at the end of these entries changes: the spec, and the code that measures."""
     before, now = registered_code(entries), measuring_code(new)
@@ -49,7 +49,7 @@ def list_amended_values(
     return (*changes(old, new), *code)
 
 
-def changes(old: ResolvedSpec, new: ResolvedSpec) -> tuple[AmendmentChange, ...]:
+def changes(old: ResolvedDesign, new: ResolvedDesign) -> tuple[AmendmentChange, ...]:
     """Return every value in which two specs differ, wherever their files are."""
     matching_changes = _differences("", old.spec.model_dump(mode="json"), new.spec.model_dump(mode="json"))
     names = ("data_digests", "constitution_digest", "plugins")
@@ -69,7 +69,7 @@ def _differences(pointer: str, old: Any, new: Any) -> Iterator[AmendmentChange]:
 
 
 def explain_refusals(
-    entries: Sequence[RecordedEntry], old: ResolvedSpec, changes: Sequence[AmendmentChange]
+    entries: Sequence[RecordedEntry], old: ResolvedDesign, changes: Sequence[AmendmentChange]
 ) -> list[str]:
     """Return which changes cannot be made at the end of these entries, and why."""
     unused = _list_unused_grants(entries)
@@ -150,8 +150,8 @@ def is_exploratory(entries: Sequence[RecordedEntry], changes: Sequence[Amendment
 
 def amendment_packet(
     entries: Sequence[RecordedEntry],
-    old: ResolvedSpec,
-    new: ResolvedSpec,
+    old: ResolvedDesign,
+    new: ResolvedDesign,
     checks: tuple[CheckResult, ...],
     *,
     checks_digest: str,

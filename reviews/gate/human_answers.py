@@ -11,7 +11,7 @@ from reviews.gate.grants import opened_by
 from reviews.gate.packet import DESIGN
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.retractions import next_attempt, standing
-from specs.session.session_spec import ResolvedSpec
+from specs.session.design import ResolvedDesign
 from specs.system.errors import PeergateError
 from specs.trail.entry import EntryKind
 
@@ -79,7 +79,7 @@ def is_design_again(answer: dict[str, Any]) -> bool:
 
 
 def answer_effect(
-    resolved: ResolvedSpec, entries: Sequence[RecordedEntry], request: RecordedEntry, answer: str
+    resolved: ResolvedDesign, entries: Sequence[RecordedEntry], request: RecordedEntry, answer: str
 ) -> dict[str, Any]:
     """Return what an answer opens and which conditions it waives.
 

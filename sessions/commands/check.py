@@ -152,7 +152,8 @@ def _again(run: Path, entries: list[RecordedEntry], stage: str, attempt: int) ->
     store = Store(run / STORE)
     if stage == DESIGN:
         resolved, _ = registered_spec(entries, store)
-        return Rerun(stage, attempt, None, "a design has no metrics", check_design(resolved, store))
+        checks = check_design(resolved, store, resolved.attempt_costs())
+        return Rerun(stage, attempt, None, "a design has no metrics", checks)
     evidence = gather(run, entries, store, stage, attempt)
     try:
         metrics, why = measure(evidence), ""

@@ -17,9 +17,9 @@ from sessions.commands.output import print_json, print_line, print_table
 from sessions.run.money.accounts import PARTIES, Accounts
 from sessions.run.money.ledger import active_hours
 from sessions.run.terminal import masked_line
+from specs.session.operations import attempt_usd, held_hours
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import Stage
-from specs.system.resources import attempt_usd, held_hours
 
 app = typer.Typer()
 

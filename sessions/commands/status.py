@@ -42,7 +42,7 @@ from sessions.run.money.accounts import Accounts
 from sessions.run.private_files import warn_of_readers
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from sessions.run.terminal import masked_line
-from specs.session.session_spec import Budget
+from specs.session.design import Budget
 from specs.session_words import below, session_words, shown_path
 from specs.system import markdown
 from specs.system.errors import EvidenceMissing, UserError

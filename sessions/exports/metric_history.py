@@ -9,7 +9,7 @@ from reviews.evidence.gather import find
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.run.money.accounts import Accounts
-from specs.session.session_spec import Budget
+from specs.session.design import Budget
 from specs.stages.base.metric import MetricSet
 
 

@@ -214,7 +214,7 @@ def _amend(
                 raise UserError("; ".join(problems), where=where)
             # Counted by checks, the first entry of a try: a killed try does not continue.
             number = sum(entry.entry.key.startswith(f"checks/{AMENDMENT}.") for entry in entries) + 1
-            checks = amendment_checks(entries, session.store, old, new)
+            checks = amendment_checks(entries, session.store, old, new, new.attempt_costs())
             display.say(f"amendment {number}: {len(changes)} changes, reviewed like a design")
             display.checks(checks)
             text = keep_checks(session, AMENDMENT, number, checks)

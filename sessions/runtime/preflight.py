@@ -73,7 +73,7 @@ class DesignForecast(NamedTuple):
 
 def design_forecast(resolved: ResolvedSpec) -> DesignForecast:
     """Run the design gate on the files as they are now, with the reviewer that needs no model."""
-    checks = check_design_files(resolved)
+    checks = check_design_files(resolved, resolved.read_data().values(), resolved.attempt_costs())
     digest = digest_value([check.model_dump(mode="json") for check in checks])
     packet = build_design_packet(resolved, checks, checks_digest=digest)
     decision = settle(resolved, packet, Checklist().review(packet, packet.content_digest()), 1)

@@ -8,7 +8,7 @@ from pydantic import StringConstraints
 
 from specs.jobs.code_state import CodeState
 from specs.jobs.job_records import MachineClock, ObservedRuntime, ResumeStep
-from specs.session.session_spec import Analysis
+from specs.session.design import Analysis
 from specs.system.digests import Contract, Count, Digest
 from specs.trail.entry import OfAttempt
 from specs.trail.key_policy import Hex, Role

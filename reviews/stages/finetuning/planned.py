@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reviews.checks.definition import CheckLimit, CheckOutcome
-from specs.session.session_spec import SessionSpec
+from specs.session.design import Design
 from specs.stages.base.artifacts import Item
 from specs.stages.registry import Stage, kind_of
 from specs.system.exact import holds
@@ -18,7 +18,7 @@ _MOVABLE = ("epochs", "batch_size", "gradient_accumulation", "warmup_steps", "wa
 """Parameters that change it: where a stage's ranges hold one, nothing is certain beforehand."""
 
 
-def schedules_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> CheckOutcome:
+def schedules_of(spec: Design, data: Mapping[str, tuple[Item, ...]]) -> CheckOutcome:
     """Compare the warm-up of each training with its steps, made of all rows that it can get at the most."""
     wrong: list[dict[str, Any]] = []
     certain = False
@@ -53,7 +53,7 @@ def schedules_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Che
     )
 
 
-def most_rows(spec: SessionSpec, stage: Stage, data: Mapping[str, tuple[Item, ...]]) -> int | None:
+def most_rows(spec: Design, stage: Stage, data: Mapping[str, tuple[Item, ...]]) -> int | None:
     """Return how many rows a training can get at the most; None where that is not known beforehand."""
     source, _, name = stage.inputs[kind_of(stage).trains].partition(".")
     if source == "data":

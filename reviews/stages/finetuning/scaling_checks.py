@@ -12,7 +12,7 @@ from reviews.stages.finetuning.measure import steps_of
 from reviews.stages.finetuning.optimizer_checks import distinct_share
 from reviews.stages.finetuning.planned import most_rows
 from reviews.stages.finetuning.weights import parameters_of
-from specs.session.session_spec import SessionSpec
+from specs.session.design import Design
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.stages.finetuning.parameters import ScalingRule, SftParameters
@@ -34,7 +34,7 @@ def worth(distinct: float, passes: float) -> float:
     return distinct * (1 + REPEATS * (1 - math.exp(-max(0.0, passes - 1) / REPEATS)))
 
 
-def planned_tokens(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> CheckOutcome:
+def planned_tokens(spec: Design, data: Mapping[str, tuple[Item, ...]]) -> CheckOutcome:
     """Compare the most that each training with a rule can get, every row as long as allowed, with its rule."""
     pairs: list[tuple[float, dict[str, Any]]] = []
     ruled = 0

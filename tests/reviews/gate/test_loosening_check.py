@@ -39,7 +39,7 @@ class Ended:
         """Return what is found of an amendment of some values of a section of the spec."""
         part = getattr(self.old.spec, section).model_copy(update=values)
         new: ResolvedSpec = self.old.model_copy(update={"spec": self.old.spec.model_copy(update={section: part})})
-        return amendment_checks(self.entries, self.store, self.old, new)[-1]
+        return amendment_checks(self.entries, self.store, self.old, new, new.attempt_costs())[-1]
 
 
 @pytest.fixture(scope="module")
