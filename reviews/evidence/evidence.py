@@ -8,14 +8,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from reviews.evidence.weight_lineage import Lineage
 from specs.jobs.grant_and_claim import Claim, Grant
-from specs.jobs.job_records import Challenge, ExitRecord, Manifest, ObservedRuntime
+from specs.jobs.job_records import Challenge, ExitRecord, HeldoutUse, Manifest, ObservedRuntime
 from specs.session.design import ResolvedDesign
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import Stage
 from specs.system.digests import Contract
 from specs.system.errors import EvidenceMissing
-from specs.trail.session_bodies import HeldoutUse
 
 
 class ArmEvidence(NamedTuple):

@@ -19,7 +19,7 @@ from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.retractions import find_retracted_judgements, standing
 from specs.jobs.grant_and_claim import Claim, Grant
-from specs.jobs.job_records import Artifact, ExitRecord, JobOrder, Manifest, ObservedRuntime
+from specs.jobs.job_records import Artifact, ExitRecord, HeldoutUse, JobOrder, Manifest, ObservedRuntime
 from specs.session.design import Design, ResolvedDesign
 from specs.stages.base.artifacts import Example, Item, Preference
 from specs.stages.base.kind import StageKind
@@ -27,7 +27,6 @@ from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
 from specs.system.errors import AuditDamage, EvidenceMissing
 from specs.system.text import plain
-from specs.trail.session_bodies import HeldoutUse
 from specs.trail.tool_arguments import CANCEL_TOOL
 
 LOG_TAIL_BYTES = 16_384

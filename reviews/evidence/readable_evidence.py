@@ -24,10 +24,8 @@ from specs.session.design import ResolvedDesign
 from specs.stages.base.answer_end import TOKEN_IDS
 from specs.system.errors import EvidenceMissing
 from specs.system.masking import forms_only
-from specs.system.text import plain
-from specs.system.vendors.untrusted_text import enclose
-from specs.trail.reviewer_tools import REVIEWER_TOOLS, TEXT_TOOLS, MetricLines
-from specs.trail.row_tools import CompareRows, Grep, QueryRows, ReadArtifact
+from specs.system.text import enclose, plain
+from specs.trail.row_tools import REVIEWER_TOOLS, TEXT_TOOLS, CompareRows, Grep, MetricLines, QueryRows, ReadArtifact
 from specs.trail.tool_arguments import Tool, ToolCallRefusal, read_as
 
 MOST_ANSWER = 12_000

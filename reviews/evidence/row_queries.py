@@ -13,8 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from specs.system.text import plain
-from specs.system.vendors.untrusted_text import enclose
+from specs.system.text import enclose, plain
 from specs.trail.row_tools import CompareRows, Grep, QueryRows, ReadArtifact, Where
 from specs.trail.tool_arguments import ToolCallRefusal
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkabl
 
 from specs.system.errors import ReviewerUnavailable
 from specs.trail.no_verdict import NoVerdict
-from specs.trail.reviewer_tools import REVIEWER_TOOLS
+from specs.trail.row_tools import REVIEWER_TOOLS
 from specs.trail.tool_arguments import Tool
 from specs.trail.verdict import Finding, Packet, Verdict
 

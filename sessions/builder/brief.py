@@ -17,7 +17,7 @@ from specs.jobs.grant_and_claim import StageView
 from specs.session.design import Budget
 from specs.session.operations import attempt_usd
 from specs.stages.registry import Stage
-from specs.system.vendors.untrusted_text import enclose
+from specs.system.text import enclose
 from specs.trail.tool_arguments import Phase
 from specs.trail.verdict import Verdict
 

@@ -21,7 +21,7 @@ from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.base.stage import TASKS
 from specs.stages.registry import Stage, resolve_parameters
 from specs.system.confinement import task_file
-from specs.system.confinement.verifier_limits import VerifierLimits
+from specs.system.confinement.verifier_command import VerifierLimits
 from specs.system.errors import PeergateError, UserError
 from training.jobs.saved_steps import find_resumable_step
 

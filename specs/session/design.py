@@ -16,7 +16,7 @@ from specs.stages.base.stage import Criterion, ModelKind, SpecTask
 from specs.stages.recipes import script_file
 from specs.stages.registry import Stage, kind_of
 from specs.system.confinement.task_file import remember, remember_limits
-from specs.system.confinement.verifier_limits import OwnVerifier
+from specs.system.confinement.verifier_command import OwnVerifier
 from specs.system.digests import Contract, Digest, Name, digest_bytes, omit_default
 from specs.system.vendors.parties import BuilderSpec, PanelSpec, ReviewerSpec
 

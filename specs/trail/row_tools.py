@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from specs.trail.tool_arguments import Request
+from specs.trail.tool_arguments import Request, Tool, tool_of
 
 ArtifactName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,120}$")]
 
@@ -71,3 +71,16 @@ class Grep(Arguments):
     """None for all artifacts."""
     ignore_case: bool = False
     limit: Annotated[int, Field(ge=1, le=200)] = 40
+
+
+class MetricLines(Arguments):
+    """Show which lines of the rows a metric counts, or is over, as it is computed by code."""
+
+    metric: Annotated[str, StringConstraints(min_length=1, max_length=100)]
+    """An id as the packet's metrics have it."""
+
+
+TEXT_TOOLS: tuple[Tool, ...] = tuple(map(tool_of, (QueryRows, CompareRows, Grep, ReadArtifact)))
+"""Those of a requested review."""
+REVIEWER_TOOLS: tuple[Tool, ...] = (*TEXT_TOOLS, tool_of(MetricLines))
+"""Those of a gate. In a fixed order: models cache what does not change."""

@@ -17,7 +17,7 @@ from specs.stages.base.metric import MetricSet
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import outputs_of
 from specs.system.digests import Digest, digest_bytes
-from specs.system.vendors.untrusted_text import mark
+from specs.system.text import mark
 from specs.trail.builder_tools import ListArtifacts, ReadMetrics, ReadSpec
 from specs.trail.row_tools import ReadArtifact
 

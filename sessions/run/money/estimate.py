@@ -21,7 +21,7 @@ from specs.system.errors import BlockedError
 from specs.system.resources import usd_per_hour
 from specs.system.text import size_in_words
 from specs.system.yaml.problems import LintProblem
-from training.rules.finetuning.speed import SPEED
+from training.rules.finetuning.schedules import SPEED
 
 if TYPE_CHECKING:
     from training.planning.disk_space import Disk

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from specs.stages.base.engine_choice import Writing
 from specs.stages.base.stage import DeviceParameters
-from specs.stages.packaging.llama_cpp import is_installed
-from specs.stages.packaging.parity import GgufFormat
+from specs.stages.packaging.parity import GgufFormat, is_installed
 from specs.system.digests import Contract
 
 

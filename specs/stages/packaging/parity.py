@@ -7,6 +7,7 @@ so the divergence tells more than the share of tokens, which a few dozen steps g
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Literal, NamedTuple
 
 GgufFormat = Literal["f32", "f16", "q8_0"]
@@ -28,3 +29,11 @@ BARS: dict[GgufFormat, Bar] = {
     "f16": Bar(0.97, 0.5, 1e-4),
     "q8_0": Bar(0.9, 10.0, 2e-2),
 }
+
+
+PACKAGE = "cyllama"
+
+
+def is_installed() -> bool:
+    """Return whether the packages that write and read GGUF files are installed here."""
+    return find_spec("gguf") is not None and find_spec(PACKAGE) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,66 @@ def test_each_file_with_checks_is_in_the_digest(name: str) -> None:
 def test_what_no_judge_reaches_is_not_in_the_digest() -> None:
     assert not {"reviews/audit/verify.py", "reviews/audit/export.py", "training/jobs/finetuning/sft.py"} & set(REST)
     assert not any(name.startswith(("sessions/", "agents/", "tests/")) for name in REST)
+
+
+OPERATIONAL = re.compile(
+    r"specs/(notices|trainers|loading|lint)/|specs/session/(operations|session_spec)\.py|"
+    r"specs/system/vendors/(?!parties\.py)|(^|/)(prices|pods?|launchers?|trackers?)(/|\.py)"
+)
+MOST_FILES = 250
+
+
+def test_few_files_measure_and_none_of_them_operates_a_session() -> None:
+    code = [name for name in REST if name.endswith(".py")]
+    assert len(code) <= MOST_FILES
+    assert [name for name in code if OPERATIONAL.search(name)] == []
+
+
+def test_a_judge_that_imports_operations_is_found(home: Path) -> None:
+    (home / "specs" / "session").mkdir()
+    (home / "specs" / "notices").mkdir()
+    (home / "specs" / "notices" / "notify.py").write_text("x = 1\n", encoding="utf-8")
+    text = "from specs.notices import notify\n"
+    (home / "specs" / "session" / "operations.py").write_text(text, encoding="utf-8")
+    (home / "specs" / "beside.py").write_text("from specs.session import operations\n", encoding="utf-8")
+    operational = {name for name in reached(home) if OPERATIONAL.search(name)}
+    assert operational == {"specs/session/operations.py", "specs/notices/notify.py"}
+
+
+@pytest.fixture
+def own_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of Peergate's code, whose measuring code is digested in place of the one that runs."""
+    for package in measuring_code.PACKAGES:
+        shutil.copytree(measuring_code.HOME / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(measuring_code, "HOME", tmp_path)
+    return tmp_path
+
+
+def digest_now() -> str:
+    measuring_code._own_code.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    try:
+        return measuring_code.measuring_code()
+    finally:
+        measuring_code._own_code.cache_clear()  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "same"),
+    [
+        ("specs/notices/notify.py", "    env: ", "    webhook: str = ''\n    env: ", True),
+        ("specs/session/operations.py", "    notify: ", "    webhook: str = ''\n    notify: ", True),
+        ("specs/session/thresholds.py", "from __future__", "LEAST = 0.1\nfrom __future__", False),
+        ("specs/session/design.py", "BUILDER_SHARE = 0.2", "BUILDER_SHARE = 0.3", False),
+    ],
+)
+def test_a_webhook_leaves_the_measuring_code_what_it_was_and_a_threshold_does_not(
+    own_tree: Path, file: str, before: str, after: str, same: bool
+) -> None:
+    digest, path = digest_now(), own_tree / file
+    text = path.read_text(encoding="utf-8")
+    assert before in text
+    path.write_text(text.replace(before, after, 1), encoding="utf-8")
+    assert (digest_now() == digest) is same
 
 
 def test_every_data_file_that_reached_code_reads_is_declared() -> None:

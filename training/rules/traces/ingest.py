@@ -12,8 +12,7 @@ from specs.system.errors import UserError
 from specs.system.masking import Masker
 from specs.traces.turn import Account, FileAccount, TraceTurn
 from training.rules.traces.conversation import Conversations, lineage
-from training.rules.traces.message_parts import PartMaker
-from training.rules.traces.record_kinds import CODEX, is_boundary, why_skipped
+from training.rules.traces.record_kinds import CODEX, PartMaker, is_boundary, why_skipped
 from training.rules.traces.transcript_file import read_lines
 
 DUPLICATE = "copy of a record that was read"
