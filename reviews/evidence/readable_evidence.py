@@ -21,12 +21,22 @@ from reviews.evidence.row_lines import LineSelection, ranges
 from reviews.evidence.row_queries import MOST_READABLE, ArtifactRows
 from reviews.trail.chain.store import Store
 from specs.session.design import ResolvedDesign
-from specs.stages.base.answer_end import TOKEN_IDS
+from specs.stages.base.sampling import TOKEN_IDS
 from specs.system.errors import EvidenceMissing
 from specs.system.masking import forms_only
 from specs.system.text import enclose, plain
-from specs.trail.row_tools import REVIEWER_TOOLS, TEXT_TOOLS, CompareRows, Grep, MetricLines, QueryRows, ReadArtifact
-from specs.trail.tool_arguments import Tool, ToolCallRefusal, read_as
+from specs.trail.tool_arguments import (
+    REVIEWER_TOOLS,
+    TEXT_TOOLS,
+    CompareRows,
+    Grep,
+    MetricLines,
+    QueryRows,
+    ReadArtifact,
+    Tool,
+    ToolCallRefusal,
+    read_as,
+)
 
 MOST_ANSWER = 12_000
 """Bytes of one answer."""

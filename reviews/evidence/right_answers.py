@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import items_of, task_of
-from reviews.evidence.once import once
+from reviews.evidence.row_reader import once
 from specs.session.design import Design
 from specs.stages.base.artifacts import Item
 from specs.stages.base.stage import TASKS

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from specs.system.text import enclose, plain
-from specs.trail.row_tools import CompareRows, Grep, QueryRows, ReadArtifact, Where
-from specs.trail.tool_arguments import ToolCallRefusal
+from specs.trail.tool_arguments import CompareRows, Grep, QueryRows, ReadArtifact, ToolCallRefusal, Where
 
 MOST_READABLE = 4_000_000
 """Characters of an artifact that can be read."""

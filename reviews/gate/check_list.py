@@ -15,7 +15,6 @@ from reviews.checks import (
     complete_rows,
     job_checks,
     leakage_checks,
-    nonempty_output,
     pilot_check,
     provenance_check,
     registration_checks,
@@ -33,7 +32,7 @@ from reviews.comparison import (
 )
 from reviews.evidence.defect_waves import family_of
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.once import one_gate
+from reviews.evidence.row_reader import one_gate
 from reviews.gate import measurer
 from reviews.gate.design_checks import DESIGN_CHECKS
 from reviews.stages.critique import critic_checks, pair_checks
@@ -89,7 +88,7 @@ _MODULES = (
         pilot_check,
     ),
     *(power_checks, parity_checks, scorer_checks, label_checks, headroom_check, paired_checks, judge_checks),
-    *(subgroup_checks, control_checks, item_checks, answer_checks, sample_checks, complete_rows, nonempty_output),
+    *(subgroup_checks, control_checks, item_checks, answer_checks, sample_checks, complete_rows),
     *(
         completion_checks,
         training,

@@ -12,7 +12,7 @@ from reviews.comparison import paired_checks, power_checks, subgroup_checks
 from reviews.stages.critique import critic_checks
 from reviews.stages.evaluation import item_checks as items
 from reviews.stages.evaluation import label_checks, scorer_checks
-from reviews.stages.finetuning import planned, scaling_checks
+from reviews.stages.finetuning import scaling_checks
 from specs.session.design import Design, ResolvedDesign
 from specs.stages.base.artifacts import Item, said_before
 from specs.stages.registry import Stage, kind_of
@@ -344,14 +344,14 @@ def _cost(design: DesignEvidence) -> CheckOutcome:
     "design.schedule",
     "The warm-up of each training is a part of its steps",
     source="a warm-up longer than the run: the rate never reaches its peak",
-    limits=planned.LIMITS,
+    limits=scaling_checks.LIMITS,
 )
 def _schedule(design: DesignEvidence) -> CheckOutcome:
     """Compare the warm-up of each training with the most steps that its data can make.
 
     A warm-up as long as all of them is a failure, unless the builder may change what decides it.
     """
-    return planned.schedules_of(design.resolved.spec, design.data)
+    return scaling_checks.schedules_of(design.resolved.spec, design.data)
 
 
 @DESIGN_CHECKS.add(

@@ -17,8 +17,8 @@ from reviews.evidence.row_reader import ROW_CHARACTERS, read_objects
 from reviews.stages.judge import judge_of
 from specs.jobs.grant_and_claim import ClaimResult
 from specs.session.design import ResolvedDesign
-from specs.stages.base.answer_end import TOKEN_IDS
 from specs.stages.base.metric import MetricSet
+from specs.stages.base.sampling import TOKEN_IDS
 from specs.stages.base.stage import Criterion
 from specs.stages.registry import Stage, kind_of
 from specs.system.digests import digest_value

@@ -13,14 +13,13 @@ from reviews.evidence.gather import find, load_data, load_texts
 from reviews.gate.conditions import condition_results, lifted_checks
 from reviews.gate.design_checks import design_checks
 from reviews.gate.packet import build_packet, evidence_digest
-from reviews.gate.reviewer import retarget_spans
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.session.design import ResolvedDesign
 from specs.stages.base.metric import MetricSet
 from specs.system.errors import EvidenceMissing
 from specs.system.text import plain
-from specs.trail.verdict import CheckResult, Packet, Verdict
+from specs.trail.verdict import CheckResult, Packet, Verdict, retarget_spans
 
 FINDING_CHARACTERS = 500
 

@@ -1,4 +1,4 @@
-"""What a job reads and leaves: order, items, raw rows, manifest, progress and exit record."""
+"""What a job reads and leaves: order, items, raw rows, manifest, progress, exit record and the state of its code."""
 
 from __future__ import annotations
 

@@ -9,8 +9,16 @@ from pydantic import Field, StringConstraints
 from specs.jobs.grant_and_claim import Claim
 from specs.system.digests import Digest
 from specs.trail.requested_review import DecisionKind, Option, ReviewKind, Short, Stakes, Text, Tier
-from specs.trail.row_tools import Arguments, ArtifactName, CompareRows, Grep, QueryRows, ReadArtifact
-from specs.trail.tool_arguments import Tool, tool_of
+from specs.trail.tool_arguments import (
+    Arguments,
+    ArtifactName,
+    CompareRows,
+    Grep,
+    QueryRows,
+    ReadArtifact,
+    Tool,
+    tool_of,
+)
 
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
 

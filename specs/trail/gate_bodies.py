@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from specs.system.digests import Contract, Digest
 from specs.trail.entry import OfAttempt
-from specs.trail.no_verdict import Cause, CitedLookup, EarlierAnswer
-from specs.trail.verdict import Condition, Outcome, Status
+from specs.trail.verdict import Cause, CitedLookup, Condition, EarlierAnswer, Outcome, Status
 
 
 class Metrics(OfAttempt):

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from specs.system.digests import Contract, Digest
-from specs.trail.no_verdict import CitedLookup, EarlierAnswer
 from specs.trail.tool_arguments import Request
+from specs.trail.verdict import CitedLookup, EarlierAnswer
 
 Mode = Literal["question", "review", "adversarial", "draft"]
 _Asked = Literal["methodology", "priority", "experimental_design", "statistics", "spec_deviation", "gpu_spend"]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from specs.data.registered import registered_data
 from specs.session.session_spec import SessionSpec, select_columns
-from specs.stages.base.answer_end import Form
+from specs.stages.base.sampling import Form
 from specs.stages.critique.parameters import (
     BestOfNParameters,
     BestOfNVerifiedParameters,

@@ -41,10 +41,17 @@ from specs.system.regular_files import read_regular
 from specs.system.text import plain
 from specs.system.yaml.yaml_positions import MAX_BYTES, UnreadableError, read_yaml
 from training.rules.critique.pair_selection import WRONG_BY_LENGTH, PairSelection, length_bias, log_length_ratio
-from training.rules.critique.preference_pairs import all_pairs, all_revisions, revisions_to_compare
+from training.rules.critique.preference_pairs import (
+    NotTheirs,
+    all_pairs,
+    all_revisions,
+    mixed_prompts,
+    revisions_to_compare,
+    verdicts,
+    verified_pairs,
+)
 from training.rules.critique.revision_chains import contradiction_in
 from training.rules.critique.subjects import LabelFault, labelled_pairs, read_labelled_subjects
-from training.rules.critique.verified_pairs import NotTheirs, mixed_prompts, verdicts, verified_pairs
 
 
 def critic_parameters(evidence: Evidence) -> CriticParameters:

@@ -19,7 +19,7 @@ from specs.stages.registry import outputs_of
 from specs.system.digests import Digest, digest_bytes
 from specs.system.text import mark
 from specs.trail.builder_tools import ListArtifacts, ReadMetrics, ReadSpec
-from specs.trail.row_tools import ReadArtifact
+from specs.trail.tool_arguments import ReadArtifact
 
 MOST_FILES = 200
 """Files of one attempt; the job folder has the rest."""

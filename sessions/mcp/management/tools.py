@@ -16,8 +16,7 @@ from sessions.mcp.management import processes
 from sessions.mcp.management.project import Project
 from specs.system.regular_files import read_regular
 from specs.trail.requested_review import ReviewKind, Tier
-from specs.trail.row_tools import Arguments
-from specs.trail.tool_arguments import Tool
+from specs.trail.tool_arguments import Arguments, Tool
 
 LOOK_S = 0.5
 POD_LOOK_S = 5.0

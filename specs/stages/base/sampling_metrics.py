@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Literal
 
-from specs.stages.base.row_metric import Population, RowMetric, rate
+from specs.stages.base.metric import Population, RowMetric, rate
 
 SAMPLED = "sampled"
 """What the rates are over: the rows that were sampled, by what is wrong with them."""

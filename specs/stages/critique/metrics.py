@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Literal
 
-from specs.stages.base.row_metric import (
+from specs.stages.base.metric import (
     Fits,
     Population,
     RowMetric,

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from specs.stages.base.row_metric import (
+from specs.stages.base.metric import (
     Fits,
     Population,
     RowMetric,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reviews.stages.finetuning.planned import most_rows, schedules_of
+from reviews.stages.finetuning.scaling_checks import most_rows, schedules_of
 from specs.session.session_spec import SessionSpec
 from specs.stages.base.artifacts import Item
 from specs.stages.base.stage import ParameterRange

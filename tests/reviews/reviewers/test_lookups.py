@@ -25,7 +25,7 @@ from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import KEYS
 from specs.system.vendors.parties import Efforts, ReviewLimits, TokenPrice
 from specs.system.vendors.parties import ReviewerSpec as ReviewerSpec
-from specs.trail.row_tools import REVIEWER_TOOLS
+from specs.trail.tool_arguments import REVIEWER_TOOLS
 from specs.trail.verdict import Packet
 from testing.factories.evidence_on_disk import evidence_of, samples
 from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, Got, Step, answered, loopback_api

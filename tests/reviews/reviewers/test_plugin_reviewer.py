@@ -39,7 +39,7 @@ __all__ = ["forgotten", "here"]
 VENDOR = """
 from specs.session.reviewer_vendor import ReviewerVendor
 import sys, time
-from specs.trail.no_verdict import NoVerdict
+from specs.trail.verdict import NoVerdict
 from specs.system.digests import digest_bytes
 from specs.trail.verdict import Finding, Span, Verdict
 VENDOR = ReviewerVendor(name="words", review="words:review", asks_model={asks}, key_variable="{key}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from specs.stages.traces.family import family_of
+from specs.stages.traces.parameters import family_of
 from specs.system.digests import digest_value
 from specs.traces.turn import TraceTurn
 from training.rules.traces.rendering import INSTRUCTIONS, prompt_of, tools_of

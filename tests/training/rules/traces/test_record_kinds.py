@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sessions.commands.traces.teacher_file import circles
-from specs.stages.traces.family import family_of
+from specs.stages.traces.parameters import family_of
 from specs.system.errors import UserError
 from specs.system.masking import forms_only
 from specs.traces.teachers import Teacher, TeacherFile
