@@ -1,4 +1,4 @@
-"""Does a planned training fit its schedule, and are there tokens enough for one that starts from scratch?"""
+"""Does a planned training fit its schedule, and does a training from scratch get tokens enough?"""
 
 from __future__ import annotations
 
